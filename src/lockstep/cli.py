@@ -1,0 +1,78 @@
+"""The manners of the command: bad input is one sentence and status 2, a failed rank its own traceback and status 1."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from lockstep.compose import explained
+from lockstep.job import execute, run
+from lockstep.launch import RankFailed, outside
+from lockstep.refusal import Refusal
+from lockstep.sweep import in_sweep, report_unfinished
+
+BEGAN = time.perf_counter()
+
+
+def hydra_job(config: DictConfig) -> Any:
+    """What Hydra calls for each job. Returns the `optimized_metric`, for sweepers that look for the best."""
+    run_dir = Path(HydraConfig.get().runtime.output_dir)
+    began = time.perf_counter() if in_sweep() else BEGAN
+    try:
+        metrics = execute(config, run_dir, began)
+    except (Refusal, RankFailed) as error:
+        if in_sweep():
+            return report_unfinished(run_dir, error)
+        with contextlib.suppress(OSError):
+            run_dir.rmdir()  # nothing was written: leave no empty folder behind
+        end(error)
+    return metrics[config.optimized_metric] if config.optimized_metric else None
+
+
+def command(hydra_main: Callable[[], None]) -> None:
+    """Run the command line: by Hydra, or, started by torchrun or SLURM, as one rank of one job."""
+    try:
+        if outside() is not None:
+            as_guest(sys.argv[1:])
+        else:
+            by_hydra(hydra_main)
+    except (Refusal, RankFailed) as error:
+        end(error)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def as_guest(arguments: list[str]) -> None:
+    if flags := [argument for argument in arguments if argument.startswith("-")]:
+        raise Refusal(f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them.")
+    run(arguments)
+
+
+def by_hydra(hydra_main: Callable[[], None]) -> None:
+    """Hydra prints its errors over several lines and exits with 1, unless it is told to raise them."""
+    if "HYDRA_FULL_ERROR" in os.environ:
+        return hydra_main()
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        hydra_main()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explained(error) from None
+    finally:
+        del os.environ["HYDRA_FULL_ERROR"]
+
+
+def end(error: Refusal | RankFailed) -> NoReturn:
+    """Say why, last, and exit."""
+    place = outside()
+    sys.stdout.flush()
+    if place is None or place.rank == 0:
+        print(error, file=sys.stderr, flush=True)
+    raise SystemExit(2 if isinstance(error, Refusal) else 1)

@@ -1,0 +1,178 @@
+"""MNIST from its four idx files: found below a folder (plain or .gz) or downloaded once, and checked to the last bit.
+
+Source of the format: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits.
+"""
+
+import gzip
+import hashlib
+import os
+import urllib.request
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from lockstep.refusal import Refusal, refuse
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lockstep.data.tensors import TensorData
+
+DOWNLOAD_TIMEOUT = 15
+"""Seconds without a byte after which the next mirror is tried."""
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """One of the four: what its content must be, uncompressed."""
+
+    name: str
+    magic: int
+    sizes: tuple[int, ...]
+    sha256: str
+
+    @property
+    def header(self) -> bytes:
+        """Magic number and sizes, big-endian 32-bit integers."""
+        return b"".join(number.to_bytes(4, "big") for number in (self.magic, *self.sizes))
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole file."""
+        cells = 1
+        for size in self.sizes:
+            cells *= size
+        return len(self.header) + cells
+
+
+TRAIN_IMAGES = IdxFile(
+    "train-images-idx3-ubyte",
+    0x803,
+    (60_000, 28, 28),
+    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+)
+TRAIN_LABELS = IdxFile(
+    "train-labels-idx1-ubyte", 0x801, (60_000,), "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
+)
+TEST_IMAGES = IdxFile(
+    "t10k-images-idx3-ubyte",
+    0x803,
+    (10_000, 28, 28),
+    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+)
+TEST_LABELS = IdxFile(
+    "t10k-labels-idx1-ubyte", 0x801, (10_000,), "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
+)
+FILES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
+
+
+def prepare(root: str) -> None:
+    """Check the four files below `root`; download those that are not there. One process of a machine does it at a time.
+
+    Raises:
+        Refusal: a file is damaged, or missing and not to be had.
+    """
+    folder = Path(root)
+    if folder.exists() and not folder.is_dir():
+        raise refuse("data.root", root, "it is a file", "the folder that holds (or will hold) MNIST/raw")
+    if missing := [file for file in FILES if find(folder, file) is None]:
+        _download_missing(folder, missing)
+    for file in FILES:
+        _check_bits(file, _content(folder, file), find(folder, file))
+
+
+def load(root: str, val_size: int, mean: float, std: float) -> "TensorData":
+    """Uint8 images (n, 1, 28, 28) and classes. The last `val_size` of the 60,000 are the validation split."""
+    from lockstep.data.tensors import Split, TensorData, split_three
+
+    folder = Path(root)
+    images, labels = _tensor(folder, TRAIN_IMAGES)[:, None], _tensor(folder, TRAIN_LABELS).long()
+    train, val, _ = split_three(images, labels, val_size, 0)
+    test = Split(_tensor(folder, TEST_IMAGES)[:, None], _tensor(folder, TEST_LABELS).long())
+    return TensorData(train, val, test, outputs=10, mean=mean, std=std)
+
+
+def find(root: Path, file: IdxFile) -> Path | None:
+    """Where the file lies below `root`, if it does."""
+    folders = (root / "MNIST" / "raw", root / "raw", root)
+    candidates = [folder / (file.name + ending) for folder in folders for ending in ("", ".gz")]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _tensor(root: Path, file: IdxFile) -> "Tensor":
+    import torch
+
+    return torch.frombuffer(_content(root, file), dtype=torch.uint8, offset=len(file.header)).view(file.sizes)
+
+
+def _content(root: Path, file: IdxFile) -> bytearray:
+    """The uncompressed bytes, of the right length and header. A bytearray, so that a tensor can share its memory."""
+    path = find(root, file)
+    if path is None:
+        raise refuse("data.root", root, f"{file.name} has vanished from it", "the folder that holds MNIST/raw")
+    try:
+        content = bytearray(path.stat().st_size)
+        with path.open("rb") as stream:
+            stream.readinto(content)
+        if path.suffix == ".gz":
+            content = bytearray(gzip.decompress(content))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(path, "a whole gzip file", str(error) or type(error).__name__) from None
+    except OSError as error:
+        raise Refusal(f"data=mnist: {path} cannot be read ({error.strerror}); make it readable.") from None
+    if len(content) != file.length:
+        raise _damaged(path, f"{file.length} bytes", f"{len(content)}")
+    if content[: len(file.header)] != file.header:
+        raise _damaged(path, f"the header {file.header.hex()}", content[: len(file.header)].hex())
+    return content
+
+
+def _check_bits(file: IdxFile, content: bytearray, path: Path | None) -> None:
+    if (found := hashlib.sha256(content).hexdigest()) != file.sha256:
+        raise _damaged(path, f"SHA-256 {file.sha256}", found)
+
+
+def _damaged(path: Path | None, expected: str, found: str) -> Refusal:
+    instead = "replace it by MNIST's own, or write data=digits, which needs no file"
+    return Refusal(f"data=mnist: {path} is damaged: expected {expected}, found {found}; {instead}.")
+
+
+def _download_missing(root: Path, missing: Sequence[IdxFile]) -> None:
+    from torchvision.datasets import MNIST
+
+    folder = root / "MNIST" / "raw"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".download.lock"):
+            for file in missing:
+                if find(root, file) is None:  # another process may have brought it while this one waited
+                    _download(file, folder, MNIST.mirrors)
+    except OSError as error:
+        raise refuse("data.root", root, f"it cannot hold the download ({error.strerror})", "a writable folder") from None
+
+
+def _download(file: IdxFile, folder: Path, mirrors: Sequence[str]) -> None:
+    """Fetch the .gz from the first mirror that has it whole, to a temporary name, and rename it when it is proved."""
+    reasons = []
+    for mirror in mirrors:
+        url = f"{mirror}{file.name}.gz"
+        try:
+            with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as answer:
+                packed = answer.read()
+            if hashlib.sha256(gzip.decompress(packed)).hexdigest() == file.sha256:
+                part = folder / f".{file.name}.gz.part"
+                part.write_bytes(packed)
+                os.replace(part, folder / f"{file.name}.gz")
+                return
+            reasons.append(f"{url}: its bits are not MNIST's")
+        except (OSError, EOFError, zlib.error) as error:
+            reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
+    raise Refusal(
+        f"data=mnist: {file.name} is not below data.root={folder.parents[1]} and could not be downloaded "
+        f"({'; '.join(reasons)}); put MNIST's four files, plain or .gz, into {folder}, "
+        "or write data=digits, which needs no file."
+    )

@@ -1,0 +1,37 @@
+"""Points of two classes in the plane: the seven of S0, or as many generated ones of the same two classes."""
+
+import torch
+
+from lockstep.data.tensors import Split, TensorData
+
+TRAIN = [([-1.2, 3.1], 0), ([-0.9, 2.9], 0), ([-0.5, 2.6], 0), ([2.3, -1.1], 1), ([2.7, -1.5], 1)]
+TEST = [([-0.8, 2.8], 0), ([2.6, -1.6], 1)]
+TEST_SAMPLES = 1000
+SPREAD = 0.5
+"""Standard deviation of the generated points around their class's centre, in both directions."""
+
+
+def load(samples: int | None) -> TensorData:
+    """Float64 points (n, 2) and classes. S0's five and two, or `samples` generated to train on and 1,000 to test.
+
+    The generated classes take turns; their centres are the means of S0's five points.
+    """
+    train, test = _split(TRAIN), _split(TEST)
+    if samples is not None:
+        generator = torch.Generator().manual_seed(0)
+        centres = torch.stack([train.inputs[train.targets == label].mean(dim=0) for label in (0, 1)])
+        train = _around(centres, samples, generator)
+        test = _around(centres, TEST_SAMPLES, generator)
+    nothing = Split(train.inputs[:0], train.targets[:0])
+    return TensorData(train, nothing, test, outputs=2)
+
+
+def _split(rows: list[tuple[list[float], int]]) -> Split:
+    points, labels = zip(*rows, strict=True)
+    return Split(torch.tensor(points, dtype=torch.float64), torch.tensor(labels))
+
+
+def _around(centres: torch.Tensor, samples: int, generator: torch.Generator) -> Split:
+    labels = torch.arange(samples) % len(centres)
+    noise = torch.randn(samples, 2, generator=generator, dtype=torch.float64)
+    return Split(centres[labels] + SPREAD * noise, labels)

@@ -1,0 +1,56 @@
+"""A data set is three pairs of tensors; a batch is an index into them, so no sample is ever touched alone in Python."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Split(Dataset[Batch]):
+    """Inputs (n, *shape) and targets (n, …). Indexed by a tensor of indices, it returns that batch at once."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, indices: Tensor) -> Batch:
+        return self.inputs[indices], self.targets[indices]
+
+
+@dataclass(frozen=True)
+class TensorData:
+    """Train, validation and test split; images stay uint8 until they are on the device."""
+
+    train: Split
+    val: Split
+    test: Split
+    outputs: int
+    mean: float = 0.0
+    std: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.train.inputs.shape[1:])
+
+    def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
+        """A batch as the net takes it: pixels 0…255 to (x/255 - mean)/std, real numbers to `dtype`; classes stay."""
+        inputs, targets = batch
+        is_image = inputs.dtype == torch.uint8
+        inputs = inputs.to(dtype)
+        if is_image:
+            inputs = inputs.div_(255).sub_(self.mean).div_(self.std)
+        return inputs, targets.to(dtype) if targets.is_floating_point() else targets
+
+
+def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> tuple[Split, Split, Split]:
+    """Train, val, test: consecutive stretches of the rows, in this order."""
+    sizes = [len(inputs) - val_size - test_size, val_size, test_size]
+    parts = zip(inputs.split(sizes), targets.split(sizes), strict=True)
+    train, val, test = (Split(x, y) for x, y in parts)
+    return train, val, test

@@ -1,0 +1,32 @@
+"""Which accelerator a run gets on this machine: never another one than it was promised."""
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from lockstep.refusal import refuse
+
+GPU_FILES = ("nvidia*", "kfd", "dxg")
+"""Device files of NVIDIA's driver, AMD's, and WSL's: without one Linux has no GPU, and torch need not be asked."""
+
+
+def gpu_count() -> int:
+    """GPUs that torch can use."""
+    if sys.platform == "linux" and not any(path for pattern in GPU_FILES for path in Path("/dev").glob(pattern)):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def resolve_accelerator(wanted: Literal["auto", "cpu", "gpu"], devices: int) -> Literal["cpu", "gpu"]:
+    """What `auto` comes to; raises Refusal where GPUs are wanted that are not there."""
+    gpus = 0 if wanted == "cpu" else gpu_count()
+    if gpus == 0:
+        if wanted == "gpu":
+            raise refuse("accelerator", wanted, "torch sees no GPU on this machine", "accelerator=cpu")
+        return "cpu"
+    if devices > gpus:
+        why = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
+        raise refuse("devices", devices, why, f"devices={gpus}, or accelerator=cpu")
+    return "gpu"

@@ -1,0 +1,49 @@
+"""The script as a rank that somebody else started (torchrun, SLURM): it takes the place it was given, starts nothing."""
+
+import os
+import time
+import traceback
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from lockstep.launch.failure import LINGER, lost_a_peer
+from lockstep.launch.place import Place, rendezvous_variables
+from lockstep.launch.worker import group, quiet_unless_first, run_engine
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from lockstep.refusal import Refusal
+
+
+def work_as_guest(plan: Plan, engine: str, place: Place) -> Metrics:
+    """Run the engine in this process, whose end is the rank's end: an error exits with status 1.
+
+    torchrun prints the traceback of the first rank that failed, from the file that `record` leaves it; others do not,
+    so there the rank prints its own.
+    """
+    os.environ.update({**place.variables, **rendezvous_variables(os.environ)})
+    terminal = os.dup(2)
+    try:
+        with group(plan, place, None):
+            plan = plan_of_rank_zero(plan)
+            quiet_unless_first(Path(plan.run_dir), place)
+            return record(run_engine)(plan, engine, place) or {}
+    except Refusal:
+        raise
+    except Exception as error:
+        if lost_a_peer(error):
+            time.sleep(LINGER)
+        if "TORCHELASTIC_ERROR_FILE" not in os.environ:
+            trace = "".join(traceback.format_exception(error))
+            os.write(terminal, f"rank {place.rank} failed: {trace}".encode())
+        raise SystemExit(1) from None
+
+
+def plan_of_rank_zero(plan: Plan) -> Plan:
+    """Every rank composed a plan of its own; that of rank 0 counts, its folder above all, which is named by the clock."""
+    if not dist.is_initialized():
+        return plan
+    plans: list[Plan] = [plan]
+    dist.broadcast_object_list(plans)
+    return plans[0]

@@ -1,0 +1,71 @@
+"""A process's place in the world, and whether somebody outside (torchrun, SLURM) gave it one already."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep.refusal import refuse
+
+SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")
+"""Names of SLURM jobs that are a person at a prompt: the script is typed there, not started as a task."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """rank of world_size over all machines; local_rank of local_world_size on this one."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The place in torchrun's environment variables, which torch and Lightning both read."""
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+            "GROUP_RANK": str((self.rank - self.local_rank) // self.local_world_size),
+        }
+
+
+def outside(environment: Mapping[str, str] = os.environ) -> Place | None:
+    """The place that torchrun or SLURM gave this process; None where nobody did, so that we start the ranks."""
+    if {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} <= environment.keys():
+        world = int(environment["WORLD_SIZE"])
+        local_world = int(environment.get("LOCAL_WORLD_SIZE", world))
+        return Place(int(environment["RANK"]), world, int(environment["LOCAL_RANK"]), local_world)
+    if "SLURM_PROCID" in environment and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
+        world, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", 1))
+        return Place(int(environment["SLURM_PROCID"]), world, int(environment["SLURM_LOCALID"]), world // nodes)
+    return None
+
+
+def check_outside(place: Place, devices: int, num_nodes: int) -> None:
+    """Refuse a plan for another world than the one that was started."""
+    nodes = place.world_size // place.local_world_size
+    if (devices, num_nodes) != (place.local_world_size, nodes):
+        why = f"{place.world_size} processes were started from outside, {place.local_world_size} on each of {nodes}"
+        instead = f"devices={place.local_world_size} num_nodes={nodes}"
+        raise refuse("devices", devices, f"{why} machine{'s' if nodes > 1 else ''}", instead)
+
+
+def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """MASTER_ADDR and MASTER_PORT, for init_method="env://": torchrun's own, or derived from the SLURM job.
+
+    SLURM says neither: the first host of the node list and a port from the job's number are the same on every task
+    (what Lightning's SLURMEnvironment does).
+    """
+    if "MASTER_ADDR" in environment:
+        return {"MASTER_ADDR": environment["MASTER_ADDR"], "MASTER_PORT": environment["MASTER_PORT"]}
+    port = 15_000 + int(environment["SLURM_JOB_ID"]) % 1_000
+    return {"MASTER_ADDR": first_host(environment.get("SLURM_NODELIST", "127.0.0.1")), "MASTER_PORT": str(port)}
+
+
+def first_host(node_list: str) -> str:
+    """The first name of SLURM's compressed list: `gpu[07-09,12],cpu1` → `gpu07`."""
+    found = re.match(r"([^\[,]+)(?:\[(\w+))?", node_list)
+    return "".join(part or "" for part in found.groups()) if found else node_list

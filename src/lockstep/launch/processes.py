@@ -1,0 +1,87 @@
+"""Start the ranks of a job on this machine and wait for them: by torch's elastic agent, or by torch.multiprocessing.
+
+Both fork the ranks from one fork server, which has imported the engine once for all ranks and all jobs of a sweep (a
+plain fork is unsafe once torch has computed, and spawn would import everything again for every rank). Where there is no
+fork server, they spawn.
+"""
+
+import multiprocessing
+import multiprocessing.forkserver
+import uuid
+from collections.abc import Callable
+from multiprocessing.queues import SimpleQueue
+
+import torch.multiprocessing
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from lockstep.launch.failure import first_failure
+from lockstep.launch.place import Place
+from lockstep.launch.worker import Job, started_by_elastic, work
+from lockstep.record import Metrics
+
+GRACE = 2.0
+"""Seconds between asking the peers of a failed rank to end and ending them."""
+
+
+def start_method() -> str:
+    return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+def by_elastic(job: Job) -> Metrics:
+    """Under torch's elastic agent, which supervises and could restart. It meets itself at a file: no socket listens."""
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=job.plan.devices,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint=str(job.folder / "agents"),
+        rdzv_configs={"store_type": "file"},
+        max_restarts=0,
+        monitor_interval=0.05,
+        start_method=start_method(),
+        local_addr="127.0.0.1",
+        logs_specs=DefaultLogsSpecs(log_dir=str(job.folder / "elastic")),
+    )
+    try:
+        metrics: Metrics = elastic_launch(config, started_by_elastic)(job)[0]
+        return metrics
+    except ChildFailedError as error:
+        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        raise first_failure(job.folder, codes) from None
+    except SignalException as error:
+        raise SystemExit(128 + error.sigval) from None
+
+
+def by_spawn(job: Job) -> Metrics:
+    """By torch.multiprocessing: what its `spawn` does, forked from the fork server where there is one."""
+    world = job.plan.devices
+    context = multiprocessing.get_context(start_method())
+    returned = context.SimpleQueue()
+    ranks = torch.multiprocessing.start_processes(
+        started_by_spawn, (job, world, returned), nprocs=world, join=False, start_method=start_method()
+    )
+    try:
+        while not ranks.join(grace_period=GRACE):
+            pass
+        metrics: Metrics = returned.get()
+        return metrics
+    except torch.multiprocessing.ProcessException as error:
+        codes = {error.error_index: ranks.processes[error.error_index].exitcode}
+        raise first_failure(job.folder, codes) from None
+    finally:
+        for process in ranks.processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+
+
+def started_by_spawn(rank: int, job: Job, world: int, returned: "SimpleQueue[Metrics]") -> None:
+    metrics = work(job, Place(rank, world, rank, world))
+    if rank == 0:
+        returned.put(metrics)
+
+
+STARTS: dict[str, Callable[[Job], Metrics]] = {"elastic": by_elastic, "spawn": by_spawn}

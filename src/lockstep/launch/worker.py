@@ -1,0 +1,110 @@
+"""What a rank does from its start to its end: take its place, join the group, let the engine run, report."""
+
+import ctypes
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from lockstep.launch.failure import leave_note
+from lockstep.launch.place import Place
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+
+GROUP_TIMEOUT = timedelta(minutes=30)
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a rank is handed: the plan, the module whose `run(plan, place)` is the engine, and where to meet."""
+
+    plan: Plan
+    engine: str
+    folder: Path
+    environment: Mapping[str, str]
+
+
+def started_by_elastic(job: Job) -> Metrics:
+    """Entry of a rank that torch's elastic agent started: the agent put its place into the environment."""
+    keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    rank, world, local_rank, local_world = (int(os.environ[key]) for key in keys)
+    return work(job, Place(rank, world, local_rank, local_world))
+
+
+def work(job: Job, place: Place) -> Metrics:
+    """Entry of every rank that we start. Returns what the engine returns; an error leaves a note for the parent first."""
+    end_with_parent()
+    adopt(job.environment, place)
+    quiet_unless_first(Path(job.plan.run_dir), place)
+    try:
+        store = dist.FileStore(str(job.folder / "group"), place.world_size)
+        with group(job.plan, place, store):
+            return run_engine(job.plan, job.engine, place)
+    except Exception as error:
+        leave_note(job.folder, place.rank, error)
+        raise
+
+
+def run_engine(plan: Plan, engine: str, place: Place) -> Metrics:
+    """Run the engine with the plan's number of threads."""
+    os.environ["OMP_NUM_THREADS"] = str(plan.threads)  # Lightning sets its own number unless this is set
+    torch.set_num_threads(plan.threads)
+    metrics: Metrics = importlib.import_module(engine).run(plan, place)
+    return metrics
+
+
+@contextmanager
+def group(plan: Plan, place: Place, store: dist.Store | None) -> Iterator[None]:
+    """The process group, where the strategy has one. It meets at `store`, or by MASTER_ADDR and MASTER_PORT.
+
+    Lightning uses the group that it finds, so it never opens a socket of its own.
+    """
+    if plan.accelerator == "gpu":
+        torch.cuda.set_device(place.local_rank)
+    if plan.strategy.wrap != "ddp":
+        yield
+        return
+    if plan.num_nodes == 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+    backend = "nccl" if plan.accelerator == "gpu" else "gloo"
+    dist.init_process_group(backend, timeout=GROUP_TIMEOUT, store=store, rank=place.rank, world_size=place.world_size)
+    yield
+    dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
+
+
+def adopt(environment: Mapping[str, str], place: Place) -> None:
+    """The environment of the parent now, which is not always what the fork server was started with, plus the place."""
+    agent = {key: value for key, value in os.environ.items() if key.startswith("TORCHELASTIC_")}
+    os.environ.clear()
+    os.environ.update({**environment, **agent, **place.variables})
+
+
+def quiet_unless_first(run_dir: Path, place: Place) -> None:
+    """Send what ranks above 0 print, C++ included, to ranks/<n>.log in the run's folder."""
+    if place.rank == 0:
+        return
+    log = run_dir / "ranks" / f"{place.rank}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("a") as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process when the one that forked it is gone, however that went (Linux: prctl)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

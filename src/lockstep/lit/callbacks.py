@@ -1,0 +1,131 @@
+"""What happens around the steps: totals over ranks, curves, times, and what must be equal or end on every rank."""
+
+import signal
+import time
+from typing import Any
+
+import lightning.pytorch as pl
+import torch.distributed as dist
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep import task
+
+
+class Totals(Callback):
+    """Add the steps' sums over batches, then over ranks in one collective, and divide once: every sample counts once."""
+
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+        self.sums: dict[str, Tensor | float] = {}
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sums["train"] = 0.0
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sums["val"] = 0.0
+
+    def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sums["test"] = 0.0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        self.sums["train"] += outputs["sums"]
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        self.sums["val"] += outputs
+
+    def on_test_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        self.sums["test"] += outputs
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Kept from the logger, where `train/loss` is a curve over steps."""
+        self._log("train", trainer, pl_module, logger=False)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._log("val", trainer, pl_module, logger=True)
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._log("test", trainer, pl_module, logger=True)
+
+    def _log(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule, *, logger: bool) -> None:
+        totals = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
+        classes = 0 if stage == "train" else self.classes
+        module.log_dict(dict(task.means(stage, totals, classes)), logger=logger)
+
+
+class Curves(Callback):
+    """Every N optimizer steps: the loss over them on all ranks, the learning rate used, samples per second."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._begin(trainer.global_step)
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        self.rate = optimizer.param_groups[0]["lr"]  # after the step the schedule has moved on
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        self.sums += outputs["sums"]
+        step = trainer.global_step
+        if step == self.begun or step % self.every:
+            return
+        loss, _correct, count = trainer.strategy.reduce(self.sums, reduce_op="sum").tolist()
+        speed = count / (time.perf_counter() - self.since)
+        curves = {"train/loss": loss / count, "lr": self.rate, "samples_per_second": speed}
+        for logger in trainer.loggers:
+            logger.log_metrics(curves, step=step)
+        self._begin(step)
+
+    def _begin(self, step: int) -> None:
+        self.begun, self.since = step, time.perf_counter()
+        self.sums: Tensor | Any = 0.0
+
+
+class Stopwatch(Callback):
+    """Seconds of training, validation left out."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.since: float | None = None
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.since = time.perf_counter()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self.since is not None:
+            self.seconds += time.perf_counter() - self.since
+            self.since = None
+
+
+class SameBuffers(Callback):
+    """Before validation give every rank the buffers of rank 0, so that all judge the net that is saved.
+
+    DDP does so at the start of each training step; after the last one, BatchNorm's running statistics differ.
+    """
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if dist.is_initialized():
+            for buffer in pl_module.buffers():
+                dist.broadcast(buffer, src=0)
+
+
+class EndOnSigterm(Callback):
+    """Let SIGTERM end a rank at once: Lightning's handler would broadcast to peers first, which may be gone."""
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,55 @@
+"""The LightningDataModule: hands each rank its share of every global batch, and the batch to the device."""
+
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader
+
+from lockstep.data.tensors import Batch, Split, TensorData
+from lockstep.launch.place import Place
+from lockstep.plan import Plan
+from lockstep.shards import ShardSampler
+
+EVALUATION_BATCH = 1024
+"""Global batch of evaluation, at least; larger batches change nothing in sums but their speed."""
+
+
+class ShardedData(pl.LightningDataModule):
+    """The three splits of a data set, in this rank's shares."""
+
+    def __init__(self, data: TensorData, plan: Plan, place: Place) -> None:
+        super().__init__()
+        self.data, self.plan, self.place = data, plan, place
+        self.dtype = torch.float64 if plan.precision == "64-true" else torch.float32
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        return self._loader(self.data.train, self.plan.batch_size, self.plan.seed, self.plan.drop_last)
+
+    def val_dataloader(self) -> list[DataLoader[Batch]]:
+        return [self._evaluation(self.data.val)] if len(self.data.val) else []
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        return self._evaluation(self.data.test)
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        return self.data.as_float(batch, self.dtype)
+
+    def _evaluation(self, split: Split) -> DataLoader[Batch]:
+        return self._loader(split, max(self.plan.batch_size, EVALUATION_BATCH))
+
+    def _loader(
+        self, split: Split, batch_size: int, seed: int | None = None, drop_last: bool = False
+    ) -> DataLoader[Batch]:
+        """Lightning calls the sampler's `set_epoch`; without a batch size the sampler's indices fetch a whole batch."""
+        rank, world = self.place.rank, self.place.world_size
+        sampler = ShardSampler(len(split), batch_size, rank=rank, world_size=world, seed=seed, drop_last=drop_last)
+        return DataLoader(
+            split,
+            batch_size=None,
+            sampler=sampler,
+            collate_fn=_as_it_is,
+            generator=torch.Generator(),  # else every epoch would draw from the generator that dropout uses
+        )
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch

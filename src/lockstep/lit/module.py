@@ -1,0 +1,76 @@
+"""LightningModules: what one step of training and evaluation computes, for classification and for regression."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+from torch import Tensor, nn
+
+from lockstep import task
+from lockstep.batches import window_samples
+from lockstep.data.tensors import Batch
+from lockstep.optimizers import create_optimizer, create_scheduler
+from lockstep.plan import Plan
+
+
+class Supervised(pl.LightningModule):
+    """A net and how it is judged. Steps return sums; the callback Totals adds them over batches and ranks."""
+
+    task: task.Task
+
+    def __init__(self, net: nn.Module, plan: Plan) -> None:
+        super().__init__()
+        self.net, self.plan = net, plan
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.net(inputs)
+        return outputs
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        loss_sum, sums = self._judge(batch)
+        return {"loss": loss_sum * self._scale(batch_idx), "sums": sums}
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self._judge(batch)[1]
+
+    def test_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self._judge(batch)[1]
+
+    def configure_optimizers(self) -> Any:
+        optimizer = create_optimizer(self.plan.optimizer, self.parameters())
+        scheduler = create_scheduler(self.plan.scheduler, optimizer, self.plan.total_steps)
+        if scheduler is None:
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _judge(self, batch: Batch) -> tuple[Tensor, task.Sums]:
+        inputs, targets = batch
+        outputs = self(inputs)
+        loss_sum = self.task.loss_sum(outputs, targets)
+        return loss_sum, task.sums(self.task, loss_sum, outputs, targets)
+
+    def _scale(self, batch_idx: int) -> float:
+        """From this rank's loss sum to its part of the mean over the optimizer step's samples on all ranks.
+
+        DDP will divide by the world size and Lightning by the number of accumulated batches; neither knows how many
+        samples a ragged batch or a short window really holds, so both divisions are undone here.
+        """
+        plan = self.plan
+        accumulate = plan.accumulate_grad_batches
+        samples = window_samples(plan.data.train_samples, plan.batch_size, accumulate, batch_idx, plan.drop_last)
+        return plan.world_size * accumulate / samples
+
+
+class Classifier(Supervised):
+    """Cross-entropy and accuracy over classes."""
+
+    task = task.Classification()
+
+
+class Regressor(Supervised):
+    """Squared error."""
+
+    task = task.Regression()
+
+
+def create_module(net: nn.Module, plan: Plan) -> Supervised:
+    return (Classifier if plan.data.classes else Regressor)(net, plan)

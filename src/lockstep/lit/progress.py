@@ -1,0 +1,28 @@
+"""What rank 0 shows while it trains: a bar in a terminal, a line an epoch elsewhere."""
+
+import sys
+import time
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback, TQDMProgressBar
+
+REFRESH_STEPS = 20
+
+
+class EpochLines(Callback):
+    """`epoch 3/20  train/loss 0.1234  val/acc 0.9722  0.31 s`, on rank 0."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.since = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        metrics = "  ".join(f"{name} {value.item():.4f}" for name, value in trainer.callback_metrics.items())
+        seconds = time.perf_counter() - self.since
+        print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {metrics}  {seconds:.2f} s", flush=True)
+
+
+def create_progress() -> Callback:
+    """tqdm's bar, by name: Lightning would take rich's where it is installed, which is slower at small steps."""
+    return TQDMProgressBar(refresh_rate=REFRESH_STEPS) if sys.stdout.isatty() else EpochLines()

@@ -1,0 +1,138 @@
+"""One run by Lightning: data, net, Trainer; fit, test, and the metrics of both."""
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.plugins.environments import TorchElasticEnvironment
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
+
+from lockstep import data
+from lockstep.launch.place import Place
+from lockstep.lit.callbacks import Curves, EndOnSigterm, SameBuffers, Stopwatch, Totals
+from lockstep.lit.datamodule import ShardedData
+from lockstep.lit.module import create_module
+from lockstep.lit.progress import create_progress
+from lockstep.plan import Plan
+from lockstep.record import Metrics, digest
+from lockstep.seeding import initial_net, seed_rank
+
+NOT_FOR_US = (
+    "The '.*_dataloader' does not have many workers",  # the data lies in memory
+    "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
+    "The number of training batches .* is smaller than the logging interval",
+    "Checkpoint directory .* exists and is not empty",  # a resumed run
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
+)
+
+
+def run(plan: Plan, place: Place) -> Metrics:
+    """Train and test as the plan says, in this rank's place. Every rank returns the same metrics."""
+    _hush()
+    tensors = data.load(plan.data)
+    net = initial_net(plan, tensors)
+    seed_rank(plan.seed, place.rank)
+    module, loaders = create_module(net, plan), ShardedData(tensors, plan, place)
+    stopwatch = Stopwatch()
+    trainer = create_trainer(plan, stopwatch)
+    if plan.train:
+        trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
+    results = named_floats(trainer)
+    if plan.test:
+        ckpt_path = None if plan.train else plan.ckpt_path
+        trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
+        results |= named_floats(trainer)
+    _log_final(trainer, plan, results)
+    return {
+        **plan.summary(),
+        "epochs": trainer.current_epoch,
+        "steps": trainer.global_step,
+        "train_seconds": stopwatch.seconds,
+        "samples_per_second": _samples_trained(plan, trainer) / stopwatch.seconds if plan.train else 0.0,
+        **results,
+        "digest": digest(net.state_dict()),
+    }
+
+
+def create_trainer(plan: Plan, stopwatch: Stopwatch) -> pl.Trainer:
+    """The Trainer of a plan. Everything that could surprise (samplers, sanity steps, summaries) is off."""
+    return pl.Trainer(
+        accelerator=plan.accelerator,
+        devices=plan.devices,
+        num_nodes=plan.num_nodes,
+        strategy=create_strategy(plan),
+        precision=plan.precision,
+        max_epochs=plan.max_epochs,
+        gradient_clip_val=plan.gradient_clip_val,
+        accumulate_grad_batches=plan.accumulate_grad_batches,
+        log_every_n_steps=plan.log_every_n_steps,
+        logger=list(_loggers(plan)),
+        callbacks=[*_callbacks(plan, stopwatch)],
+        default_root_dir=plan.run_dir,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+        enable_progress_bar=sys.stdout.isatty(),
+    )
+
+
+def create_strategy(plan: Plan) -> Strategy:
+    """Lightning's half of the strategy, the wrapping: the processes are there, and so is their group."""
+    if plan.strategy.wrap == "ddp":
+        return DDPStrategy(cluster_environment=TorchElasticEnvironment(), gradient_as_bucket_view=True)
+    return SingleDeviceStrategy(torch.device("cuda", 0) if plan.accelerator == "gpu" else torch.device("cpu"))
+
+
+def named_floats(trainer: pl.Trainer) -> dict[str, float]:
+    return {name: value.item() for name, value in trainer.callback_metrics.items()}
+
+
+def _callbacks(plan: Plan, stopwatch: Stopwatch) -> Iterator[Callback]:
+    yield from (EndOnSigterm(), SameBuffers(), stopwatch, Totals(plan.data.classes), create_progress())
+    if plan.logger.name != "none":
+        yield Curves(plan.log_every_n_steps)
+    monitor, mode = plan.monitor
+    yield ModelCheckpoint(
+        dirpath=Path(plan.run_dir) / "checkpoints",
+        filename="best",
+        monitor=monitor,
+        mode=mode,
+        save_last=True,
+        save_on_train_epoch_end=True,
+        enable_version_counter=False,
+    )
+
+
+def _loggers(plan: Plan) -> Iterator[Logger]:
+    if plan.logger.name == "tensorboard":
+        yield TensorBoardLogger(plan.run_dir, name="tensorboard", version="", default_hp_metric=False)
+    elif plan.logger.name == "csv":
+        yield CSVLogger(plan.run_dir, name="csv", version="")
+
+
+def _log_final(trainer: pl.Trainer, plan: Plan, results: dict[str, float]) -> None:
+    """Hyper-parameters together with the final metrics: TensorBoard's hparams page shows nothing for either alone."""
+    for logger in trainer.loggers:
+        if isinstance(logger, TensorBoardLogger):
+            logger.log_hyperparams(plan.summary(), {f"final/{name}": value for name, value in results.items()})
+        else:
+            logger.log_hyperparams(plan.summary())
+        logger.finalize("success")
+
+
+def _samples_trained(plan: Plan, trainer: pl.Trainer) -> int:
+    samples = plan.data.train_samples
+    return trainer.current_epoch * (plan.batches_per_epoch * plan.batch_size if plan.drop_last else samples)
+
+
+def _hush() -> None:
+    """Leave the terminal to the run's own lines."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in NOT_FOR_US:
+        warnings.filterwarnings("ignore", message)

@@ -1,0 +1,33 @@
+"""The SimpleCNN of the source notebook (S3): four 3×3 convolutions without padding, then three affine maps."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+
+class CNN(nn.Module):
+    """(batch, channels, 28, 28) → (batch, outputs); `norm` puts BatchNorm behind each convolution, or nothing."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, norm: Literal["batch", "none"]) -> None:
+        super().__init__()
+        channels, *_ = shape
+        self.features = nn.Sequential(
+            *_convolution(channels, 16, norm),  # 26×26
+            *_convolution(16, 32, norm),  # 24×24
+            nn.MaxPool2d(2),  # 12×12
+            *_convolution(32, 64, norm),  # 10×10
+            *_convolution(64, 128, norm),  # 8×8
+            nn.MaxPool2d(2),  # 4×4
+        )
+        self.head = nn.Sequential(
+            nn.Linear(128 * 4 * 4, 1024), nn.ReLU(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, outputs)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.features(x).flatten(1))
+        return y
+
+
+def _convolution(inward: int, outward: int, norm: str) -> list[nn.Module]:
+    normalise = [nn.BatchNorm2d(outward)] if norm == "batch" else []
+    return [nn.Conv2d(inward, outward, 3), *normalise, nn.ReLU()]

@@ -1,0 +1,28 @@
+"""The "Net" of the source on three ways to be parallel (S1): two 5×5 convolutions, two affine maps, dropout.
+
+It returns logits: the log-softmax of the source stands once, in the loss.
+"""
+
+from torch import Tensor, nn
+
+
+class LeNet(nn.Module):
+    """(batch, channels, 28, 28) → (batch, outputs); 21,840 parameters for one channel and ten outputs."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, dropout: float) -> None:
+        super().__init__()
+        channels, *_ = shape
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 10, 5),  # 24×24
+            nn.MaxPool2d(2),  # 12×12
+            nn.ReLU(),
+            nn.Conv2d(10, 20, 5),  # 8×8
+            nn.Dropout2d(dropout),
+            nn.MaxPool2d(2),  # 4×4
+            nn.ReLU(),
+        )
+        self.head = nn.Sequential(nn.Linear(320, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.features(x).flatten(1))
+        return y

@@ -1,0 +1,26 @@
+"""The model-parallel net of the source (S1): two convolutional stages and two affine maps, each of which can have a
+device of its own. `stages` names them in order, for a strategy that spreads them; here they run one after the other.
+"""
+
+from torch import Tensor, nn
+
+
+class SplitCNN(nn.Module):
+    """(batch, channels, 28, 28) → (batch, outputs)."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        channels, *_ = shape
+        self.block1 = nn.Sequential(nn.Conv2d(channels, 10, 5), nn.ReLU(), nn.MaxPool2d(2))  # 12×12
+        self.block2 = nn.Sequential(nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())  # 320
+        self.linear1 = nn.Sequential(nn.Linear(320, 50), nn.ReLU())
+        self.linear2 = nn.Linear(50, outputs)
+
+    @property
+    def stages(self) -> tuple[nn.Module, ...]:
+        return self.block1, self.block2, self.linear1, self.linear2
+
+    def forward(self, x: Tensor) -> Tensor:
+        for stage in self.stages:
+            x = stage(x)
+        return x

@@ -1,0 +1,146 @@
+"""The plan of one run: frozen, picklable, resolved to the last default, and checked as a whole.
+
+Hydra stops at the door: engines and workers see a Plan and never a config. What cannot be is refused here, in one
+sentence that names the key and what to write instead. No torch here.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lockstep import choices
+from lockstep.batches import batch_count, window_count
+from lockstep.refusal import refuse, require
+
+
+@dataclass(frozen=True)
+class Plan:
+    name: str
+    engine: choices.Engine
+    strategy: choices.Strategy
+    model: choices.Model
+    data: choices.Data
+    optimizer: choices.Optimizer
+    scheduler: choices.Scheduler
+    logger: choices.Logger
+    devices: int
+    num_nodes: int
+    accelerator: Literal["cpu", "gpu"]
+    max_epochs: int
+    batch_size: int
+    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
+    seed: int
+    threads: int
+    gradient_clip_val: float | None
+    accumulate_grad_batches: int
+    drop_last: bool
+    log_every_n_steps: int
+    ckpt_path: str | None
+    train: bool
+    test: bool
+    optimized_metric: str | None
+    run_dir: str
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_world()
+        self._check_batches()
+        self._check_parts()
+        self._check_work()
+
+    @property
+    def world_size(self) -> int:
+        return self.devices * self.num_nodes
+
+    @property
+    def batches_per_epoch(self) -> int:
+        return batch_count(self.data.train_samples, self.batch_size, self.drop_last)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        windows = window_count(self.data.train_samples, self.batch_size, self.accumulate_grad_batches, self.drop_last)
+        return windows * self.max_epochs
+
+    @property
+    def monitor(self) -> tuple[str, Literal["min", "max"]]:
+        """The metric that the best checkpoint is best by, and in which direction."""
+        if self.data.val_size == 0:
+            return "train/loss", "min"
+        return ("val/acc", "max") if self.data.classes else ("val/loss", "min")
+
+    def summary(self) -> dict[str, str | int | float]:
+        """What identifies the run beside its results: the same keys for every run, so that runs can be put in a table."""
+        return {
+            "engine": self.engine.name,
+            "strategy": self.strategy.name,
+            "devices": self.devices,
+            "world_size": self.world_size,
+            "model": self.model.name,
+            "data": self.data.name,
+            "optimizer": self.optimizer.name,
+            "lr": self.optimizer.lr,
+            "scheduler": self.scheduler.name,
+            "batch_size": self.batch_size,
+            "precision": self.precision,
+            "seed": self.seed,
+            "threads": self.threads,
+        }
+
+    def _check_numbers(self) -> None:
+        counts = ("devices", "num_nodes", "max_epochs", "batch_size", "threads")
+        for key in (*counts, "accumulate_grad_batches", "log_every_n_steps"):
+            value = getattr(self, key)
+            require(value >= 1, key, value, "it must be 1 or more", f"{key}=1")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "it must be at least 0 and below 2^63", "seed=42")
+        clip = self.gradient_clip_val
+        clips = clip is None or (math.isfinite(clip) and clip > 0)
+        require(clips, "gradient_clip_val", clip, "it must be above 0, or null for none", "gradient_clip_val=1.0, say")
+
+    def _check_world(self) -> None:
+        if self.strategy.wrap == "none" and self.world_size > 1:
+            key = "devices" if self.devices > 1 else "num_nodes"
+            why = f"strategy={self.strategy.name} trains on one device"
+            raise refuse(key, getattr(self, key), why, f"{key}=1, or strategy=ddp")
+
+    def _check_batches(self) -> None:
+        world, samples = self.world_size, self.data.train_samples
+        if spare := self.batch_size % world:
+            below, above = self.batch_size - spare, self.batch_size - spare + world
+            nearest = f"batch_size={below} or batch_size={above}" if below else f"batch_size={above}"
+            raise refuse("batch_size", self.batch_size, f"{world} ranks cannot share it equally", nearest)
+        if self.drop_last and self.batch_size > samples:
+            why = f"batch_size={self.batch_size} is more than the {samples} samples, so every batch would be dropped"
+            raise refuse("drop_last", True, why, f"drop_last=false, or batch_size={world * (samples // world) or world}")
+
+    def _check_parts(self) -> None:
+        if self.model.images_only and not self.data.images:
+            why = f"it takes images, and data={self.data.name} holds none"
+            raise refuse("model", self.model.name, why, "model=mlp or model=linear, or data=digits")
+        if self.precision == "16-mixed" and self.accelerator == "cpu":
+            raise refuse("precision", self.precision, "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu")
+        warmup = getattr(self.scheduler, "warmup_steps", 0)
+        if self.train and warmup >= self.total_steps:
+            why = f"the whole run has {self.total_steps} steps"
+            raise refuse("scheduler.warmup_steps", warmup, why, f"scheduler.warmup_steps={self.total_steps // 10}")
+
+    def _check_work(self) -> None:
+        if not self.train and not self.test:
+            raise refuse("test", False, "with train=false nothing is left to do", "train=true or test=true")
+        if not self.train and self.ckpt_path is None:
+            why = "with train=false there is no trained net to test"
+            raise refuse("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")
+        if self.ckpt_path is not None and not Path(self.ckpt_path).is_file():
+            raise refuse("ckpt_path", self.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
+        if self.optimized_metric is not None:
+            measured = self._measured()
+            known = self.optimized_metric in measured
+            why = "this run measures no such thing"
+            require(known, "optimized_metric", self.optimized_metric, why, f"one of {', '.join(measured)}")
+
+    def _measured(self) -> list[str]:
+        stages = {"train": self.train, "val": self.train and self.data.val_size > 0, "test": self.test}
+        losses = [f"{stage}/loss" for stage, runs in stages.items() if runs]
+        accuracies = [f"{stage}/acc" for stage in ("val", "test") if stages[stage] and self.data.classes]
+        return losses + accuracies + (["train_seconds", "samples_per_second"] if self.train else [])

@@ -1,0 +1,26 @@
+"""Which random numbers are equal on all ranks (the weights), and which differ (what is drawn while training)."""
+
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+from lockstep import nets
+from lockstep.data.tensors import TensorData
+from lockstep.plan import Plan
+
+
+def initial_net(plan: Plan, data: TensorData) -> nn.Module:
+    """The net with its first weights: drawn under the run's seed before anything else, the same on every rank."""
+    torch.manual_seed(plan.seed)
+    options = {key: value for key, value in vars(plan.model).items() if key != "name"}
+    return nets.create(plan.model.name, data.shape, data.outputs, **options)
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Give this rank random streams of its own, for dropout and the like."""
+    own = seed + 1 + rank
+    random.seed(own)
+    np.random.seed(own % 2**32)
+    torch.manual_seed(own)

@@ -1,0 +1,61 @@
+"""What a net is trained for: pure functions from its outputs to sums, which both engines add and divide once.
+
+Sums, never means: over ranks and batches of unequal size only sums can be added (a mean of means is wrong).
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Sums = Tensor
+"""Shape (3,), float64: loss sum, correct count, sample count."""
+
+
+class Task(Protocol):
+    """How outputs are judged: the loss summed over the samples, and the correct ones counted."""
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor: ...
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor: ...
+
+
+class Classification:
+    """Cross-entropy over logits of shape (batch, classes) and int64 targets of shape (batch,)."""
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets, reduction="sum")
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.argmax(dim=1) == targets).sum()
+
+
+class Regression:
+    """Squared error over outputs and targets of shape (batch, 1); nothing is 'correct'."""
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(outputs, targets, reduction="sum")
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.zeros((), dtype=torch.int64, device=outputs.device)
+
+
+def create(classes: int) -> Task:
+    """Classification over so many classes, or regression where there are none."""
+    return Classification() if classes else Regression()
+
+
+def sums(task: Task, loss_sum: Tensor, outputs: Tensor, targets: Tensor) -> Sums:
+    """One batch's contribution; stays on the device, so nothing waits for it."""
+    outputs = outputs.detach()
+    count = torch.tensor(len(targets), dtype=torch.float64, device=outputs.device)
+    return torch.stack([loss_sum.detach().double(), task.correct(outputs, targets).double(), count])
+
+
+def means(stage: str, totals: Sums, classes: int) -> Mapping[str, float]:
+    """`{stage}/loss` and, where there are classes, `{stage}/acc`, from sums over all ranks and batches."""
+    loss, correct, count = totals.tolist()
+    named = {f"{stage}/loss": loss / count}
+    return named | {f"{stage}/acc": correct / count} if classes else named
