@@ -67,10 +67,17 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         optimizer = values["optimizer"]
         values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * world})
     if values["threads"] is None:
-        values["threads"] = max(1, len(os.sched_getaffinity(0)) // devices)
+        values["threads"] = max(1, usable_cores() // devices)
     wanted = _value(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
     values["accelerator"] = resolve_accelerator(wanted, devices)
     return values
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def typed(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
@@ -118,7 +125,12 @@ def _value(kind: Any, key: str, value: Any) -> Any:
         return float(value)
     if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    words = {int: ("a whole number", "1"), float: ("a number", "0.1"), bool: ("true or false", "true"), str: ("text", "a")}
+    words = {
+        int: ("a whole number", "1"),
+        float: ("a number", "0.1"),
+        bool: ("true or false", "true"),
+        str: ("text", "a"),
+    }
     if kind in words and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
         wanted, example = words[kind]
         raise refuse(key, value, f"it takes {wanted}", f"{key}={example}, say")

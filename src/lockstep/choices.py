@@ -50,7 +50,9 @@ class MLP:
 
     def __post_init__(self) -> None:
         sizes_fit = len(self.hidden) > 0 and min(self.hidden) > 0
-        require(sizes_fit, "model.hidden", self.hidden, "it lists layer sizes of 1 or more", "model.hidden=[30,20], say")
+        require(
+            sizes_fit, "model.hidden", self.hidden, "it lists layer sizes of 1 or more", "model.hidden=[30,20], say"
+        )
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ def explained(error: Exception) -> Refusal:
         group, _, option = error.missing_cfg_file.rpartition("/")
         return refuse(group, option, "there is no such option", f"one of {', '.join(sorted(error.options))}")
     if isinstance(error, OverrideParseException):
-        return Refusal(f"{error.override}: this cannot be read; write KEY=VALUE, with quotes around special characters.")
+        return Refusal(
+            f"{error.override!s}: this cannot be read; write KEY=VALUE, with quotes around special characters."
+        )
     if several := re.search(r"Ambiguous value for argument '([^=]+)=(.*)'", text):
         key, value = several.groups()
         return refuse(key, value, "several values make a sweep", f"-m in front of them, or {key}={value.split(',')[0]}")
@@ -53,5 +55,5 @@ def known_keys() -> list[str]:
     """Every key that may be written: groups, their options' keys, top-level keys."""
     top = [str(key) for key in OmegaConf.load(CONF / "train.yaml") if key != "defaults"]
     options = (path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
-    own = {f"{path.parent.name}.{key}" for path in options for key in OmegaConf.load(path)}
+    own = {f"{path.parent.name}.{key!s}" for path in options for key in OmegaConf.load(path)}
     return [*top, *GROUPS, "experiment", *sorted(own)]

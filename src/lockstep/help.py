@@ -32,7 +32,9 @@ def _group(folder: Path) -> str:
 def _option(path: Path) -> str:
     lines = path.read_text().splitlines()
     about = next(line.lstrip("# ") for line in lines if line.startswith("#") and "@package" not in line)
-    own = [line.split("#")[0].strip() for line in lines if line and line[0] not in "# -" and not line.startswith("name:")]
+    own = [
+        line.split("#")[0].strip() for line in lines if line and line[0] not in "# -" and not line.startswith("name:")
+    ]
     keys = f"  ({', '.join(own)})" if own and folder_has_keys(path) else ""
     return f"    {path.stem:<14} {about}{keys}"
 

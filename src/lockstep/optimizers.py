@@ -31,7 +31,7 @@ def create_scheduler(choice: choices.Scheduler, optimizer: Optimizer, total_step
 
 
 def warmup_linear(step: int, warmup: int, total: int) -> float:
-    """The factor on the rate at 0-based `step`: 1/w, 2/w, … 1 over w warm-up steps, then down in a line to 0 at the end."""
+    """The factor on the rate at 0-based `step`: 1/w, 2/w, … 1 over w warm-up steps, then in a line down to 0."""
     if step < warmup:
         return (step + 1) / warmup
     return max(0, total - step) / max(1, total - warmup)

@@ -71,7 +71,7 @@ class Plan:
         return ("val/acc", "max") if self.data.classes else ("val/loss", "min")
 
     def summary(self) -> dict[str, str | int | float]:
-        """What identifies the run beside its results: the same keys for every run, so that runs can be put in a table."""
+        """What tells runs apart beside their results: the same keys for every run, so that they make a table."""
         return {
             "engine": self.engine.name,
             "strategy": self.strategy.name,
@@ -112,7 +112,9 @@ class Plan:
             raise refuse("batch_size", self.batch_size, f"{world} ranks cannot share it equally", nearest)
         if self.drop_last and self.batch_size > samples:
             why = f"batch_size={self.batch_size} is more than the {samples} samples, so every batch would be dropped"
-            raise refuse("drop_last", True, why, f"drop_last=false, or batch_size={world * (samples // world) or world}")
+            raise refuse(
+                "drop_last", True, why, f"drop_last=false, or batch_size={world * (samples // world) or world}"
+            )
 
     def _check_parts(self) -> None:
         if self.model.images_only and not self.data.images:

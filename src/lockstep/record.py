@@ -18,7 +18,7 @@ def digest(state: "Mapping[str, Tensor]") -> str:
 
     sha = hashlib.sha256()
     for tensor in state.values():
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
 

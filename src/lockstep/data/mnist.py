@@ -5,7 +5,6 @@ Source of the format: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Hand
 
 import gzip
 import hashlib
-import os
 import urllib.request
 import zlib
 from collections.abc import Sequence
@@ -152,7 +151,9 @@ def _download_missing(root: Path, missing: Sequence[IdxFile]) -> None:
                 if find(root, file) is None:  # another process may have brought it while this one waited
                     _download(file, folder, MNIST.mirrors)
     except OSError as error:
-        raise refuse("data.root", root, f"it cannot hold the download ({error.strerror})", "a writable folder") from None
+        raise refuse(
+            "data.root", root, f"it cannot hold the download ({error.strerror})", "a writable folder"
+        ) from None
 
 
 def _download(file: IdxFile, folder: Path, mirrors: Sequence[str]) -> None:
@@ -166,7 +167,7 @@ def _download(file: IdxFile, folder: Path, mirrors: Sequence[str]) -> None:
             if hashlib.sha256(gzip.decompress(packed)).hexdigest() == file.sha256:
                 part = folder / f".{file.name}.gz.part"
                 part.write_bytes(packed)
-                os.replace(part, folder / f"{file.name}.gz")
+                part.replace(folder / f"{file.name}.gz")
                 return
             reasons.append(f"{url}: its bits are not MNIST's")
         except (OSError, EOFError, zlib.error) as error:

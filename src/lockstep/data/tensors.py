@@ -50,7 +50,7 @@ class TensorData:
 
 def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> tuple[Split, Split, Split]:
     """Train, val, test: consecutive stretches of the rows, in this order."""
-    sizes = [len(inputs) - val_size - test_size, val_size, test_size]
-    parts = zip(inputs.split(sizes), targets.split(sizes), strict=True)
-    train, val, test = (Split(x, y) for x, y in parts)
-    return train, val, test
+    train, val = len(inputs) - val_size - test_size, len(inputs) - test_size
+    stretches = (slice(0, train), slice(train, val), slice(val, None))
+    first, second, third = (Split(inputs[stretch], targets[stretch]) for stretch in stretches)
+    return first, second, third

@@ -64,11 +64,15 @@ def warm_up(engine: str) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Undo what the elastic agent does to the process it runs in, and keep its log to itself: errors reach us raised."""
+    """Undo what the elastic agent does to its process, and keep its log to itself: errors reach us raised."""
     environment, numbers = dict(os.environ), random.getstate()
     handlers = {number: signal.getsignal(number) for number in AGENT_SIGNALS}
     loggers = [logging.getLogger(name) for name in ("torch.distributed.elastic", "torch.multiprocessing")]
-    loggers += [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith(("torch.distributed.elastic.", "torch.multiprocessing."))]
+    loggers += [
+        logging.getLogger(name)
+        for name in logging.root.manager.loggerDict
+        if name.startswith(("torch.distributed.elastic.", "torch.multiprocessing."))
+    ]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)

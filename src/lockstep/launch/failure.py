@@ -1,7 +1,8 @@
 """Which rank failed first, and with what: each failing rank leaves a note, the parent picks the cause among them.
 
-When one rank dies, its peers fail too a moment later, because their collectives break. Only the first is worth reading:
-an error of a rank's own before a lost peer, a death without a note (a signal) before a lost peer, the earliest of equals.
+When one rank dies, its peers fail too a moment later, because their collectives break. Only the first is worth
+reading: an error of a rank's own before a lost peer, a death without a note (a signal) before a lost peer, the earliest
+of equals.
 """
 
 import json
@@ -63,7 +64,9 @@ def first_failure(folder: Path, exit_codes: Mapping[int, int]) -> Refusal | Rank
         folder: where the ranks left their notes.
         exit_codes: of the ranks seen to have ended badly before anyone was told to end (negative: a signal).
     """
-    notes = sorted((json.loads(path.read_text()) for path in folder.glob("failed-*.json")), key=lambda note: note["time"])
+    notes = sorted(
+        (json.loads(path.read_text()) for path in folder.glob("failed-*.json")), key=lambda note: note["time"]
+    )
     for note in notes:
         if note["refusal"]:
             return Refusal(note["refusal"])

@@ -1,4 +1,4 @@
-"""The script as a rank that somebody else started (torchrun, SLURM): it takes the place it was given, starts nothing."""
+"""The script as a rank that torchrun or SLURM started: it takes the place it was given and starts nothing."""
 
 import os
 import time
@@ -41,7 +41,7 @@ def work_as_guest(plan: Plan, engine: str, place: Place) -> Metrics:
 
 
 def plan_of_rank_zero(plan: Plan) -> Plan:
-    """Every rank composed a plan of its own; that of rank 0 counts, its folder above all, which is named by the clock."""
+    """Every rank composed a plan of its own; rank 0's counts, above all its folder, which is named by the clock."""
     if not dist.is_initialized():
         return plan
     plans: list[Plan] = [plan]

@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
 
-import torch.multiprocessing
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.multiprocessing.spawn import ProcessException, start_processes
 
 from lockstep.launch.failure import first_failure
 from lockstep.launch.place import Place
@@ -60,7 +60,7 @@ def by_spawn(job: Job) -> Metrics:
     world = job.plan.devices
     context = multiprocessing.get_context(start_method())
     returned = context.SimpleQueue()
-    ranks = torch.multiprocessing.start_processes(
+    ranks = start_processes(  # type: ignore[no-untyped-call]
         started_by_spawn, (job, world, returned), nprocs=world, join=False, start_method=start_method()
     )
     try:
@@ -68,7 +68,7 @@ def by_spawn(job: Job) -> Metrics:
             pass
         metrics: Metrics = returned.get()
         return metrics
-    except torch.multiprocessing.ProcessException as error:
+    except ProcessException as error:
         codes = {error.error_index: ranks.processes[error.error_index].exitcode}
         raise first_failure(job.folder, codes) from None
     finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed import FileStore, Store  # type: ignore[attr-defined]
 
 from lockstep.launch.failure import leave_note
 from lockstep.launch.place import Place
@@ -42,12 +43,12 @@ def started_by_elastic(job: Job) -> Metrics:
 
 
 def work(job: Job, place: Place) -> Metrics:
-    """Entry of every rank that we start. Returns what the engine returns; an error leaves a note for the parent first."""
+    """Entry of every rank that we start. Returns what the engine returns; an error leaves the parent a note first."""
     end_with_parent()
     adopt(job.environment, place)
     quiet_unless_first(Path(job.plan.run_dir), place)
     try:
-        store = dist.FileStore(str(job.folder / "group"), place.world_size)
+        store = FileStore(str(job.folder / "group"), place.world_size)
         with group(job.plan, place, store):
             return run_engine(job.plan, job.engine, place)
     except Exception as error:
@@ -64,7 +65,7 @@ def run_engine(plan: Plan, engine: str, place: Place) -> Metrics:
 
 
 @contextmanager
-def group(plan: Plan, place: Place, store: dist.Store | None) -> Iterator[None]:
+def group(plan: Plan, place: Place, store: Store | None) -> Iterator[None]:
     """The process group, where the strategy has one. It meets at `store`, or by MASTER_ADDR and MASTER_PORT.
 
     Lightning uses the group that it finds, so it never opens a socket of its own.

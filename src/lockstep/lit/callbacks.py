@@ -14,7 +14,7 @@ from lockstep import task
 
 
 class Totals(Callback):
-    """Add the steps' sums over batches, then over ranks in one collective, and divide once: every sample counts once."""
+    """Add the steps' sums over batches, then over ranks in one collective, and divide once."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -53,7 +53,7 @@ class Totals(Callback):
     def _log(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule, *, logger: bool) -> None:
         totals = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
         classes = 0 if stage == "train" else self.classes
-        module.log_dict(dict(task.means(stage, totals, classes)), logger=logger)
+        module.log_dict(dict(task.means(stage, totals, classes)), logger=logger and bool(trainer.loggers))
 
 
 class Curves(Callback):

@@ -46,7 +46,7 @@ class ShardedData(pl.LightningDataModule):
             split,
             batch_size=None,
             sampler=sampler,
-            collate_fn=_as_it_is,
+            collate_fn=_as_it_is,  # type: ignore[arg-type]  # without a batch size it gets what the data set gives
             generator=torch.Generator(),  # else every epoch would draw from the generator that dropout uses
         )
 

@@ -5,17 +5,17 @@ from typing import Any
 import lightning.pytorch as pl
 from torch import Tensor, nn
 
-from lockstep import task
 from lockstep.batches import window_samples
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.plan import Plan
+from lockstep.task import Classification, Regression, Sums, Task, sums
 
 
 class Supervised(pl.LightningModule):
     """A net and how it is judged. Steps return sums; the callback Totals adds them over batches and ranks."""
 
-    task: task.Task
+    task: Task
 
     def __init__(self, net: nn.Module, plan: Plan) -> None:
         super().__init__()
@@ -26,8 +26,8 @@ class Supervised(pl.LightningModule):
         return outputs
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        loss_sum, sums = self._judge(batch)
-        return {"loss": loss_sum * self._scale(batch_idx), "sums": sums}
+        loss_sum, batch_sums = self._judge(batch)
+        return {"loss": loss_sum * self._scale(batch_idx), "sums": batch_sums}
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self._judge(batch)[1]
@@ -42,11 +42,11 @@ class Supervised(pl.LightningModule):
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def _judge(self, batch: Batch) -> tuple[Tensor, task.Sums]:
+    def _judge(self, batch: Batch) -> tuple[Tensor, Sums]:
         inputs, targets = batch
         outputs = self(inputs)
         loss_sum = self.task.loss_sum(outputs, targets)
-        return loss_sum, task.sums(self.task, loss_sum, outputs, targets)
+        return loss_sum, sums(self.task, loss_sum, outputs, targets)
 
     def _scale(self, batch_idx: int) -> float:
         """From this rank's loss sum to its part of the mean over the optimizer step's samples on all ranks.
@@ -63,13 +63,13 @@ class Supervised(pl.LightningModule):
 class Classifier(Supervised):
     """Cross-entropy and accuracy over classes."""
 
-    task = task.Classification()
+    task = Classification()
 
 
 class Regressor(Supervised):
     """Squared error."""
 
-    task = task.Regression()
+    task = Regression()
 
 
 def create_module(net: nn.Module, plan: Plan) -> Supervised:

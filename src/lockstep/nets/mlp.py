@@ -1,6 +1,7 @@
 """A multilayer perceptron: affine maps with ReLU between (S0's 2-30-20-2 is `hidden=(30, 20)` on points)."""
 
 import math
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -12,7 +13,7 @@ class MLP(nn.Module):
         super().__init__()
         sizes = (math.prod(shape), *hidden)
         layers: list[nn.Module] = []
-        for inward, outward in zip(sizes, sizes[1:], strict=False):
+        for inward, outward in pairwise(sizes):
             layers += [nn.Linear(inward, outward), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
 

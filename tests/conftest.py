@@ -1,0 +1,124 @@
+"""Real commands in real processes: how tests start them, and how they see that nothing was left running."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lockstep.build import plan_from
+from lockstep.compose import compose_job
+from lockstep.plan import Plan
+
+ROOT = Path(__file__).parents[1]
+MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
+MARK = "LOCKSTEP_TEST_MARK"
+STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
+
+
+@dataclass
+class Ended:
+    """A command that has ended: its exit status and what it printed."""
+
+    status: int
+    out: str
+    err: str
+    seconds: float
+    folder: Path
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder of the only run below logs/train."""
+        [found] = [path.parent for path in self.folder.glob("logs/train/*/config.yaml")]
+        return found
+
+
+class Command:
+    """Starts a program in a folder of its own, with a hard time limit, and looks for processes that outlive it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = uuid.uuid4().hex
+
+    def popen(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        clean = {key: value for key, value in os.environ.items() if key not in STARTED_BY}
+        return subprocess.Popen(
+            [*arguments],
+            cwd=self.folder,
+            env={**clean, MARK: self.mark, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait(self, process: "subprocess.Popen[str]", timeout: float = 90, began: float | None = None) -> Ended:
+        began = time.monotonic() if began is None else began
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            pytest.fail(f"not ended after {timeout} s; it printed\n{out}\n{err}")
+        return Ended(process.returncode, out, err, time.monotonic() - began, self.folder)
+
+    def __call__(self, *arguments: str, timeout: float = 90, **environment: str) -> Ended:
+        return self.wait(self.popen(*arguments, **environment), timeout)
+
+    def train(self, *overrides: str, timeout: float = 90, **environment: str) -> Ended:
+        """`python train.py OVERRIDES`, as a user types it."""
+        return self(sys.executable, str(ROOT / "train.py"), *overrides, timeout=timeout, **environment)
+
+    def survivors(self, patience: float = 10) -> list[psutil.Process]:
+        """Processes that a command of this test started and that still live after `patience` seconds."""
+        deadline = time.monotonic() + patience
+        while (alive := self.alive()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return alive
+
+    def alive(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    command = Command(tmp_path)
+    yield command
+    left = command.survivors()
+    for process in left:
+        process.kill()
+    assert not left, f"left running: {left}"
+
+
+@pytest.fixture
+def mnist() -> str:
+    """The folder of the real MNIST files."""
+    if not (MNIST_ROOT / "MNIST" / "raw" / "train-images-idx3-ubyte").is_file():
+        pytest.skip(f"needs MNIST's files below {MNIST_ROOT} (or below $LOCKSTEP_MNIST)")
+    return str(MNIST_ROOT)
+
+
+@pytest.fixture
+def make_plan(tmp_path: Path) -> Callable[..., Plan]:
+    """A plan from overrides, as the command line composes it."""
+
+    def make(*overrides: str) -> Plan:
+        config, _run_dir = compose_job([*overrides])
+        return plan_from(config, tmp_path)
+
+    return make

@@ -1,0 +1,51 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+from lockstep.optimizers import create_optimizer, create_scheduler, warmup_linear
+from lockstep.plan import Plan
+
+
+def test_warm_up_and_decay_by_hand() -> None:
+    factors = [warmup_linear(step, warmup=4, total=10) for step in range(10)]
+    assert factors == [1 / 4, 2 / 4, 3 / 4, 4 / 4, 6 / 6, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+
+
+def test_without_warm_up_it_only_falls() -> None:
+    assert [warmup_linear(step, warmup=0, total=4) for step in range(4)] == [1, 3 / 4, 2 / 4, 1 / 4]
+
+
+@pytest.mark.parametrize("name", ["none", "onecycle", "warmup_linear"])
+def test_schedules_last_the_whole_run(make_plan: Callable[..., Plan], name: str) -> None:
+    # digits: 1,257 to train on, 20 steps an epoch
+    plan = make_plan(f"scheduler={name}", "max_epochs=10", "optimizer=sgd", "optimizer.lr=0.5")
+    assert plan.total_steps == 200
+    optimizer = create_optimizer(plan.optimizer, [Parameter(torch.zeros(1))])
+    scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
+    rates = []
+    for _ in range(200):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+    assert max(rates) == pytest.approx(0.5)
+    if name == "none":
+        assert min(rates) == 0.5
+    else:
+        assert rates[-1] < 0.01 < rates[100]
+
+
+def test_adamw_is_not_adam(make_plan: Callable[..., Plan]) -> None:
+    ends = {}
+    for name in ("adam", "adamw"):
+        weight = Parameter(torch.ones(1, dtype=torch.float64))
+        plan = make_plan(f"optimizer={name}", "optimizer.weight_decay=0.1", "optimizer.lr=0.01")
+        optimizer = create_optimizer(plan.optimizer, [weight])
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        ends[name] = weight.item()
+    # the first step moves by lr·g/(|g| + eps), with bias-corrected moments; AdamW also shrinks the weight by lr·decay
+    assert ends["adam"] == pytest.approx(1 - 0.01, abs=1e-9)
+    assert ends["adamw"] == pytest.approx(1 * (1 - 0.01 * 0.1) - 0.01, abs=1e-9)

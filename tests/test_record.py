@@ -1,0 +1,30 @@
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+import torch
+
+from lockstep.record import digest, save_metrics, table
+
+
+def test_digest_is_sha256_of_the_bytes_in_order() -> None:
+    state = {"b": torch.tensor([[1.0, 2.0], [3.0, 4.0]]).T, "a": torch.tensor(7)}  # a transposed view, and a number
+    by_hand = struct.pack("<4f", 1.0, 3.0, 2.0, 4.0) + struct.pack("<q", 7)
+    assert digest(state) == hashlib.sha256(by_hand).hexdigest()
+
+
+def test_digest_sees_one_bit() -> None:
+    weight = torch.tensor([1.0])
+    assert digest({"w": weight}) != digest({"w": torch.nextafter(weight, torch.tensor([2.0]))})
+
+
+def test_metrics_keep_full_precision(tmp_path: Path) -> None:
+    metrics: dict[str, str | int | float] = {"train/loss": 0.1 + 0.2, "engine": "lightning"}
+    save_metrics(tmp_path, metrics)
+    assert json.loads((tmp_path / "metrics.json").read_text()) == metrics
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_table_lines_up() -> None:
+    assert table({"a": 1, "long_name": 0.25}) == "  a          1\n  long_name  0.25"
