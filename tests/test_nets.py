@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from lockstep import nets
+from lockstep.nets.split_cnn import SplitCNN
 
 IMAGE = (1, 28, 28)
 
@@ -51,7 +52,7 @@ def test_batch_norm_adds_scale_and_shift_for_each_channel() -> None:
 
 def test_the_stages_of_split_cnn_are_all_of_it() -> None:
     net = nets.create("split_cnn", IMAGE, 10)
-    assert isinstance(net, nets.SplitCNN)
+    assert isinstance(net, SplitCNN)
     assert sum(map(count, net.stages)) == count(net)
     x = torch.randn(2, *IMAGE)
     expected = net.block2(net.block1(x))
@@ -70,8 +71,12 @@ def test_dropout_works_in_training_alone() -> None:
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn", "lenet", "split_cnn"])
 def test_an_empty_batch_gives_zero_gradients(name: str) -> None:
-    options = {"mlp": {"hidden": (4,)}, "cnn": {"norm": "batch"}, "lenet": {"dropout": 0.5}}.get(name, {})
-    net = nets.create(name, IMAGE, 10, **options)
+    options: dict[str, dict[str, object]] = {
+        "mlp": {"hidden": (4,)},
+        "cnn": {"norm": "batch"},
+        "lenet": {"dropout": 0.5},
+    }
+    net = nets.create(name, IMAGE, 10, **options.get(name, {}))
     net(torch.zeros(0, *IMAGE)).sum().backward()
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in net.parameters())
     assert all(torch.isfinite(buffer).all() for buffer in net.buffers())

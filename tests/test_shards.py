@@ -1,3 +1,5 @@
+from itertools import chain
+
 import pytest
 import torch
 from torch.utils.data import DistributedSampler, TensorDataset
@@ -24,7 +26,9 @@ def test_by_hand() -> None:
 
 
 def test_the_order_is_that_of_torchs_distributed_sampler() -> None:
-    sampler = DistributedSampler(TensorDataset(torch.zeros(50)), num_replicas=1, rank=0, seed=3)
+    sampler: DistributedSampler[int] = DistributedSampler(
+        TensorDataset(torch.zeros(50)), num_replicas=1, rank=0, seed=3
+    )
     sampler.set_epoch(4)
     assert epoch_order(50, seed=3, epoch=4).tolist() == list(sampler)
     assert epoch_order(50, seed=3, epoch=5).tolist() != list(sampler)
@@ -34,9 +38,9 @@ def test_the_order_is_that_of_torchs_distributed_sampler() -> None:
 @pytest.mark.parametrize("samples", [1, 5, 12, 13, 23, 24])
 def test_every_world_sees_the_same_global_batches_each_sample_once(samples: int, world: int) -> None:
     ranks, [single] = shares(samples, 12, world), shares(samples, 12, 1)
-    batches = [sorted(sum(parts, [])) for parts in zip(*ranks, strict=True)]
+    batches = [sorted(chain(*parts)) for parts in zip(*ranks, strict=True)]
     assert batches == [sorted(batch) for batch in single]
-    assert sorted(sum(batches, [])) == list(range(samples))
+    assert sorted(chain(*batches)) == list(range(samples))
 
 
 def test_a_rank_without_samples_still_gets_its_empty_batch() -> None:

@@ -111,7 +111,7 @@ def _value(kind: Any, key: str, value: Any) -> Any:
             return value  # a union of choices, typed before
         return _value(kind, key, value)
     if get_origin(kind) is Literal:
-        near = get_close_matches(str(value), options, n=1)
+        near = get_close_matches(str(value), options, n=1, cutoff=0.5)
         instead = f"{key}={near[0]} (it takes {', '.join(options)})" if near else f"one of {', '.join(options)}"
         require(value in options, key, value, "it is none of the possible values", instead)
         return value

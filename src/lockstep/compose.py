@@ -53,7 +53,7 @@ def explained(error: Exception) -> Refusal:
 
 def known_keys() -> list[str]:
     """Every key that may be written: groups, their options' keys, top-level keys."""
-    top = [str(key) for key in OmegaConf.load(CONF / "train.yaml") if key != "defaults"]
+    top = [str(key) for key in OmegaConf.load(CONF / "train.yaml") if key not in ("defaults", "hydra")]
     options = (path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
     own = {f"{path.parent.name}.{key!s}" for path in options for key in OmegaConf.load(path)}
     return [*top, *GROUPS, "experiment", *sorted(own)]

@@ -19,7 +19,7 @@ python train.py --cfg job shows the whole configuration that a command would run
 def help_page(conf: Path) -> str:
     """Every option's first comment line, and the commented keys of train.yaml."""
     groups = [path for path in sorted(conf.iterdir()) if path.is_dir() and path.name != "hydra"]
-    keys = (conf / "train.yaml").read_text().split("\n\n", 1)[1]
+    _, keys, *_ = (conf / "train.yaml").read_text().split("\n\n")
     page = PAGE.format(groups="\n".join(map(_group, groups)), keys=_indented(keys))
     return page.replace("$", "$$")  # Hydra fills the page in as a string.Template
 

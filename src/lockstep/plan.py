@@ -96,7 +96,7 @@ class Plan:
         require(0 <= self.seed < 2**63, "seed", self.seed, "it must be at least 0 and below 2^63", "seed=42")
         clip = self.gradient_clip_val
         clips = clip is None or (math.isfinite(clip) and clip > 0)
-        require(clips, "gradient_clip_val", clip, "it must be above 0, or null for none", "gradient_clip_val=1.0, say")
+        require(clips, "gradient_clip_val", clip, "it must be above 0", "gradient_clip_val=1.0, say, or null for none")
 
     def _check_world(self) -> None:
         if self.strategy.wrap == "none" and self.world_size > 1:

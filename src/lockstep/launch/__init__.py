@@ -9,9 +9,11 @@ import os
 import random
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.place import Place, check_outside, outside
@@ -21,7 +23,7 @@ from lockstep.refusal import refuse
 
 __all__ = ["Place", "RankFailed", "check_launchable", "outside", "start"]
 
-AGENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def check_launchable(plan: Plan) -> None:
@@ -64,26 +66,48 @@ def warm_up(engine: str) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Undo what the elastic agent does to its process, and keep its log to itself: errors reach us raised."""
+    """Undo what the elastic agent does to the process it runs in: to its environment and its random numbers."""
     environment, numbers = dict(os.environ), random.getstate()
-    handlers = {number: signal.getsignal(number) for number in AGENT_SIGNALS}
-    loggers = [logging.getLogger(name) for name in ("torch.distributed.elastic", "torch.multiprocessing")]
-    loggers += [
-        logging.getLogger(name)
-        for name in logging.root.manager.loggerDict
-        if name.startswith(("torch.distributed.elastic.", "torch.multiprocessing."))
-    ]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else the agent hosts a store on every interface
     try:
-        yield
+        with own_signals(), silent_agents():
+            yield
     finally:
         os.environ.clear()
         os.environ.update(environment)
         random.setstate(numbers)
+
+
+@contextmanager
+def own_signals() -> Iterator[None]:
+    """Turn signals that end the command into SystemExit, so that its ranks and files go with it; then as before."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    for number in ENDING_SIGNALS:
+        signal.signal(number, _exit_by)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_by(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def silent_agents() -> Iterator[None]:
+    """Keep torch's launchers from logging what fails: it reaches us raised, and is told once."""
+    packages = ("torch.distributed.elastic", "torch.multiprocessing")
+    loggers = [logging.getLogger(name) for name in [*logging.root.manager.loggerDict] if name.startswith(packages)]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

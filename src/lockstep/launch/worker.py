@@ -1,10 +1,11 @@
 """What a rank does from its start to its end: take its place, join the group, let the engine run, report."""
 
-import ctypes
 import importlib
+import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from lockstep.record import Metrics
 
 GROUP_TIMEOUT = timedelta(minutes=30)
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def started_by_elastic(job: Job) -> Metrics:
 def work(job: Job, place: Place) -> Metrics:
     """Entry of every rank that we start. Returns what the engine returns; an error leaves the parent a note first."""
     end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, also inside a collective
     adopt(job.environment, place)
     quiet_unless_first(Path(job.plan.run_dir), place)
     try:
@@ -106,6 +107,15 @@ def quiet_unless_first(run_dir: Path, place: Place) -> None:
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process when the one that forked it is gone, however that went (Linux: prctl)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """End this process when the one that started the job is gone, however that went.
+
+    The kernel's parent is the fork server, which lives as long as its children: a thread waits for the real one.
+    """
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+
+
+def _outlive_nobody() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

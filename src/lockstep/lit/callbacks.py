@@ -14,11 +14,15 @@ from lockstep import task
 
 
 class Totals(Callback):
-    """Add the steps' sums over batches, then over ranks in one collective, and divide once."""
+    """Add the steps' sums over batches, then over ranks in one collective, and divide once.
+
+    `results` holds the latest metrics in float64; what `log` hands on to Lightning is rounded to float32.
+    """
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
         self.sums: dict[str, Tensor | float] = {}
+        self.results: dict[str, float] = {}
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.sums["train"] = 0.0
@@ -53,7 +57,9 @@ class Totals(Callback):
     def _log(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule, *, logger: bool) -> None:
         totals = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
         classes = 0 if stage == "train" else self.classes
-        module.log_dict(dict(task.means(stage, totals, classes)), logger=logger and bool(trainer.loggers))
+        metrics = task.means(stage, totals, classes)
+        self.results |= metrics
+        module.log_dict(dict(metrics), logger=logger and bool(trainer.loggers))
 
 
 class Curves(Callback):
@@ -122,9 +128,9 @@ class SameBuffers(Callback):
 
 
 class EndOnSigterm(Callback):
-    """Let SIGTERM end a rank at once: Lightning's handler would broadcast to peers first, which may be gone."""
+    """Let SIGTERM end a rank at once: Lightning's handler, which stands by now, would first broadcast to lost peers."""
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -23,6 +24,7 @@ from lockstep.plan import Plan
 from lockstep.record import Metrics, digest
 from lockstep.seeding import initial_net, seed_rank
 
+METRICS = ("train/loss", "val/loss", "val/acc", "test/loss", "test/acc")
 NOT_FOR_US = (
     "The '.*_dataloader' does not have many workers",  # the data lies in memory
     "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
@@ -39,15 +41,14 @@ def run(plan: Plan, place: Place) -> Metrics:
     net = initial_net(plan, tensors)
     seed_rank(plan.seed, place.rank)
     module, loaders = create_module(net, plan), ShardedData(tensors, plan, place)
-    stopwatch = Stopwatch()
-    trainer = create_trainer(plan, stopwatch)
+    stopwatch, totals = Stopwatch(), Totals(plan.data.classes)
+    trainer = create_trainer(plan, [stopwatch, totals])
     if plan.train:
         trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
-    results = named_floats(trainer)
     if plan.test:
         ckpt_path = None if plan.train else plan.ckpt_path
         trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
-        results |= named_floats(trainer)
+    results = {name: totals.results[name] for name in METRICS if name in totals.results}
     _log_final(trainer, plan, results)
     return {
         **plan.summary(),
@@ -60,9 +61,9 @@ def run(plan: Plan, place: Place) -> Metrics:
     }
 
 
-def create_trainer(plan: Plan, stopwatch: Stopwatch) -> pl.Trainer:
+def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
     """The Trainer of a plan. Everything that could surprise (samplers, sanity steps, summaries) is off."""
-    return pl.Trainer(
+    trainer = pl.Trainer(
         accelerator=plan.accelerator,
         devices=plan.devices,
         num_nodes=plan.num_nodes,
@@ -73,13 +74,17 @@ def create_trainer(plan: Plan, stopwatch: Stopwatch) -> pl.Trainer:
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=list(_loggers(plan)),
-        callbacks=[*_callbacks(plan, stopwatch)],
+        callbacks=[EndOnSigterm(), SameBuffers(), *measuring, *_callbacks(plan)],
         default_root_dir=plan.run_dir,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         enable_model_summary=False,
         enable_progress_bar=sys.stdout.isatty(),
     )
+    # Lightning asks rank 0 before every batch whether it has caught a SIGTERM: a collective a step, which also swallows
+    # the error of a lost peer. Here SIGTERM ends a rank at once (EndOnSigterm), so there is nothing to ask.
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    return trainer
 
 
 def create_strategy(plan: Plan) -> Strategy:
@@ -89,23 +94,23 @@ def create_strategy(plan: Plan) -> Strategy:
     return SingleDeviceStrategy(torch.device("cuda", 0) if plan.accelerator == "gpu" else torch.device("cpu"))
 
 
-def named_floats(trainer: pl.Trainer) -> dict[str, float]:
-    return {name: value.item() for name, value in trainer.callback_metrics.items()}
-
-
-def _callbacks(plan: Plan, stopwatch: Stopwatch) -> Iterator[Callback]:
-    yield from (EndOnSigterm(), SameBuffers(), stopwatch, Totals(plan.data.classes), create_progress())
+def _callbacks(plan: Plan) -> Iterator[Callback]:
+    yield create_progress()  # behind Totals, whose metrics it shows
     if plan.logger.name != "none":
         yield Curves(plan.log_every_n_steps)
     monitor, mode = plan.monitor
-    yield ModelCheckpoint(
+    yield _checkpoint(plan, "best", monitor=monitor, mode=mode)
+    yield _checkpoint(plan, "last")  # ModelCheckpoint's save_last would save it only where the best is saved
+
+
+def _checkpoint(plan: Plan, name: str, **monitored: Any) -> ModelCheckpoint:
+    """At the end of an epoch, over the one before."""
+    return ModelCheckpoint(
         dirpath=Path(plan.run_dir) / "checkpoints",
-        filename="best",
-        monitor=monitor,
-        mode=mode,
-        save_last=True,
+        filename=name,
         save_on_train_epoch_end=True,
         enable_version_counter=False,
+        **monitored,
     )
 
 

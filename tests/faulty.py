@@ -1,0 +1,48 @@
+"""An engine for tests: each rank reports where it is, joins a collective, or goes wrong in the way that FAULT says.
+
+FAULT is `kind@rank`; the environment of the test reaches the ranks as the environment of a command does.
+"""
+
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from lockstep.refusal import Refusal
+
+
+def run(plan: Plan, place: Place) -> Metrics:
+    total = torch.tensor([place.rank + 1])
+    if dist.is_initialized():
+        dist.all_reduce(total)
+    kind, _, rank = os.environ.get("FAULT", "none@0").partition("@")
+    if place.rank == int(rank):
+        go_wrong(kind)
+    print(f"rank {place.rank} speaks")
+    if dist.is_initialized():
+        dist.all_reduce(total)
+    return {
+        "total": int(total),
+        "threads": torch.get_num_threads(),
+        "seen": os.environ.get("SEEN", ""),
+        "backend": dist.get_backend() if dist.is_initialized() else "none",
+        "pid": os.getpid(),
+    }
+
+
+def go_wrong(kind: str) -> None:
+    if kind == "raise":
+        raise ZeroDivisionError("on purpose")
+    if kind == "refuse":
+        raise Refusal("key=1: it cannot be; write key=2.")
+    if kind == "exit":
+        os._exit(3)
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "sleep":
+        time.sleep(3600)

@@ -1,0 +1,31 @@
+import pytest
+
+from lockstep.launch import accelerator
+from lockstep.launch.accelerator import resolve_accelerator
+from lockstep.refusal import Refusal
+
+
+@pytest.fixture(params=[0, 2])
+def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(accelerator, "gpu_count", lambda: request.param)
+    return int(request.param)
+
+
+def test_auto_takes_gpus_where_there_are_any(gpus: int) -> None:
+    assert resolve_accelerator("auto", 1) == ("gpu" if gpus else "cpu")
+    assert resolve_accelerator("cpu", 64) == "cpu"
+
+
+def test_gpus_that_are_not_there_are_refused(gpus: int) -> None:
+    if gpus == 0:
+        with pytest.raises(Refusal, match=r"accelerator=gpu: torch sees no GPU.*write accelerator=cpu"):
+            resolve_accelerator("gpu", 1)
+    else:
+        with pytest.raises(Refusal, match=r"devices=3: torch sees 2 GPUs.*write devices=2, or accelerator=cpu"):
+            resolve_accelerator("auto", 3)
+
+
+def test_the_count_is_torchs() -> None:
+    import torch
+
+    assert accelerator.gpu_count() == torch.cuda.device_count()

@@ -1,0 +1,80 @@
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from lockstep import data
+from lockstep.choices import Digits, Line, Points
+from lockstep.data.tensors import Split, TensorData, split_three
+
+
+def test_a_batch_is_fetched_at_once() -> None:
+    split = Split(torch.arange(10).view(5, 2), torch.arange(5))
+    inputs, targets = split[torch.tensor([3, 0])]
+    assert inputs.tolist() == [[6, 7], [0, 1]]
+    assert targets.tolist() == [3, 0]
+
+
+def test_splits_are_consecutive() -> None:
+    rows = torch.arange(10)
+    splits = split_three(rows, rows, val_size=3, test_size=2)
+    assert [split.inputs.tolist() for split in splits] == [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
+
+
+def test_pixels_are_scaled_on_the_way_and_classes_stay() -> None:
+    images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
+    split = Split(images, torch.tensor([1]))
+    tensors = TensorData(split, split, split, outputs=2, mean=0.5, std=0.25)
+    inputs, targets = tensors.as_float((images, split.targets), torch.float64)
+    assert inputs.tolist() == [[[[-2.0, 2.0]]]]
+    assert targets.dtype == torch.int64
+    assert images.tolist() == [[[[0, 255]]]], "the data set itself is untouched"
+
+
+def test_the_seven_points_are_those_of_the_source() -> None:
+    points = data.load(Points("points", samples=None))
+    assert points.train.inputs.tolist() == [[-1.2, 3.1], [-0.9, 2.9], [-0.5, 2.6], [2.3, -1.1], [2.7, -1.5]]
+    assert points.train.targets.tolist() == [0, 0, 0, 1, 1]
+    assert points.test.inputs.tolist() == [[-0.8, 2.8], [2.6, -1.6]]
+    assert points.test.targets.tolist() == [0, 1]
+    assert len(points.val) == 0
+
+
+def test_generated_points_surround_the_same_classes() -> None:
+    points = data.load(Points("points", samples=2000))
+    assert len(points.train) == 2000
+    centre = points.train.inputs[points.train.targets == 0].mean(dim=0)
+    by_hand = torch.tensor([-2.6 / 3, 8.6 / 3], dtype=torch.float64)
+    assert torch.allclose(centre, by_hand, atol=4 * 0.5 / 1000**0.5)  # four standard errors
+
+
+def test_the_line_is_the_one_asked_for() -> None:
+    choice = Line("line", slope=2.0, intercept=3.0, noise=0.1, samples=10_000, val_size=500)
+    line = data.load(choice)
+    assert [len(split) for split in (line.train, line.val, line.test)] == [10_000, 500, 1000]
+    x, y = line.train.inputs[:, 0], line.train.targets[:, 0]
+    design = torch.stack([x, torch.ones_like(x)], dim=1)
+    slope, intercept = torch.linalg.lstsq(design, y[:, None]).solution[:, 0].tolist()
+    assert abs(slope - 2) < 0.005
+    assert abs(intercept - 3) < 0.005
+    assert (y - 2 * x - 3).std().item() == pytest.approx(0.1, rel=0.05)
+    assert torch.equal(data.load(choice).test.targets, line.test.targets)
+
+
+def test_digits_are_the_real_ones_each_in_one_split() -> None:
+    digits = data.load(Digits("digits", val_size=180, test_size=360))
+    splits = (digits.train, digits.val, digits.test)
+    assert [len(split) for split in splits] == [1257, 180, 360]
+    assert digits.shape == (1, 28, 28)
+    assert digits.train.inputs.dtype == torch.uint8
+    counted = torch.bincount(torch.cat([split.targets for split in splits]), minlength=10)
+    assert counted.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # of the UCI repository's page
+    ink = sorted(torch.cat([split.inputs.sum(dim=(1, 2, 3)) for split in splits]).tolist())
+    originals = sorted((load_digits().images.sum(axis=(1, 2)) * 255 / 16 * 400 / 64).tolist())
+    assert ink == pytest.approx(originals, rel=0.05), "enlarging 8×8 to 20×20 spreads each digit's ink over 400/64"
+
+
+def test_digits_are_scaled_to_mean_0_and_deviation_1() -> None:
+    digits = data.load(Digits("digits", val_size=180, test_size=360))
+    inputs, _ = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
+    assert inputs.mean().item() == pytest.approx(0, abs=0.005)
+    assert inputs.std().item() == pytest.approx(1, abs=0.005)

@@ -1,0 +1,192 @@
+"""The launcher with an engine of its own: places, environments, results, and who is named when a rank goes wrong."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from lockstep import launch
+from lockstep.launch import Place, RankFailed
+from lockstep.launch.failure import first_failure, how_it_ended, lost_a_peer
+from lockstep.launch.place import check_outside, first_host, outside, rendezvous_variables
+from lockstep.plan import Plan
+from lockstep.refusal import Refusal
+
+ENGINE = "tests.faulty"
+DDP = ["strategy=ddp", "strategy=ddp_spawn"]
+
+MakePlan = Callable[..., Plan]
+
+
+def ranks_running() -> list[psutil.Process]:
+    """Living grandchildren: ranks are children of the fork server, which is a child of this process."""
+    return [rank for child in psutil.Process().children() for rank in child.children()]
+
+
+@pytest.mark.parametrize("strategy", DDP)
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_every_rank_takes_part_and_rank_zero_returns(make_plan: MakePlan, strategy: str, devices: int) -> None:
+    plan = make_plan(strategy, f"devices={devices}", "batch_size=12", "threads=3")
+    returned = launch.start(plan, ENGINE)
+    # 1 + 2 + … + W, summed over W ranks once more
+    assert returned["total"] == sum(range(1, devices + 1)) * devices
+    assert returned["backend"] == "gloo"
+    assert returned["threads"] == 3
+    assert returned["pid"] != os.getpid()
+
+
+def test_single_has_no_group(make_plan: MakePlan) -> None:
+    returned = launch.start(make_plan("strategy=single"), ENGINE)
+    assert (returned["total"], returned["backend"]) == (1, "none")
+
+
+@pytest.mark.parametrize("strategy", ["strategy=single", *DDP])
+def test_ranks_get_the_environment_of_now(make_plan: MakePlan, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not that of the day the fork server was started."""
+    for seen in ("first", "second"):
+        monkeypatch.setenv("SEEN", seen)
+        assert launch.start(make_plan(strategy), ENGINE)["seen"] == seen
+    monkeypatch.delenv("SEEN")
+    assert launch.start(make_plan(strategy), ENGINE)["seen"] == ""
+
+
+@pytest.mark.parametrize("strategy", DDP)
+def test_the_parent_stays_as_it_was(make_plan: MakePlan, strategy: str) -> None:
+    def state() -> tuple[object, ...]:
+        numbers = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
+        handlers = [signal.getsignal(number) for number in launch.ENDING_SIGNALS]
+        return dict(os.environ), numbers, handlers, torch.get_num_threads(), torch.distributed.is_initialized()
+
+    before = state()
+    launch.start(make_plan(strategy, "devices=2"), ENGINE)
+    assert state() == before
+
+
+@pytest.mark.parametrize("strategy", DDP)
+def test_what_other_ranks_print_goes_to_their_log(
+    make_plan: MakePlan, strategy: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = make_plan(strategy, "devices=2")
+    launch.start(plan, ENGINE)
+    assert "rank 1 speaks" in (Path(plan.run_dir) / "ranks" / "1.log").read_text()
+    assert not (Path(plan.run_dir) / "ranks" / "0.log").exists()
+    assert "rank 1" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("strategy", DDP)
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("raise", "ZeroDivisionError: on purpose"),
+        ("exit", "exit status 3"),
+        ("kill", "SIGKILL"),
+    ],
+)
+def test_the_rank_that_failed_first_is_named(
+    make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, strategy: str, rank: int, fault: str, reason: str
+) -> None:
+    monkeypatch.setenv("FAULT", f"{fault}@{rank}")
+    began = time.monotonic()
+    with pytest.raises(RankFailed) as failed:
+        launch.start(make_plan(strategy, "devices=2"), ENGINE)
+    assert failed.value.rank == rank
+    assert reason in failed.value.reason
+    assert failed.value.reason.count("Traceback") == (fault == "raise")
+    assert time.monotonic() - began < 10
+    assert not ranks_running()
+
+
+@pytest.mark.parametrize("strategy", ["strategy=single", *DDP])
+def test_a_rank_can_refuse(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    monkeypatch.setenv("FAULT", "refuse@0")
+    with pytest.raises(Refusal, match="key=1: it cannot be; write key=2"):
+        launch.start(make_plan(strategy), ENGINE)
+
+
+@pytest.mark.parametrize("strategy", DDP)
+def test_an_interrupt_ends_the_ranks(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    monkeypatch.setenv("FAULT", "sleep@1")
+    interrupt = threading.Timer(4, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        launch.start(make_plan(strategy, "devices=2"), ENGINE)
+    assert not ranks_running()
+
+
+@pytest.mark.parametrize("strategy", DDP)
+def test_nothing_stays_in_the_temporary_folder(
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    launch.start(make_plan(strategy, "devices=2"), ENGINE)
+    assert [path.name for path in tmp_path.iterdir()] == ["ranks"]
+
+
+def test_several_machines_are_not_started_from_here(make_plan: MakePlan) -> None:
+    with pytest.raises(Refusal, match="torchrun --nnodes=2"):
+        launch.check_launchable(make_plan("strategy=ddp", "num_nodes=2"))
+
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a"}
+SLURM = {
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "4",
+    "SLURM_LOCALID": "1",
+    "SLURM_NNODES": "2",
+    "SLURM_JOB_ID": "12345",
+    "SLURM_NODELIST": "gpu[07-08]",
+    "SLURM_JOB_NAME": "train",
+}
+
+
+def test_places_given_from_outside() -> None:
+    assert outside({}) is None
+    assert outside(TORCHRUN) == outside(SLURM) == Place(rank=3, world_size=4, local_rank=1, local_world_size=2)
+    assert Place(3, 4, 1, 2).variables["GROUP_RANK"] == "1"
+    assert outside({**SLURM, "SLURM_JOB_NAME": "bash"}) is None, "a prompt inside an allocation is no task"
+
+
+def test_slurm_tasks_meet_on_the_first_host() -> None:
+    assert rendezvous_variables(SLURM) == {"MASTER_ADDR": "gpu07", "MASTER_PORT": "15345"}
+    assert [first_host(names) for names in ("a", "a,b", "n[3,5],m1", "node-[01-04]")] == ["a", "a", "n3", "node-01"]
+
+
+def test_a_world_of_another_size_is_refused() -> None:
+    check_outside(Place(0, 4, 0, 2), devices=2, num_nodes=2)
+    with pytest.raises(Refusal, match="write devices=2 num_nodes=2"):
+        check_outside(Place(0, 4, 0, 2), devices=1, num_nodes=1)
+
+
+def test_the_cause_is_told_from_its_consequences(tmp_path: Path) -> None:
+    def note(rank: int, time: float, lost_peer: bool) -> None:
+        content = {"rank": rank, "time": time, "lost_peer": lost_peer, "refusal": None, "traceback": f"of {rank}"}
+        (tmp_path / f"failed-{rank}.json").write_text(json.dumps(content))
+
+    note(0, 1.0, lost_peer=True)
+    assert str(first_failure(tmp_path, {1: -9})) == f"rank 1 failed: {how_it_ended(-9)}"
+    note(2, 3.0, lost_peer=False)
+    assert str(first_failure(tmp_path, {1: -15})) == "rank 2 failed: of 2"
+    note(3, 2.0, lost_peer=False)
+    assert str(first_failure(tmp_path, {})) == "rank 3 failed: of 3"
+
+
+def test_a_lost_peer_is_recognised() -> None:
+    gloo = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:38290"
+    assert lost_a_peer(RuntimeError(gloo))
+    assert not lost_a_peer(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_where_there_is_no_fork_server_ranks_spawn(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert launch.start(make_plan("strategy=ddp_spawn", "devices=2"), ENGINE)["total"] == 6

@@ -1,0 +1,97 @@
+"""Imports go one way, so that each part can be read without the ones above it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src" / "lockstep"
+
+LAYERS = [
+    {"refusal", "batches", "nets", "task", "record"},
+    {"choices", "shards"},
+    {"plan", "data"},
+    {"optimizers", "seeding"},
+    {"launch"},
+    {"lit"},
+    {"help", "build"},
+    {"compose"},
+    {"job"},
+    {"sweep"},
+    {"cli"},
+]
+FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
+HYDRA_ROOMS = {"build", "compose", "job", "sweep", "cli"}
+
+
+def room(path: Path) -> str:
+    """The part of Lockstep that a file belongs to."""
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of the modules that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+FILES = sorted(path for path in SRC.rglob("*.py") if path != SRC / "__init__.py")
+
+
+def test_every_file_has_a_floor() -> None:
+    assert {room(path) for path in FILES} == FLOOR.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
+def test_a_file_imports_from_below_or_from_its_own_room(path: Path) -> None:
+    own = room(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "lockstep":
+            assert parts[1] == own or FLOOR[parts[1]] < FLOOR[own], f"{own} imports {name}"
+        assert parts[0] != "lightning" or own == "lit", f"{own} imports {name}"
+        assert parts[0] not in ("hydra", "omegaconf") or own in HYDRA_ROOMS, f"{own} imports {name}"
+        assert own != "nets" or not {"distributed", "os", "logging"} & set(parts)
+
+
+def test_the_rule_can_be_broken() -> None:
+    source = "def f():\n    from lockstep.lit.run import run\n"
+    path = SRC / "launch" / "place.py"
+    [name] = {f"{node.module}.run" for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
+    assert FLOOR[name.split(".")[1]] > FLOOR[room(path)]
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("lockstep", {"torch", "lightning"}),
+        ("lockstep.plan", {"torch", "hydra", "omegaconf"}),
+        ("lockstep.launch.processes", {"lightning", "hydra"}),
+        ("lockstep.nets", {"lightning", "hydra"}),
+    ],
+)
+def test_importing_brings_no_more_than_it_needs(module: str, absent: set[str]) -> None:
+    """`lockstep` itself brings Hydra, through `run`; so modules are imported below a stand-in for the package."""
+    bare = (
+        ""
+        if module == "lockstep"
+        else (
+            "import types; package = types.ModuleType('lockstep'); "
+            f"package.__path__ = [{str(SRC)!r}]; sys.modules['lockstep'] = package; "
+        )
+    )
+    code = f"import sys; {bare}import {module}; print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert not absent & set(out.split())
+
+
+def test_no_drawers() -> None:
+    names = {path.stem for path in SRC.rglob("*")}
+    assert not names & {"utils", "util", "common", "helpers", "helper", "manager", "misc"}

@@ -1,0 +1,120 @@
+"""Plans that cannot be are refused, each in one sentence with the key, the value and what to write instead."""
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from lockstep.plan import Plan
+from lockstep.refusal import Refusal
+
+MakePlan = Callable[..., Plan]
+
+REFUSED = [
+    (["devices=0"], "devices=0:", "devices=1"),
+    (["devices=-1"], "devices=-1:", "devices=1"),
+    (["devices=two"], "devices=two: it takes a whole number", "devices=1"),
+    (["devices=1.5"], "devices=1.5: it takes a whole number", "devices=1"),
+    (["devices=2"], "devices=2: strategy=single trains on one device", "strategy=ddp"),
+    (["num_nodes=2"], "num_nodes=2: strategy=single", "num_nodes=1"),
+    (["strategy=ddp", "devices=3"], "batch_size=64: 3 ranks", "batch_size=63 or batch_size=66"),
+    (["strategy=ddp", "devices=3", "batch_size=2"], "batch_size=2: 3 ranks", "batch_size=3."),
+    (["strategy=ddp", "devices=1000000"], "batch_size=64: 1000000 ranks", "batch_size=1000000"),
+    (["batch_size=0"], "batch_size=0:", "batch_size=1"),
+    (["batch_size_per_device=0"], "batch_size_per_device=0:", "batch_size_per_device=32"),
+    (["max_epochs=-1"], "max_epochs=-1:", "max_epochs=1"),
+    (["threads=0"], "threads=0:", "threads=1"),
+    (["seed=-1"], "seed=-1:", "seed=42"),
+    (["accumulate_grad_batches=0"], "accumulate_grad_batches=0:", "accumulate_grad_batches=1"),
+    (["gradient_clip_val=0"], "gradient_clip_val=0.0:", "null"),
+    (["optimizer.lr=nan"], "optimizer.lr=nan:", "optimizer.lr=0.01"),
+    (["optimizer.lr=-1"], "optimizer.lr=-1.0:", "optimizer.lr=0.01"),
+    (["optimizer=sgd", "optimizer.momentum=1"], "optimizer.momentum=1.0:", "optimizer.momentum=0.5"),
+    (["model.hidden=[]"], "model.hidden=[]:", "model.hidden=[30,20]"),
+    (["model.hidden=3"], "model.hidden=3: it is a list", "model.hidden=[128,64]"),
+    (["model=lenet", "model.dropout=1.5"], "model.dropout=1.5:", "model.dropout=0.5"),
+    (["model=cnn", "model.norm=layer"], "model.norm=layer:", "one of batch, none"),
+    (["model=cnn", "data=points"], "model=cnn: it takes images, and data=points holds none", "model=mlp"),
+    (["model=split_cnn", "data=line"], "model=split_cnn: it takes images", "model=mlp or model=linear"),
+    (["precision=bf16"], "precision=bf16:", "precision=bf16-mixed"),
+    (["precision=16-mixed"], "precision=16-mixed: it needs a GPU", "precision=bf16-mixed"),
+    (["accelerator=tpu"], "accelerator=tpu:", "cpu"),
+    (["drop_last=maybe"], "drop_last=maybe: it takes true or false", "drop_last=true"),
+    (["data=points", "drop_last=true"], "drop_last=true:", "batch_size=5"),
+    (["data=points", "data.samples=1"], "data.samples=1:", "data.samples=1000"),
+    (["data.val_size=1437"], "data.val_size=1437:", "data.val_size=180"),
+    (["data.val_size=-1"], "data.val_size=-1:", "data.val_size=0"),
+    (["data=mnist", "data.val_size=60000"], "data.val_size=60000:", "data.val_size=5000"),
+    (["scheduler=warmup_linear", "max_epochs=1"], "scheduler.warmup_steps=100: the whole run has 20 steps", "=2."),
+    (["train=false", "test=false"], "test=false:", "train=true or test=true"),
+    (["train=false"], "ckpt_path=null:", "best.ckpt"),
+    (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt: there is no such file", "null"),
+    (["optimized_metric=val/accuracy"], "optimized_metric=val/accuracy:", "val/acc"),
+    (["optimized_metric=val/acc", "data=points"], "optimized_metric=val/acc:", "train/loss, test/loss, test/acc"),
+    (["name=null"], "name=null: it takes text", "name=a"),
+    (["+zzzz=1"], "zzzz: there is no such key", "--help"),
+    (["+model.hiden=[3]"], "model.hiden: there is no such key", "model.hidden"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "start", "instead"), REFUSED, ids=[" ".join(case[0]) for case in REFUSED])
+def test_refused(make_plan: MakePlan, overrides: list[str], start: str, instead: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        make_plan("accelerator=cpu", *overrides) if "accelerator=tpu" not in overrides else make_plan(*overrides)
+    sentence = str(refusal.value)
+    assert start in sentence
+    assert instead in sentence.split(";", 1)[1]
+    assert "\n" not in sentence
+
+
+def test_the_defaults_make_a_plan(make_plan: MakePlan) -> None:
+    plan = make_plan()
+    assert (plan.strategy.name, plan.model.name, plan.data.name, plan.world_size) == ("single", "mlp", "digits", 1)
+
+
+def test_a_plan_is_frozen_and_travels(make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp", "devices=2")
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.devices = 3  # type: ignore[misc]
+
+
+def test_the_global_batch_is_what_the_world_shares(make_plan: MakePlan) -> None:
+    assert make_plan("strategy=ddp", "devices=4").batch_size == 64
+    assert make_plan("strategy=ddp", "devices=4", "batch_size_per_device=32").batch_size == 128
+
+
+def test_the_learning_rate_scales_when_asked(make_plan: MakePlan) -> None:
+    assert make_plan("strategy=ddp", "devices=4", "optimizer.lr=0.1").optimizer.lr == 0.1
+    assert make_plan("strategy=ddp", "devices=4", "optimizer.lr=0.1", "scale_lr=true").optimizer.lr == 0.4
+
+
+def test_threads_are_the_cores_shared_and_at_least_one(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.build.usable_cores", lambda: 8)
+    assert make_plan().threads == 8
+    assert make_plan("strategy=ddp", "devices=3", "batch_size=12").threads == 2
+    assert make_plan("strategy=ddp", "devices=16").threads == 1
+    assert make_plan("threads=5").threads == 5
+
+
+def test_steps_by_hand(make_plan: MakePlan) -> None:
+    # 1,257 digits in batches of 64: 19 full and one of 41
+    assert make_plan("max_epochs=3").total_steps == 3 * 20
+    assert make_plan("max_epochs=3", "drop_last=true").total_steps == 3 * 19
+    assert make_plan("max_epochs=3", "accumulate_grad_batches=3").total_steps == 3 * 7
+
+
+def test_the_best_is_judged_by_what_there_is(make_plan: MakePlan) -> None:
+    assert make_plan().monitor == ("val/acc", "max")
+    assert make_plan("model=linear", "data=line").monitor == ("val/loss", "min")
+    assert make_plan("data=points").monitor == ("train/loss", "min")
+
+
+def test_whole_floats_are_whole_numbers(make_plan: MakePlan) -> None:
+    assert make_plan("data=points", "data.samples=1e3").data.train_samples == 1000
+
+
+def test_summaries_have_the_same_keys(make_plan: MakePlan) -> None:
+    plans = [make_plan(), make_plan("data=line", "model=linear", "optimizer=sgd", "logger=none")]
+    assert plans[0].summary().keys() == plans[1].summary().keys()

@@ -1,0 +1,129 @@
+"""Hydra's multirun: every job as if it were the only one; what cannot be does not stop the rest."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockstep.refusal import Refusal
+from lockstep.sweep import report_unfinished
+from tests.conftest import Command
+
+
+def results(command: Command) -> dict[int, dict[str, object]]:
+    """metrics.json of each job of the only sweep."""
+    paths = command.folder.glob("logs/train/sweeps/*/*/metrics.json")
+    return {int(path.parent.name): json.loads(path.read_text()) for path in paths}
+
+
+def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Command) -> None:
+    ended = command.train("-m", "strategy=single,ddp,ddp_spawn", "devices=2,1", "max_epochs=2", "threads=1")
+    assert ended.status == 0, ended.err
+    refusal = "job 0 refused: devices=2: strategy=single trains on one device; write devices=1, or strategy=ddp."
+    assert ended.err.splitlines() == [refusal]
+    assert "sweep: 5 finished, 1 refused, 0 failed" in ended.out
+    jobs = results(command)
+    cells = {number: (job["strategy"], job["devices"]) for number, job in jobs.items()}
+    assert cells == {1: ("single", 1), 2: ("ddp", 2), 3: ("ddp", 1), 4: ("ddp_spawn", 2), 5: ("ddp_spawn", 1)}
+    for cell in [("single", 1), ("ddp", 2), ("ddp_spawn", 1)]:
+        alone = Command(command.folder / f"{cell[0]}-{cell[1]}")
+        alone.folder.mkdir()
+        run = alone.train(f"strategy={cell[0]}", f"devices={cell[1]}", "max_epochs=2", "threads=1")
+        [in_sweep] = [job for job in jobs.values() if (job["strategy"], job["devices"]) == cell]
+        assert json.loads((run.run_dir / "metrics.json").read_text())["digest"] == in_sweep["digest"]
+    assert jobs[1]["digest"] != jobs[2]["digest"], "float32 sums in another order: the comparison can fail"
+
+
+def test_further_jobs_come_cheap(command: Command) -> None:
+    """No bound on a shared machine's clock: a job after the first must cost less than the imports it saves."""
+    command.train("-m", "strategy=ddp", "devices=2", "seed=1,2,3", "max_epochs=1", "logger=none")
+    overheads = [
+        float(str(job["total_seconds"])) - float(str(job["train_seconds"])) for job in results(command).values()
+    ]
+    imports = command(sys.executable, "-c", "import lightning").seconds
+    assert len(overheads) == 3
+    assert min(overheads) < imports
+
+
+def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
+    """A checkpoint of another net cannot be loaded: the rank that tries fails with its traceback."""
+    trained = command.train("max_epochs=1", "logger=none")
+    path = trained.run_dir / "checkpoints" / "last.ckpt"
+    ended = command.train(
+        "-m",
+        "train=false",
+        f"ckpt_path={path}",
+        "model.hidden=[7],[256,128]",
+        "strategy=ddp",
+        "devices=2",
+        "logger=none",
+    )
+    assert ended.status == 1
+    assert "sweep: 1 finished, 0 refused, 1 failed" in ended.out
+    assert list(results(command)) == [1]
+    assert ended.err.startswith("job 0 failed: rank ")
+    assert ended.err.count("Traceback") == 1
+    assert "size mismatch" in ended.err
+    [reason] = command.folder.glob("logs/train/sweeps/*/0/unfinished.json")
+    assert "size mismatch" in json.loads(reason.read_text())["reason"]
+
+
+def test_when_every_cell_is_impossible_the_sweep_is_bad_input(command: Command) -> None:
+    ended = command.train("-m", "devices=2,3")
+    assert ended.status == 2
+    assert "0 finished, 2 refused" in ended.out
+
+
+def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> None:
+    ended = command.train("-m", "seed=1,2", "devicez=1")
+    assert ended.status == 2
+    assert ended.err.splitlines()[-1] == "devicez: there is no such key; did you mean devices?"
+    assert not list(command.folder.glob("logs/train/sweeps/*/*"))
+
+
+SWEEPER = '''
+"""A sweeper as Optuna's: it wants each job's value back, and deals with jobs that raise."""
+from pathlib import Path
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+from dataclasses import dataclass
+
+
+@dataclass
+class Conf:
+    _target_: str = "hydra_plugins.asking.Asking"
+
+ConfigStore.instance().store(group="hydra/sweeper", name="asking", node=Conf, provider="asking")
+
+
+class Asking(Sweeper):
+    def setup(self, *, hydra_context, task_function, config):
+        self.config = config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config)
+
+    def sweep(self, arguments):
+        jobs = [[*arguments, f"devices={devices}"] for devices in (1, 2)]
+        for job in self.launcher.launch(jobs, initial_job_idx=0):
+            try:
+                print("ASKED", job.return_value)
+            except Exception as error:
+                print("RAISED", error)
+'''
+
+
+def test_sweepers_that_ask_get_the_metric_or_the_error(command: Command) -> None:
+    plugins = command.folder / "plugins" / "hydra_plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "asking.py").write_text(SWEEPER)
+    overrides = ["-m", "hydra/sweeper=asking", "max_epochs=1", "optimized_metric=val/acc", "logger=none"]
+    ended = command.train(*overrides, PYTHONPATH=str(plugins.parent))
+    assert f"ASKED {results(command)[0]['val/acc']}" in ended.out, ended.err
+    assert "RAISED devices=2: strategy=single trains on one device" in ended.out
+
+
+def test_reports_need_no_more_than_an_error() -> None:
+    with pytest.raises(ValueError, match="HydraConfig was not set"):
+        report_unfinished(Path(), Refusal("outside of a sweep there is nothing to report to"))

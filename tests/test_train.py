@@ -1,0 +1,234 @@
+"""The command as a user types it: real processes, their exit status, what they print, write and leave running."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.conftest import ROOT, Command
+
+METRICS_KEYS = {
+    *("engine", "strategy", "devices", "world_size", "model", "data", "seed", "precision", "batch_size"),
+    *("epochs", "steps", "train_seconds", "total_seconds", "samples_per_second", "digest"),
+    *("train/loss", "val/loss", "val/acc", "test/loss", "test/acc"),
+}
+ENDLESS = ("max_epochs=100000", "logger=none", "accelerator=cpu")
+
+
+def test_the_main_job(command: Command) -> None:
+    ended = command.train("strategy=ddp", "devices=2")
+    assert ended.status == 0, ended.err
+    assert ended.err == ""
+    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    assert metrics.keys() >= METRICS_KEYS
+    assert metrics["test/acc"] >= 0.97
+    assert (metrics["strategy"], metrics["world_size"], metrics["threads"]) == ("ddp", 2, max(1, os.cpu_count() // 2))  # type: ignore[operator]
+    assert f"  {ended.run_dir}" in ended.out.splitlines()[-1]
+    assert re.search(rf"test/acc +{metrics['test/acc']:.6g}\n", ended.out)
+    assert len(re.findall(r"^epoch \d+/40 .*val/acc", ended.out, re.MULTILINE)) == 40
+    entries = {path.name for path in ended.run_dir.iterdir()}
+    assert entries == {"checkpoints", "config.yaml", "metrics.json", "ranks", "tensorboard"}
+    events = EventAccumulator(str(ended.run_dir / "tensorboard")).Reload()
+    assert len(events.Scalars("val/acc")) == 40
+    checkpoint = torch.load(ended.run_dir / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == metrics["steps"] == 800
+    assert not any("module." in key for key in checkpoint["state_dict"])
+    assert "devices: 2" in (ended.run_dir / "config.yaml").read_text()
+
+
+def test_mnist_on_two_ranks(command: Command, mnist: str) -> None:
+    ended = command.train("strategy=ddp", "devices=2", "data=mnist", f"data.root={mnist}", "model=mlp", "max_epochs=3")
+    assert ended.status == 0, ended.err
+    assert json.loads((ended.run_dir / "metrics.json").read_text())["test/acc"] >= 0.965
+
+
+def test_help_explains_and_imports_no_torch(command: Command) -> None:
+    ended = command.train("--help")
+    assert ended.status == 0
+    for word in ("ddp_spawn", "batch_size_per_device", "split_cnn", "warmup_linear", "optimized_metric"):
+        assert word in ended.out
+    probe = "import sys; sys.argv = ['train.py', '--help']; import runpy, atexit; "
+    probe += "atexit.register(lambda: print('torch imported:', 'torch' in sys.modules)); "
+    ended = command(sys.executable, "-c", probe + f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')")
+    assert "torch imported: False" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["devicez=2"], "devicez: there is no such key; did you mean devices?"),
+        (["strategy=dpp"], "strategy=dpp: there is no such option; write one of ddp, ddp_spawn, single."),
+        (["devices=2"], "devices=2: strategy=single trains on one device; write devices=1, or strategy=ddp."),
+        (["strategy=ddp", "devices=3"], "batch_size=64: 3 ranks cannot share it equally; write batch_size=63 or"),
+        (["model=cnn", "data=points"], "model=cnn: it takes images, and data=points holds none; write model=mlp"),
+        (["data=mnist", "data.root=/dev/null"], "data.root=/dev/null: it is a file; write the folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence(command: Command, overrides: list[str], sentence: str) -> None:
+    ended = command.train(*overrides)
+    assert ended.status == 2
+    assert ended.out == ""
+    assert ended.err.startswith(sentence)
+    assert ended.err.count("\n") == 1
+    assert not [path for path in command.folder.rglob("*") if path.is_file()]
+    assert not list(command.folder.glob("logs/train/*"))
+    assert not command.alive()
+
+
+def wait_for_first_epoch(process: "subprocess.Popen[str]") -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("epoch "):
+            return
+    pytest.fail(f"it ended before the first epoch: {process.stderr.read() if process.stderr else ''}")
+
+
+def ranks_of(command: Command) -> dict[int, psutil.Process]:
+    """The living ranks of a command: the processes that hold a rank's log open, and rank 0 beside them."""
+    server = [process for process in command.alive() if "forkserver" in " ".join(process.cmdline())]
+    workers = [process for process in server if process.parent() in server]
+    logs = {process.pid: [file.path for file in process.open_files()] for process in workers}
+    ranks = {}
+    for process in workers:
+        [rank] = [int(Path(path).stem) for path in logs[process.pid] if "/ranks/" in path][:1] or [0]
+        ranks[rank] = process
+    return ranks
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_ends_the_command(command: Command, strategy: str, rank: int) -> None:
+    process = command.popen(sys.executable, str(ROOT / "train.py"), f"strategy={strategy}", "devices=2", *ENDLESS)
+    wait_for_first_epoch(process)
+    ranks_of(command)[rank].send_signal(signal.SIGKILL)
+    ended = command.wait(process, timeout=30, began=time.monotonic())
+    assert ended.status == 1
+    assert ended.seconds < 10
+    assert ended.err.strip().splitlines()[-1].startswith(f"rank {rank} failed: it was ended by SIGKILL")
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("strategy", ["single", "ddp", "ddp_spawn"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupting_the_command_ends_its_ranks(
+    command: Command, strategy: str, number: signal.Signals, status: int
+) -> None:
+    devices = 1 if strategy == "single" else 2
+    process = command.popen(
+        sys.executable, str(ROOT / "train.py"), f"strategy={strategy}", f"devices={devices}", *ENDLESS
+    )
+    wait_for_first_epoch(process)
+    process.send_signal(number)
+    ended = command.wait(process, timeout=30)
+    assert ended.status == status
+    assert "Traceback" not in ended.err
+    assert not command.survivors(5)
+
+
+def test_killing_the_command_ends_its_ranks(command: Command) -> None:
+    process = command.popen(sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", *ENDLESS)
+    wait_for_first_epoch(process)
+    process.kill()
+    command.wait(process, timeout=30)
+    assert not command.survivors(5)
+
+
+@pytest.mark.parametrize("strategy", ["single", "ddp", "ddp_spawn"])
+def test_only_loopback_listens(command: Command, strategy: str) -> None:
+    devices = 1 if strategy == "single" else 2
+    process = command.popen(
+        sys.executable, str(ROOT / "train.py"), f"strategy={strategy}", f"devices={devices}", "max_epochs=40"
+    )
+    listening = set()
+    while process.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            parent = psutil.Process(process.pid)
+            for one in (parent, *parent.children(recursive=True)):
+                listening |= {c.laddr.ip for c in one.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+        time.sleep(0.05)
+    assert command.wait(process).status == 0
+    assert listening <= {"127.0.0.1", "::1"}
+    assert bool(listening) == (strategy != "single"), "gloo's own sockets, so the watch does see sockets"
+
+
+def torchrun(command: Command, ranks: int) -> list[str]:
+    """torchrun on this machine, as the README writes it."""
+    return [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", str(ROOT / "train.py")]
+
+
+def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
+    job = ("strategy=ddp", "devices=2", "max_epochs=2", "threads=1")
+    ended = command(*torchrun(command, 2), *job, MASTER_PORT=str(free_port()))
+    assert ended.status == 0, ended.err
+    under_torchrun = json.loads((ended.run_dir / "metrics.json").read_text())
+    assert len(list(command.folder.glob("logs/train/*"))) == 1
+    assert (ended.run_dir / "ranks" / "1.log").exists()
+    assert ended.out.count("epoch 2/2") == 1
+    by_command = Command(command.folder / "own")
+    by_command.folder.mkdir()
+    ours = json.loads((by_command.train(*job).run_dir / "metrics.json").read_text())
+    assert under_torchrun["digest"] == ours["digest"]
+
+
+def test_under_torchrun_another_world_is_refused(command: Command) -> None:
+    ended = command(*torchrun(command, 2), "strategy=ddp", "devices=3", "batch_size=66")
+    assert ended.status != 0
+    assert "write devices=2 num_nodes=1" in ended.err
+    assert ended.err.count("devices=3:") == 1
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_slurm_tasks_are_workers(command: Command) -> None:
+    """Two tasks with the variables that srun sets; SLURM itself is not needed for them."""
+    common = {"SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_JOB_NAME": "train", "SLURM_NODELIST": "127.0.0.1"}
+    job_id = str(free_port() % 1000)
+    line = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", "max_epochs=1"]
+    tasks = [
+        command.popen(*line, **common, SLURM_JOB_ID=job_id, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
+        for rank in (0, 1)
+    ]
+    ended = [command.wait(task) for task in tasks]
+    assert [one.status for one in ended] == [0, 0], ended
+    assert json.loads((ended[0].run_dir / "metrics.json").read_text())["world_size"] == 2
+    assert ended[1].out == ""
+
+
+def test_from_python(command: Command) -> None:
+    script = (
+        "from lockstep import run; import os\n"
+        "before = dict(os.environ)\n"
+        "metrics = run(['strategy=ddp', 'devices=2', 'max_epochs=1'])\n"
+        "assert dict(os.environ) == before\n"
+        "print('ACC', metrics['test/acc'])"
+    )
+    ended = command(sys.executable, "-c", script)
+    assert ended.status == 0, ended.err
+    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    assert f"ACC {metrics['test/acc']}" in ended.out
+
+
+def test_eight_commands_at_once_do_not_meet(command: Command) -> None:
+    line = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", "max_epochs=1", "logger=none"]
+    processes = [command.popen(*line) for _ in range(8)]
+    ended = [command.wait(process) for process in processes]
+    assert [one.status for one in ended] == [0] * 8
+    digests = [json.loads(path.read_text())["digest"] for path in command.folder.glob("logs/train/*/metrics.json")]
+    assert len(digests) == 8
+    assert len(set(digests)) == 1
