@@ -19,6 +19,7 @@ from lockstep import launch
 from lockstep.launch import Place, RankFailed
 from lockstep.launch.failure import first_failure, how_it_ended, lost_a_peer
 from lockstep.launch.place import check_outside, first_host, outside, rendezvous_variables
+from lockstep.launch.undisturbed import ENDING_SIGNALS
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal
 
@@ -64,7 +65,7 @@ def test_ranks_get_the_environment_of_now(make_plan: MakePlan, strategy: str, mo
 def test_the_parent_stays_as_it_was(make_plan: MakePlan, strategy: str) -> None:
     def state() -> tuple[object, ...]:
         numbers = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
-        handlers = [signal.getsignal(number) for number in launch.ENDING_SIGNALS]
+        handlers = [signal.getsignal(number) for number in ENDING_SIGNALS]
         return dict(os.environ), numbers, handlers, torch.get_num_threads(), torch.distributed.is_initialized()
 
     before = state()

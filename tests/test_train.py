@@ -218,8 +218,10 @@ def test_from_python(command: Command) -> None:
         "assert dict(os.environ) == before\n"
         "print('ACC', metrics['test/acc'])"
     )
-    ended = command(sys.executable, "-c", script)
+    (command.folder / "script.py").write_text(script)  # without a guard: ranks do not import the script
+    ended = command(sys.executable, "script.py")
     assert ended.status == 0, ended.err
+    assert ended.out.count("ACC") == 1
     metrics = json.loads((ended.run_dir / "metrics.json").read_text())
     assert f"ACC {metrics['test/acc']}" in ended.out
 

@@ -1,12 +1,9 @@
 """Start the ranks of a job on this machine and wait for them: by torch's elastic agent, or by torch.multiprocessing.
 
-Both fork the ranks from one fork server, which has imported the engine once for all ranks and all jobs of a sweep (a
-plain fork is unsafe once torch has computed, and spawn would import everything again for every rank). Where there is no
-fork server, they spawn.
+Both fork the ranks from the fork server; they differ in who supervises.
 """
 
 import multiprocessing
-import multiprocessing.forkserver
 import uuid
 from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
@@ -18,15 +15,12 @@ from torch.multiprocessing.spawn import ProcessException, start_processes
 
 from lockstep.launch.failure import first_failure
 from lockstep.launch.place import Place
+from lockstep.launch.server import start_method
 from lockstep.launch.worker import Job, started_by_elastic, work
 from lockstep.record import Metrics
 
 GRACE = 2.0
 """Seconds between asking the peers of a failed rank to end and ending them."""
-
-
-def start_method() -> str:
-    return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 def by_elastic(job: Job) -> Metrics:

@@ -1,0 +1,34 @@
+"""The fork server: a process that has imported the engine once and forks every rank of every job from itself.
+
+A plain fork is unsafe once torch has computed, and spawn would import everything again for every rank: `import
+lightning` alone takes seconds. Where there is no fork server, ranks are spawned.
+"""
+
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
+import multiprocessing.util
+import os
+import signal
+from typing import Any
+
+
+def start_method() -> str:
+    return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+def warm_up(engine: str) -> None:
+    """Start the fork server, which imports the engine while this process goes on; once in the life of a process."""
+    if start_method() == "forkserver":
+        multiprocessing.forkserver.set_forkserver_preload([engine])
+        multiprocessing.forkserver.ensure_running()
+        multiprocessing.util.Finalize(None, cool_down, exitpriority=-1)  # behind what still needs the two
+
+
+def cool_down() -> None:
+    """End multiprocessing's two servers: left alone, they outlive this process by a moment."""
+    server: Any = multiprocessing.forkserver._forkserver
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
+    tracker: Any = multiprocessing.resource_tracker._resource_tracker
+    tracker._stop()
