@@ -1,4 +1,4 @@
-"""The parent stays as it was while ranks are started and awaited: environment, signals, logs, random numbers, script."""
+"""The parent stays as it was while ranks are started and awaited: environment, signals, logs, random state, script."""
 
 import logging
 import os
