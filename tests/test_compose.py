@@ -15,6 +15,7 @@ EXPLAINED = [
     (["strategy=dpp"], "strategy=dpp: there is no such option; write one of ddp, ddp_spawn, single."),
     (["model=resnet"], "model=resnet: there is no such option; write one of cnn, lenet, linear, mlp, split_cnn."),
     (["devices=1,2"], "devices=1,2: several values make a sweep; write -m in front of them, or devices=1."),
+    (["model.dropout=0.1"], "model.dropout: the chosen model has no such key; write model=lenet with it."),
     (["devices"], "devices: this cannot be read; write KEY=VALUE"),
 ]
 
@@ -30,7 +31,7 @@ def test_hydras_errors_become_one_sentence(overrides: list[str], sentence: str) 
 def test_every_run_has_a_folder_of_its_own() -> None:
     folders = {compose_job(["name=here"])[1] for _ in range(5)}
     assert len(folders) == 5
-    assert {folder.parent for folder in folders} == {Path("logs/here")}
+    assert {folder.parent for folder in folders} == {Path("logs/here").absolute()}
 
 
 def test_groups_offer_what_the_code_knows() -> None:

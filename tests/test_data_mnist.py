@@ -189,6 +189,14 @@ def test_offline_without_files_says_where_to_put_them(tmp_path: Path, monkeypatc
     assert "\n" not in sentence
 
 
+def test_a_download_that_brings_nothing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:1/"])
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(Refusal):
+        mnist.prepare(str(tmp_path / "mine" / "typo"))
+    assert not list((tmp_path / "mine").iterdir())
+
+
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Refusal, match="it is a file"):

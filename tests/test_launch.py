@@ -139,7 +139,14 @@ def test_several_machines_are_not_started_from_here(make_plan: MakePlan) -> None
         launch.check_launchable(make_plan("strategy=ddp", "num_nodes=2"))
 
 
-TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a"}
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "a",
+    "MASTER_PORT": "1",
+}
 SLURM = {
     "SLURM_PROCID": "3",
     "SLURM_NTASKS": "4",
@@ -156,6 +163,9 @@ def test_places_given_from_outside() -> None:
     assert outside(TORCHRUN) == outside(SLURM) == Place(rank=3, world_size=4, local_rank=1, local_world_size=2)
     assert Place(3, 4, 1, 2).variables["GROUP_RANK"] == "1"
     assert outside({**SLURM, "SLURM_JOB_NAME": "bash"}) is None, "a prompt inside an allocation is no task"
+    assert outside({"RANK": "0", "WORLD_SIZE": "1"}) is None, "half a place is none"
+    with pytest.raises(Refusal, match="RANK=x: this environment variable takes a whole number"):
+        outside({**TORCHRUN, "RANK": "x"})
 
 
 def test_slurm_tasks_meet_on_the_first_host() -> None:

@@ -3,8 +3,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch.nn import Parameter
+from torch.optim.lr_scheduler import OneCycleLR
 
-from lockstep.optimizers import create_optimizer, create_scheduler, warmup_linear
+from lockstep.optimizers import create_optimizer, create_scheduler, one_cycle, warmup_linear
 from lockstep.plan import Plan
 
 
@@ -17,10 +18,34 @@ def test_without_warm_up_it_only_falls() -> None:
     assert [warmup_linear(step, warmup=0, total=4) for step in range(4)] == [1, 3 / 4, 2 / 4, 1 / 4]
 
 
+@pytest.mark.parametrize(("fraction", "total"), [(0.3, 20), (0.5, 101), (0.9, 40), (0.05, 200)])
+def test_one_cycle_is_torchs(fraction: float, total: int) -> None:
+    optimizer = torch.optim.SGD([Parameter(torch.zeros(1))], lr=1.0)
+    torchs = OneCycleLR(optimizer, max_lr=1.0, total_steps=total, pct_start=fraction, cycle_momentum=False)
+    rates = []
+    for _ in range(total):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if len(rates) < total:
+            torchs.step()
+    assert [one_cycle(step, fraction, total) for step in range(total)] == pytest.approx(rates, abs=1e-12)
+    assert rates != pytest.approx(
+        [warmup_linear(step, int(fraction * total), total) for step in range(total)], abs=0.01
+    )
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 10])
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5])
+def test_one_cycle_of_few_steps_stays_a_rate(fraction: float, total: int) -> None:
+    assert all(0 < one_cycle(step, fraction, total) <= 1 for step in range(total + 5))
+
+
 @pytest.mark.parametrize("name", ["none", "onecycle", "warmup_linear"])
 def test_schedules_last_the_whole_run(make_plan: Callable[..., Plan], name: str) -> None:
     # digits: 1,257 to train on, 20 steps an epoch
-    plan = make_plan(f"scheduler={name}", "max_epochs=10", "optimizer=sgd", "optimizer.lr=0.5")
+    plan = make_plan(
+        f"scheduler={name}", "max_epochs=10", "optimizer=sgd", "optimizer.lr=0.5", "optimizer.momentum=0.25"
+    )
     assert plan.total_steps == 200
     optimizer = create_optimizer(plan.optimizer, [Parameter(torch.zeros(1))])
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
@@ -30,6 +55,7 @@ def test_schedules_last_the_whole_run(make_plan: Callable[..., Plan], name: str)
         optimizer.step()
         if scheduler is not None:
             scheduler.step()
+        assert optimizer.param_groups[0]["momentum"] == 0.25
     assert max(rates) == pytest.approx(0.5)
     if name == "none":
         assert min(rates) == 0.5

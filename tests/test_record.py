@@ -26,5 +26,10 @@ def test_metrics_keep_full_precision(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
 
+def test_what_json_cannot_hold_is_null(tmp_path: Path) -> None:
+    save_metrics(tmp_path, {"train/loss": float("nan"), "val/loss": float("inf"), "epochs": 1})
+    assert json.loads((tmp_path / "metrics.json").read_text()) == {"train/loss": None, "val/loss": None, "epochs": 1}
+
+
 def test_table_lines_up() -> None:
     assert table({"a": 1, "long_name": 0.25}) == "  a          1\n  long_name  0.25"

@@ -8,7 +8,7 @@ from lockstep import task
 def test_classification_sums_by_hand() -> None:
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)  # probabilities ½ ½ and ¾ ¼
     targets = torch.tensor([0, 1])
-    judged = task.create(classes=2)
+    judged = task.Classification()
     loss = judged.loss_sum(logits, targets)
     torch.testing.assert_close(loss, torch.tensor(math.log(2) + math.log(4), dtype=torch.float64))
     # the first row's argmax is class 0 (the first of equals), the second's too: one of two is right
@@ -17,13 +17,13 @@ def test_classification_sums_by_hand() -> None:
 
 def test_regression_sums_by_hand() -> None:
     outputs, targets = torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [4.0]])
-    judged = task.create(classes=0)
+    judged = task.Regression()
     loss = judged.loss_sum(outputs, targets)
     assert task.sums(judged, loss, outputs, targets).tolist() == [4 + 1, 0, 2]
 
 
 def test_an_empty_batch_adds_nothing() -> None:
-    judged = task.create(classes=2)
+    judged = task.Classification()
     outputs, targets = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
     assert task.sums(judged, judged.loss_sum(outputs, targets), outputs, targets).tolist() == [0, 0, 0]
 

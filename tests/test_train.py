@@ -72,6 +72,11 @@ def test_help_explains_and_imports_no_torch(command: Command) -> None:
         (["devices=2"], "devices=2: strategy=single trains on one device; write devices=1, or strategy=ddp."),
         (["strategy=ddp", "devices=3"], "batch_size=64: 3 ranks cannot share it equally; write batch_size=63 or"),
         (["model=cnn", "data=points"], "model=cnn: it takes images, and data=points holds none; write model=mlp"),
+        (["experiment=null"], "null: a group takes the name of one of its options; leave GROUP=null out."),
+        (
+            ["hydra.run.dir=/dev/null/x"],
+            "hydra.run.dir=/dev/null/x: the run's folder cannot be made (Not a directory); write a folder",
+        ),
         (["data=mnist", "data.root=/dev/null"], "data.root=/dev/null: it is a file; write the folder"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -208,6 +213,32 @@ def test_slurm_tasks_are_workers(command: Command) -> None:
     assert [one.status for one in ended] == [0, 0], ended
     assert json.loads((ended[0].run_dir / "metrics.json").read_text())["world_size"] == 2
     assert ended[1].out == ""
+
+
+def test_slurm_tasks_on_one_machine_listen_on_loopback(command: Command) -> None:
+    port = free_port()
+    common = {"SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_JOB_NAME": "train", "SLURM_JOB_ID": str(port % 1000)}
+    line = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", "max_epochs=20"]
+    tasks = [command.popen(*line, **common, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank)) for rank in (0, 1)]
+    listening = set()
+    while any(task.poll() is None for task in tasks):
+        for task in tasks:
+            with contextlib.suppress(psutil.Error):
+                sockets = psutil.Process(task.pid).net_connections("inet")
+                listening |= {c.laddr for c in sockets if c.status == psutil.CONN_LISTEN}
+        time.sleep(0.05)
+    assert [command.wait(task).status for task in tasks] == [0, 0]
+    assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
+    assert 15_000 + port % 1000 in {address.port for address in listening}, "the store itself was seen"
+
+
+def test_a_terminal_sees_a_bar_with_the_metrics(command: Command) -> None:
+    line = f"{sys.executable} {ROOT / 'train.py'} strategy=ddp devices=2 max_epochs=2 logger=none"
+    ended = command("script", "-qefc", line, "typescript")
+    assert ended.status == 0, ended.err
+    shown = (command.folder / "typescript").read_text()
+    assert re.search(r"Epoch 1: 100%.*val/acc=0\.\d+", shown)
+    assert "epoch 2/2" not in shown
 
 
 def test_from_python(command: Command) -> None:

@@ -3,7 +3,6 @@
 No torch here: a wrong value is refused before anything heavy is imported.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,11 +10,11 @@ from lockstep.refusal import require
 
 
 def positive(key: str, value: float) -> None:
-    require(math.isfinite(value) and value > 0, key, value, "it must be above 0", f"{key}=0.01, say")
+    require(value > 0, key, value, "it must be above 0", f"{key}=0.01, say")
 
 
 def not_negative(key: str, value: float) -> None:
-    require(math.isfinite(value) and value >= 0, key, value, "it must be 0 or more", f"{key}=0")
+    require(value >= 0, key, value, "it must be 0 or more", f"{key}=0")
 
 
 def fraction(key: str, value: float) -> None:
@@ -31,9 +30,15 @@ class Engine:
 class Strategy:
     """How processes start × how the net is wrapped; the world comes from `devices` and `num_nodes`."""
 
-    name: str
-    start: Literal["elastic", "spawn"]
-    wrap: Literal["none", "ddp"]
+    name: Literal["single", "ddp", "ddp_spawn"]
+
+    @property
+    def start(self) -> Literal["elastic", "spawn"]:
+        return "elastic" if self.name == "ddp" else "spawn"
+
+    @property
+    def wrap(self) -> Literal["none", "ddp"]:
+        return "none" if self.name == "single" else "ddp"
 
 
 @dataclass(frozen=True)
@@ -93,9 +98,11 @@ class Digits:
     def __post_init__(self) -> None:
         not_negative("data.val_size", self.val_size)
         require(self.test_size > 0, "data.test_size", self.test_size, "it must be 1 or more", "data.test_size=360")
-        held_out = self.val_size + self.test_size
-        why = f"with data.test_size={self.test_size} it leaves nothing of the {self.total} digits to train on"
-        require(held_out < self.total, "data.val_size", self.val_size, why, "data.val_size=180")
+        spare = self.total - self.test_size
+        why = f"it leaves nothing of the {self.total} digits to train on"
+        require(spare > 0, "data.test_size", self.test_size, why, "data.test_size=360")
+        why = f"with data.test_size={self.test_size} {why}"
+        require(self.val_size < spare, "data.val_size", self.val_size, why, f"data.val_size={spare // 8}")
 
     @property
     def train_samples(self) -> int:

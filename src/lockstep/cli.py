@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.compose import explained
+from lockstep.compose import HYDRA_ERRORS, explained
 from lockstep.job import execute, run
-from lockstep.launch import RankFailed, outside
+from lockstep.launch import Place, RankFailed, outside
 from lockstep.refusal import Refusal
-from lockstep.sweep import in_sweep, report_unfinished
+from lockstep.sweep import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
 
@@ -25,6 +23,7 @@ BEGAN = time.perf_counter()
 def hydra_job(config: DictConfig) -> Any:
     """What Hydra calls for each job. Returns the `optimized_metric`, for sweepers that look for the best."""
     run_dir = Path(HydraConfig.get().runtime.output_dir)
+    clear_results(run_dir)
     began = time.perf_counter() if in_sweep() else BEGAN
     try:
         metrics = execute(config, run_dir, began)
@@ -39,13 +38,15 @@ def hydra_job(config: DictConfig) -> Any:
 
 def command(hydra_main: Callable[[], None]) -> None:
     """Run the command line: by Hydra, or, started by torchrun or SLURM, as one rank of one job."""
+    place = None
     try:
-        if outside() is not None:
+        place = outside()
+        if place is not None:
             as_guest(sys.argv[1:])
         else:
             by_hydra(hydra_main)
     except (Refusal, RankFailed) as error:
-        end(error)
+        end(error, place)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 
@@ -63,16 +64,17 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         hydra_main()
-    except (HydraException, OmegaConfBaseException) as error:
+    except HYDRA_ERRORS as error:
         raise explained(error) from None
     finally:
         del os.environ["HYDRA_FULL_ERROR"]
 
 
-def end(error: Refusal | RankFailed) -> NoReturn:
+def end(error: Refusal | RankFailed, place: Place | None = None) -> NoReturn:
     """Say why, last, and exit."""
-    place = outside()
     sys.stdout.flush()
     if place is None or place.rank == 0:
         print(error, file=sys.stderr, flush=True)
+    elif place.local_rank == 0:  # the first of another machine, whose trouble may be its own
+        print(f"rank {place.rank}: {error}", file=sys.stderr, flush=True)
     raise SystemExit(2 if isinstance(error, Refusal) else 1)

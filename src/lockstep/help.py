@@ -1,6 +1,7 @@
 """The page of `python train.py --help`: the groups with their options, and the keys, as conf/ itself explains them."""
 
 from pathlib import Path
+from textwrap import indent
 
 PAGE = """Lockstep trains a net under any parallel strategy:  python train.py strategy=ddp devices=2
 
@@ -18,31 +19,26 @@ python train.py --cfg job shows the whole configuration that a command would run
 
 def help_page(conf: Path) -> str:
     """Every option's first comment line, and the commented keys of train.yaml."""
+    defaults, keys, *_ = (conf / "train.yaml").read_text().split("\n\n")
     groups = [path for path in sorted(conf.iterdir()) if path.is_dir() and path.name != "hydra"]
-    _, keys, *_ = (conf / "train.yaml").read_text().split("\n\n")
-    page = PAGE.format(groups="\n".join(map(_group, groups)), keys=_indented(keys))
+    page = PAGE.format(groups="\n".join(_group(path, defaults) for path in groups), keys=indent(keys, "  "))
     return page.replace("$", "$$")  # Hydra fills the page in as a string.Template
 
 
-def _group(folder: Path) -> str:
+def _group(folder: Path, defaults: str) -> str:
     options = sorted(folder.glob("*.yaml"))
-    return "\n".join([f"  {folder.name}", *(_option(path) for path in options)])
+    width = max(len(path.stem) for path in options)
+    lines = [f"    {path.stem:<{width}}  {_about(path, defaults)}" for path in options]
+    return "\n".join([f"  {folder.name}", *lines])
 
 
-def _option(path: Path) -> str:
+def _about(path: Path, defaults: str) -> str:
+    """What the option is, whether it is the default, and the keys of its own."""
     lines = path.read_text().splitlines()
     about = next(line.lstrip("# ") for line in lines if line.startswith("#") and "@package" not in line)
+    mark = "; the default" if f"- {path.parent.name}: {path.stem}\n" in defaults else ""
     own = [
         line.split("#")[0].strip() for line in lines if line and line[0] not in "# -" and not line.startswith("name:")
     ]
-    keys = f"  ({', '.join(own)})" if own and folder_has_keys(path) else ""
-    return f"    {path.stem:<14} {about}{keys}"
-
-
-def folder_has_keys(path: Path) -> bool:
-    """Experiments set keys of other groups, and a strategy's are its definition: neither has keys of its own."""
-    return path.parent.name not in ("experiment", "strategy")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.strip().splitlines())
+    is_part = path.parent.name != "experiment"  # an experiment sets keys of other groups
+    return f"{about}{mark}" + (f"  ({', '.join(own)})" if own and is_part else "")

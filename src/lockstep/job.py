@@ -1,13 +1,14 @@
 """One job, from its configuration to its printed result; `run` is the same from Python."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep import data, launch
 from lockstep.build import ENGINES, plan_from
-from lockstep.compose import compose_job
+from lockstep.compose import compose_job, explained
 from lockstep.record import Metrics, save_metrics, table
 
 
@@ -35,8 +36,11 @@ def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
     place = launch.outside()
     speaks = place is None or place.rank == 0
     if speaks:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(config, run_dir / "config.yaml", resolve=True)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise explained(error) from None
+        OmegaConf.save(OmegaConf.create(asdict(plan)), run_dir / "config.yaml")
     metrics = launch.start(plan, ENGINES[plan.engine.name])
     metrics["total_seconds"] = time.perf_counter() - began
     if speaks:

@@ -1,10 +1,11 @@
 """The optimizer and the learning-rate schedule that a plan names, the same for every engine."""
 
+import math
 from collections.abc import Iterable
 
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from lockstep import choices
 
@@ -24,10 +25,26 @@ def create_scheduler(choice: choices.Scheduler, optimizer: Optimizer, total_step
         case choices.Constant():
             return None
         case choices.OneCycle():
-            peak = [group["lr"] for group in optimizer.param_groups]
-            return OneCycleLR(optimizer, max_lr=peak, total_steps=total_steps, pct_start=choice.warmup_fraction)
+            return LambdaLR(optimizer, lambda step: one_cycle(step, choice.warmup_fraction, total_steps))
         case choices.WarmupLinear():
             return LambdaLR(optimizer, lambda step: warmup_linear(step, choice.warmup_steps, total_steps))
+
+
+def one_cycle(step: int, warmup_fraction: float, total: int) -> float:
+    """The factor on the rate at 0-based `step`: half a cosine from 1/25 up to 1, another down to 1/250,000.
+
+    The curve of torch's OneCycleLR (Smith and Topin, Super-Convergence). That class cannot be resumed for more steps,
+    changes the momentum as well, and divides by 0 where the warm-up is a single step.
+    """
+    start, end = 1 / 25, 1 / 250_000
+    peak, last = max(warmup_fraction * total - 1, 0), total - 1
+    if step < peak:
+        return _half_cosine(start, 1, step / peak)
+    return _half_cosine(1, end, min(1, (step - peak) / (last - peak)) if last > peak else 0)
+
+
+def _half_cosine(first: float, last: float, share: float) -> float:
+    return last + (first - last) / 2 * (1 + math.cos(math.pi * share))
 
 
 def warmup_linear(step: int, warmup: int, total: int) -> float:

@@ -4,7 +4,6 @@ Hydra stops at the door: engines and workers see a Plan and never a config. What
 sentence that names the key and what to write instead. No torch here.
 """
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -76,7 +75,9 @@ class Plan:
             "engine": self.engine.name,
             "strategy": self.strategy.name,
             "devices": self.devices,
+            "num_nodes": self.num_nodes,
             "world_size": self.world_size,
+            "accelerator": self.accelerator,
             "model": self.model.name,
             "data": self.data.name,
             "optimizer": self.optimizer.name,
@@ -89,14 +90,17 @@ class Plan:
         }
 
     def _check_numbers(self) -> None:
+        inside = bool(self.name) and not Path(self.name).is_absolute() and ".." not in Path(self.name).parts
+        require(inside, "name", self.name, "the run's folder is logs/<name>/…", "name=train, say")
         counts = ("devices", "num_nodes", "max_epochs", "batch_size", "threads")
         for key in (*counts, "accumulate_grad_batches", "log_every_n_steps"):
             value = getattr(self, key)
             require(value >= 1, key, value, "it must be 1 or more", f"{key}=1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "it must be at least 0 and below 2^63", "seed=42")
         clip = self.gradient_clip_val
-        clips = clip is None or (math.isfinite(clip) and clip > 0)
-        require(clips, "gradient_clip_val", clip, "it must be above 0", "gradient_clip_val=1.0, say, or null for none")
+        if clip is not None and clip <= 0:
+            instead = "gradient_clip_val=1.0, say, or null for none"
+            raise refuse("gradient_clip_val", clip, "it must be above 0", instead)
 
     def _check_world(self) -> None:
         if self.strategy.wrap == "none" and self.world_size > 1:
@@ -124,7 +128,7 @@ class Plan:
             raise refuse("precision", self.precision, "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu")
         warmup = getattr(self.scheduler, "warmup_steps", 0)
         if self.train and warmup >= self.total_steps:
-            why = f"the whole run has {self.total_steps} steps"
+            why = f"the whole run has {self.total_steps} step{'s' if self.total_steps > 1 else ''}"
             raise refuse("scheduler.warmup_steps", warmup, why, f"scheduler.warmup_steps={self.total_steps // 10}")
 
     def _check_work(self) -> None:

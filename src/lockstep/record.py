@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+METRICS = "metrics.json"
 Metrics = dict[str, str | int | float]
 
 
@@ -23,10 +25,15 @@ def digest(state: "Mapping[str, Tensor]") -> str:
 
 
 def save_metrics(folder: Path, metrics: Metrics) -> None:
-    """Write metrics.json, floats in full precision; a reader sees the whole file or none."""
+    """Write metrics.json, floats in full precision; a reader sees the whole file or none.
+
+    JSON has no NaN and no infinity: a loss that is either becomes null.
+    """
+    lost = {key for key, value in metrics.items() if isinstance(value, float) and not math.isfinite(value)}
+    numbers = {key: None if key in lost else value for key, value in metrics.items()}
     part = folder / ".metrics.json.part"
-    part.write_text(json.dumps(metrics, indent=2) + "\n")
-    part.replace(folder / "metrics.json")
+    part.write_text(json.dumps(numbers, indent=2) + "\n")
+    part.replace(folder / METRICS)
 
 
 def table(metrics: Metrics) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lockstep.launch import RankFailed
+from lockstep.record import METRICS
 from lockstep.refusal import Refusal
 
+UNFINISHED = "unfinished.json"
 OWN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
@@ -30,21 +33,34 @@ def report_unfinished(run_dir: Path, error: Refusal | RankFailed) -> None:
     status = "refused" if isinstance(error, Refusal) else "failed"
     sys.stdout.flush()
     print(f"job {job.job.num} {status}: {error}", file=sys.stderr, flush=True)
-    (run_dir / "unfinished.json").write_text(json.dumps({"status": status, "reason": str(error)}, indent=2) + "\n")
+    (run_dir / UNFINISHED).write_text(json.dumps({"status": status, "reason": str(error)}, indent=2) + "\n")
     if job.sweeper._target_ != OWN_SWEEPER:
         raise error
+
+
+def clear_results(run_dir: Path) -> None:
+    """Remove what an earlier run left in the same folder, so that a result there is this run's."""
+    for name in (METRICS, UNFINISHED):
+        (run_dir / name).unlink(missing_ok=True)
 
 
 class SweepSummary(Callback):
     """Counts the sweep's jobs at its end. Exit status 1 if one failed, 2 if all were refused."""
 
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        self.began = time.time()
+
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
-        finished = len(list(folder.glob("*/metrics.json")))
-        statuses = [json.loads(path.read_text())["status"] for path in folder.glob("*/unfinished.json")]
+        finished = len(self._written(folder, METRICS))
+        statuses = [json.loads(path.read_text())["status"] for path in self._written(folder, UNFINISHED)]
         refused, failed = statuses.count("refused"), statuses.count("failed")
         print(f"\nsweep: {finished} finished, {refused} refused, {failed} failed\n  {folder}", flush=True)
         if failed:
             raise SystemExit(1)
         if refused and not finished:
             raise SystemExit(2)
+
+    def _written(self, folder: Path, name: str) -> list[Path]:
+        """The files of that name that this sweep wrote, wherever its launcher ran the jobs."""
+        return [path for path in folder.rglob(name) if path.stat().st_mtime >= self.began]

@@ -3,6 +3,7 @@
 Source of the format: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits.
 """
 
+import contextlib
 import gzip
 import hashlib
 import urllib.request
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from lockstep.data.tensors import TensorData
 
+LOCK = ".download.lock"
 DOWNLOAD_TIMEOUT = 15
 """Seconds without a byte after which the next mirror is tried."""
 
@@ -144,16 +146,28 @@ def _download_missing(root: Path, missing: Sequence[IdxFile]) -> None:
     from torchvision.datasets import MNIST
 
     folder = root / "MNIST" / "raw"
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".download.lock"):
+        with FileLock(folder / LOCK):
             for file in missing:
                 if find(root, file) is None:  # another process may have brought it while this one waited
                     _download(file, folder, MNIST.mirrors)
     except OSError as error:
-        raise refuse(
-            "data.root", root, f"it cannot hold the download ({error.strerror})", "a writable folder"
-        ) from None
+        why = f"it cannot hold the download ({error.strerror})"
+        raise refuse("data.root", root, why, "a writable folder") from None
+    except Refusal:
+        _remove_if_empty(folder, new)
+        raise
+
+
+def _remove_if_empty(folder: Path, new: Sequence[Path]) -> None:
+    """Take back the folders of a download that brought nothing: the path may have been a slip of the finger."""
+    if new and {path.name for path in folder.iterdir()} == {LOCK}:
+        (folder / LOCK).unlink()
+        for path in new:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def _download(file: IdxFile, folder: Path, mirrors: Sequence[str]) -> None:

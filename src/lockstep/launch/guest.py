@@ -1,11 +1,13 @@
 """The script as a rank that torchrun or SLURM started: it takes the place it was given and starts nothing."""
 
 import os
+import socket
 import time
 import traceback
 from pathlib import Path
 
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from lockstep.launch.failure import LINGER, lost_a_peer
@@ -25,7 +27,7 @@ def work_as_guest(plan: Plan, engine: str, place: Place) -> Metrics:
     os.environ.update({**place.variables, **rendezvous_variables(os.environ)})
     terminal = os.dup(2)
     try:
-        with group(plan, place, None):
+        with group(plan, place, loopback_store(plan, place)):
             plan = plan_of_rank_zero(plan)
             quiet_unless_first(Path(plan.run_dir), place)
             return record(run_engine)(plan, engine, place) or {}
@@ -38,6 +40,19 @@ def work_as_guest(plan: Plan, engine: str, place: Place) -> Metrics:
             trace = "".join(traceback.format_exception(error))
             os.write(terminal, f"rank {place.rank} failed: {trace}".encode())
         raise SystemExit(1) from None
+
+
+def loopback_store(plan: Plan, place: Place) -> TCPStore | None:
+    """Where ranks on a single machine meet. torch would listen on every interface; here rank 0 brings the socket.
+
+    None where torchrun's agent holds the store, or ranks on several machines have to reach it.
+    """
+    if plan.num_nodes > 1 or plan.strategy.wrap == "none" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return None
+    port, listener = int(os.environ["MASTER_PORT"]), None
+    if place.rank == 0:
+        listener = socket.create_server(("127.0.0.1", port)).detach()
+    return TCPStore("127.0.0.1", port, place.world_size, place.rank == 0, master_listen_fd=listener)
 
 
 def plan_of_rank_zero(plan: Plan) -> Plan:

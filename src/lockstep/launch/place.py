@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from lockstep.refusal import refuse
 
+TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+SLURM = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"}
 SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")
 """Names of SLURM jobs that are a person at a prompt: the script is typed there, not started as a task."""
 
@@ -34,14 +36,23 @@ class Place:
 
 def outside(environment: Mapping[str, str] = os.environ) -> Place | None:
     """The place that torchrun or SLURM gave this process; None where nobody did, so that we start the ranks."""
-    if {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} <= environment.keys():
-        world = int(environment["WORLD_SIZE"])
-        local_world = int(environment.get("LOCAL_WORLD_SIZE", world))
-        return Place(int(environment["RANK"]), world, int(environment["LOCAL_RANK"]), local_world)
-    if "SLURM_PROCID" in environment and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
-        world, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", 1))
-        return Place(int(environment["SLURM_PROCID"]), world, int(environment["SLURM_LOCALID"]), world // nodes)
+    if environment.keys() >= TORCHRUN:
+        rank, world, local_rank = (_number(environment, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        local_world = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else world
+        return Place(rank, world, local_rank, local_world)
+    if environment.keys() >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
+        rank, world, local_rank = (
+            _number(environment, key) for key in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
+        )
+        nodes = _number(environment, "SLURM_NNODES") if "SLURM_NNODES" in environment else 1
+        return Place(rank, world, local_rank, world // nodes)
     return None
+
+
+def _number(environment: Mapping[str, str], key: str) -> int:
+    if not environment[key].isdecimal():
+        raise refuse(key, environment[key], "this environment variable takes a whole number", f"{key}=0, or unset it")
+    return int(environment[key])
 
 
 def check_outside(place: Place, devices: int, num_nodes: int) -> None:

@@ -9,6 +9,7 @@ import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import signal
+from functools import cache
 from typing import Any
 
 
@@ -21,7 +22,13 @@ def warm_up(engine: str) -> None:
     if start_method() == "forkserver":
         multiprocessing.forkserver.set_forkserver_preload([engine])
         multiprocessing.forkserver.ensure_running()
-        multiprocessing.util.Finalize(None, cool_down, exitpriority=-1)  # behind what still needs the two
+        cool_down_at_exit()
+
+
+@cache
+def cool_down_at_exit() -> None:
+    """Once in the life of this process, behind what still needs the two servers."""
+    multiprocessing.util.Finalize(None, cool_down, exitpriority=-1)
 
 
 def cool_down() -> None:

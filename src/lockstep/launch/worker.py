@@ -78,6 +78,7 @@ def group(plan: Plan, place: Place, store: Store | None) -> Iterator[None]:
         return
     if plan.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK)
     backend = "nccl" if plan.accelerator == "gpu" else "gloo"
     dist.init_process_group(backend, timeout=GROUP_TIMEOUT, store=store, rank=place.rank, world_size=place.world_size)
     yield

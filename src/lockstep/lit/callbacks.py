@@ -16,13 +16,15 @@ from lockstep import task
 class Totals(Callback):
     """Add the steps' sums over batches, then over ranks in one collective, and divide once.
 
-    `results` holds the latest metrics in float64; what `log` hands on to Lightning is rounded to float32.
+    `results` holds the latest metrics in float64 (`log` rounds what it hands on to float32), `trained` the number of
+    samples trained on in this run.
     """
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
         self.sums: dict[str, Tensor | float] = {}
         self.results: dict[str, float] = {}
+        self.trained = 0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.sums["train"] = 0.0
@@ -57,9 +59,10 @@ class Totals(Callback):
     def _log(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule, *, logger: bool) -> None:
         totals = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
         classes = 0 if stage == "train" else self.classes
+        self.trained += int(totals[2]) if stage == "train" else 0
         metrics = task.means(stage, totals, classes)
         self.results |= metrics
-        module.log_dict(dict(metrics), logger=logger and bool(trainer.loggers))
+        module.log_dict(dict(metrics), logger=logger and bool(trainer.loggers), prog_bar=True)
 
 
 class Curves(Callback):

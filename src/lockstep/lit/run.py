@@ -17,6 +17,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Stra
 from lockstep import data
 from lockstep.launch.place import Place
 from lockstep.lit.callbacks import Curves, EndOnSigterm, SameBuffers, Stopwatch, Totals
+from lockstep.lit.checkpoint import check_checkpoint
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.module import create_module
 from lockstep.lit.progress import create_progress
@@ -30,6 +31,7 @@ NOT_FOR_US = (
     "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
     "The number of training batches .* is smaller than the logging interval",
     "Checkpoint directory .* exists and is not empty",  # a resumed run
+    "The dirpath has changed from",  # a run resumed in a folder of its own
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
 )
 
@@ -43,6 +45,8 @@ def run(plan: Plan, place: Place) -> Metrics:
     module, loaders = create_module(net, plan), ShardedData(tensors, plan, place)
     stopwatch, totals = Stopwatch(), Totals(plan.data.classes)
     trainer = create_trainer(plan, [stopwatch, totals])
+    if plan.ckpt_path is not None:
+        check_checkpoint(plan, module)
     if plan.train:
         trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
     if plan.test:
@@ -55,7 +59,7 @@ def run(plan: Plan, place: Place) -> Metrics:
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "train_seconds": stopwatch.seconds,
-        "samples_per_second": _samples_trained(plan, trainer) / stopwatch.seconds if plan.train else 0.0,
+        "samples_per_second": totals.trained / stopwatch.seconds if totals.trained else 0.0,
         **results,
         "digest": digest(net.state_dict()),
     }
@@ -78,6 +82,7 @@ def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
         default_root_dir=plan.run_dir,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
+        enable_checkpointing=plan.train,
         enable_model_summary=False,
         enable_progress_bar=sys.stdout.isatty(),
     )
@@ -98,6 +103,8 @@ def _callbacks(plan: Plan) -> Iterator[Callback]:
     yield create_progress()  # behind Totals, whose metrics it shows
     if plan.logger.name != "none":
         yield Curves(plan.log_every_n_steps)
+    if not plan.train:
+        return
     monitor, mode = plan.monitor
     yield _checkpoint(plan, "best", monitor=monitor, mode=mode)
     yield _checkpoint(plan, "last")  # ModelCheckpoint's save_last would save it only where the best is saved
@@ -129,11 +136,6 @@ def _log_final(trainer: pl.Trainer, plan: Plan, results: dict[str, float]) -> No
         else:
             logger.log_hyperparams(plan.summary())
         logger.finalize("success")
-
-
-def _samples_trained(plan: Plan, trainer: pl.Trainer) -> int:
-    samples = plan.data.train_samples
-    return trainer.current_epoch * (plan.batches_per_epoch * plan.batch_size if plan.drop_last else samples)
 
 
 def _hush() -> None:

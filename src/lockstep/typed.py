@@ -1,0 +1,76 @@
+"""Values from a configuration as the types that a dataclass declares; what does not fit is refused by its key."""
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from lockstep.refusal import Refusal, refuse, require
+
+T = TypeVar("T")
+
+
+def typed(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
+    """An instance of the dataclass `cls`: each value of its field's type, none missing, none unknown."""
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    check_keys(prefix, values, names)
+    return cls(**{name: value_of(hints[name], prefix + name, values[name]) for name in names})
+
+
+def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse a key that is not among the names, and a name that has no key."""
+    for key in values:
+        if key not in names:
+            raise unknown_key(prefix + key, [prefix + name for name in names])
+    for name in names:
+        if name not in values:
+            raise Refusal(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
+
+
+def unknown_key(key: str, known: list[str]) -> Refusal:
+    """The refusal of a key that does not exist, with the nearest that does."""
+    near = get_close_matches(key, known, n=1)
+    instead = f"did you mean {near[0]}?" if near else "python train.py --help lists the keys."
+    return Refusal(f"{key}: there is no such key; {instead}")
+
+
+def value_of(kind: Any, key: str, value: Any) -> Any:
+    """`value` as a `kind`; whole floats pass as ints, as 1e6 is one in YAML."""
+    options = get_args(kind)
+    if get_origin(kind) in (Union, types.UnionType):
+        if value is None and type(None) in options:
+            return None
+        kind = next(option for option in options if option is not type(None))
+        if len(options) > 2 or not isinstance(kind, type) or kind not in (int, float, str):
+            return value  # a union of choices, typed before
+        return value_of(kind, key, value)
+    if get_origin(kind) is Literal:
+        near = get_close_matches(str(value), options, n=1, cutoff=0.5)
+        instead = f"{key}={near[0]} (it takes {', '.join(options)})" if near else f"one of {', '.join(options)}"
+        require(value in options, key, value, "it is none of the possible values", instead)
+        return value
+    if get_origin(kind) is tuple:
+        listed = isinstance(value, list)
+        require(listed, key, value, "it is a list", f"{key}=[128,64], say")
+        return tuple(value_of(options[0], key, item) for item in value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float):
+        require(math.isfinite(value), key, value, "it takes a finite number", f"{key}=0.1, say")
+    words = {
+        int: ("a whole number", "1"),
+        float: ("a number", "0.1"),
+        bool: ("true or false", "true"),
+        str: ("text", "a"),
+    }
+    if kind in words and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        wanted, example = words[kind]
+        raise refuse(key, value, f"it takes {wanted}", f"{key}={example}, say")
+    return value
