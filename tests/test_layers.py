@@ -17,13 +17,14 @@ LAYERS = [
     {"launch"},
     {"lit"},
     {"help", "build"},
+    {"explain"},
     {"compose"},
     {"job"},
     {"sweep"},
     {"cli"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-HYDRA_ROOMS = {"build", "compose", "job", "sweep", "cli"}
+HYDRA_ROOMS = {"build", "compose", "explain", "job", "sweep", "cli"}
 
 
 def room(path: Path) -> str:

@@ -160,6 +160,8 @@ def test_resuming_goes_on_where_the_checkpoint_was(make_plan: MakePlan, tmp_path
     half = tmp_path / "checkpoints" / "last.ckpt"
     resumed = run(make_plan("max_epochs=4", f"ckpt_path={half}", *common), ALONE)
     assert resumed["digest"] == whole["digest"]
+    other = run(make_plan("max_epochs=4", f"ckpt_path={half}", *common, "seed=43"), ALONE)
+    assert other["digest"] != whole["digest"], "the order of the epochs to come is the seed's"
     assert resumed["steps"] == whole["steps"] == 80
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from lockstep.compose import HYDRA_ERRORS, explained
+from lockstep.explain import HYDRA_ERRORS, explained
 from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, outside
 from lockstep.refusal import Refusal

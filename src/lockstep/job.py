@@ -8,7 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep import data, launch
 from lockstep.build import ENGINES, plan_from
-from lockstep.compose import compose_job, explained
+from lockstep.compose import compose_job
+from lockstep.explain import explained
 from lockstep.record import Metrics, save_metrics, table
 
 
