@@ -15,6 +15,9 @@ from lockstep.plan import Plan
 from lockstep.record import Metrics
 from lockstep.refusal import Refusal
 
+IMPORTED = os.getpid()
+"""The process that imported this engine."""
+
 
 def run(plan: Plan, place: Place) -> Metrics:
     total = torch.tensor([place.rank + 1])
@@ -32,6 +35,8 @@ def run(plan: Plan, place: Place) -> Metrics:
         "seen": os.environ.get("SEEN", ""),
         "backend": dist.get_backend() if dist.is_initialized() else "none",
         "pid": os.getpid(),
+        "parent": os.getppid(),
+        "imported": IMPORTED,
     }
 
 

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from lockstep.launch.place import check_outside, first_host, outside, rendezvous
 from lockstep.launch.undisturbed import ENDING_SIGNALS
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal
+from tests.conftest import ROOT, Command
 
 ENGINE = "tests.faulty"
 DDP = ["strategy=ddp", "strategy=ddp_spawn"]
@@ -44,6 +46,29 @@ def test_every_rank_takes_part_and_rank_zero_returns(make_plan: MakePlan, strate
     assert returned["backend"] == "gloo"
     assert returned["threads"] == 3
     assert returned["pid"] != os.getpid()
+
+
+FOUR_JOBS = """
+import json, os
+from pathlib import Path
+from lockstep import launch
+from lockstep.build import plan_from
+from lockstep.compose import compose_job
+
+for strategy in ("single", "ddp", "ddp_spawn", "ddp"):
+    config, _ = compose_job([f"strategy={strategy}"])
+    print("JOB", json.dumps(launch.start(plan_from(config, Path("run")), "tests.faulty") | {"command": os.getpid()}))
+"""
+
+
+def test_all_jobs_are_forked_from_one_server_that_imported_the_engine(command: Command) -> None:
+    """Why a further job of a sweep is cheap: no rank imports anything again."""
+    ended = command(sys.executable, "-c", FOUR_JOBS, PYTHONPATH=str(ROOT))
+    jobs = [json.loads(line.removeprefix("JOB ")) for line in ended.out.splitlines() if line.startswith("JOB ")]
+    assert len({job["pid"] for job in jobs}) == 4, ended.err
+    [server] = {job["parent"] for job in jobs}
+    assert server != jobs[0]["command"]
+    assert {job["imported"] for job in jobs} == {server}
 
 
 def test_single_has_no_group(make_plan: MakePlan) -> None:
