@@ -14,6 +14,8 @@ MakePlan = Callable[..., Plan]
 REFUSED = [
     (["devices=0"], "devices=0:", "devices=1"),
     (["devices=-1"], "devices=-1:", "devices=1"),
+    (["devices=0", "scale_lr=true"], "devices=0:", "devices=1"),
+    (["devices=-1", "batch_size_per_device=8"], "devices=-1:", "devices=1"),
     (["devices=two"], "devices=two: it takes a whole number", "devices=1"),
     (["devices=1.5"], "devices=1.5: it takes a whole number", "devices=1"),
     (["devices=2"], "devices=2: strategy=single trains on one device", "strategy=ddp"),

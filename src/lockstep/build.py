@@ -55,7 +55,8 @@ def _choice(group: str, values: object) -> object:
 
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """Replace what is derived by what it comes to: global batch, learning rate, threads, accelerator."""
-    devices, nodes = (value_of(int, key, values[key]) for key in ("devices", "num_nodes"))
+    # what is below 1 the plan refuses by name; nothing that is derived from it may be refused first
+    devices, nodes = (max(1, value_of(int, key, values[key])) for key in ("devices", "num_nodes"))
     world = devices * nodes
     per_device = value_of(int | None, "batch_size_per_device", values.pop("batch_size_per_device"))
     if per_device is not None:
@@ -66,7 +67,7 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         optimizer = values["optimizer"]
         values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * world})
     if values["threads"] is None:
-        values["threads"] = max(1, usable_cores() // max(1, devices))
+        values["threads"] = max(1, usable_cores() // devices)
     wanted = value_of(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
     values["accelerator"] = resolve_accelerator(wanted, devices)
     return values

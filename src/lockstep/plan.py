@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep import choices
-from lockstep.batches import batch_count, window_count
+from lockstep.batches import window_count
 from lockstep.refusal import refuse, require
 
 
@@ -51,10 +51,6 @@ class Plan:
     @property
     def world_size(self) -> int:
         return self.devices * self.num_nodes
-
-    @property
-    def batches_per_epoch(self) -> int:
-        return batch_count(self.data.train_samples, self.batch_size, self.drop_last)
 
     @property
     def total_steps(self) -> int:
