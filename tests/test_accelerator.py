@@ -1,8 +1,11 @@
 import pytest
 
+from lockstep.choices import DDP, DP, Single
 from lockstep.launch import accelerator
 from lockstep.launch.accelerator import resolve_accelerator
 from lockstep.refusal import Refusal
+
+SINGLE = Single("single")
 
 
 @pytest.fixture(params=[0, 2])
@@ -12,17 +15,24 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 
 
 def test_auto_takes_gpus_where_there_are_any(gpus: int) -> None:
-    assert resolve_accelerator("auto", 1) == ("gpu" if gpus else "cpu")
-    assert resolve_accelerator("cpu", 64) == "cpu"
+    assert resolve_accelerator("auto", 1, SINGLE) == ("gpu" if gpus else "cpu")
+    assert resolve_accelerator("cpu", 64, DDP("ddp", share_device=False)) == "cpu"
 
 
 def test_gpus_that_are_not_there_are_refused(gpus: int) -> None:
     if gpus == 0:
         with pytest.raises(Refusal, match=r"accelerator=gpu: torch sees no GPU.*write accelerator=cpu"):
-            resolve_accelerator("gpu", 1)
+            resolve_accelerator("gpu", 1, SINGLE)
     else:
         with pytest.raises(Refusal, match=r"devices=3: torch sees 2 GPUs.*write devices=2, or accelerator=cpu"):
-            resolve_accelerator("auto", 3)
+            resolve_accelerator("auto", 3, DP("dp"))
+        hint = r"write devices=2, strategy.share_device=true, or accelerator=cpu"
+        with pytest.raises(Refusal, match=hint):
+            resolve_accelerator("auto", 3, DDP("ddp", share_device=False))
+
+
+def test_ranks_may_share_gpus_if_asked_to(gpus: int) -> None:
+    assert resolve_accelerator("auto", 3, DDP("ddp_spawn", share_device=True)) == ("gpu" if gpus else "cpu")
 
 
 def test_the_count_is_torchs() -> None:

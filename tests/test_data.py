@@ -9,9 +9,9 @@ from lockstep.data.tensors import Split, TensorData, split_three
 
 def test_a_batch_is_fetched_at_once() -> None:
     split = Split(torch.arange(10).view(5, 2), torch.arange(5))
-    inputs, targets = split[torch.tensor([3, 0])]
+    inputs, targets, ids = split[torch.tensor([3, 0])]
     assert inputs.tolist() == [[6, 7], [0, 1]]
-    assert targets.tolist() == [3, 0]
+    assert targets.tolist() == ids.tolist() == [3, 0]
 
 
 def test_splits_are_consecutive() -> None:
@@ -24,7 +24,7 @@ def test_pixels_are_scaled_on_the_way_and_classes_stay() -> None:
     images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
     split = Split(images, torch.tensor([1]))
     tensors = TensorData(split, split, split, outputs=2, mean=0.5, std=0.25)
-    inputs, targets = tensors.as_float((images, split.targets), torch.float64)
+    inputs, targets, _ids = tensors.as_float(split[torch.tensor([0])], torch.float64)
     assert inputs.tolist() == [[[[-2.0, 2.0]]]]
     assert targets.dtype == torch.int64
     assert images.tolist() == [[[[0, 255]]]], "the data set itself is untouched"
@@ -75,6 +75,6 @@ def test_digits_are_the_real_ones_each_in_one_split() -> None:
 
 def test_digits_are_scaled_to_mean_0_and_deviation_1() -> None:
     digits = data.load(Digits("digits", val_size=180, test_size=360))
-    inputs, _ = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
+    inputs, _targets, _ids = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
     assert inputs.mean().item() == pytest.approx(0, abs=0.005)
     assert inputs.std().item() == pytest.approx(1, abs=0.005)

@@ -198,10 +198,14 @@ def test_slurm_tasks_meet_on_the_first_host() -> None:
     assert [first_host(names) for names in ("a", "a,b", "n[3,5],m1", "node-[01-04]")] == ["a", "a", "n3", "node-01"]
 
 
-def test_a_world_of_another_size_is_refused() -> None:
-    check_outside(Place(0, 4, 0, 2), devices=2, num_nodes=2)
+def test_a_world_of_another_size_is_refused(make_plan: MakePlan) -> None:
+    four = Place(0, 4, 0, 2)
+    check_outside(four, make_plan("strategy=ddp", "devices=2", "num_nodes=2"))
+    check_outside(Place(0, 1, 0, 1), make_plan("strategy=dp", "devices=2"))
     with pytest.raises(Refusal, match="write devices=2 num_nodes=2"):
-        check_outside(Place(0, 4, 0, 2), devices=1, num_nodes=1)
+        check_outside(four, make_plan("strategy=ddp", "devices=1", "num_nodes=1"))
+    with pytest.raises(Refusal, match="strategy=dp: it is one process, and 4 processes were started"):
+        check_outside(four, make_plan("strategy=dp", "devices=2"))
 
 
 def test_the_cause_is_told_from_its_consequences(tmp_path: Path) -> None:

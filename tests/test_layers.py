@@ -10,12 +10,13 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"refusal", "batches", "nets", "task", "record"},
+    {"refusal", "batches", "nets", "task", "record", "progress"},
     {"choices", "shards", "typed"},
     {"plan", "data"},
-    {"optimizers", "seeding"},
+    {"optimizers", "seeding", "parallel", "recorder", "checkpoint"},
+    {"compare"},
     {"launch"},
-    {"lit"},
+    {"lit", "raw"},
     {"help", "build"},
     {"explain"},
     {"compose"},

@@ -55,7 +55,7 @@ REFUSED = [
     (["name=''"], "name=:", "name=train"),
     (["+run_dir=here"], "run_dir: there is no such key", "--help"),
     (["~seed"], "seed is missing", "seed=VALUE"),
-    (["strategy.name=fsdp"], "strategy.name=fsdp: there is no such option", "single, ddp, ddp_spawn"),
+    (["strategy.name=fsdp"], "strategy.name=fsdp: there is no such option", "single, ddp, ddp_spawn, dp"),
     (["train=false", "test=false"], "test=false:", "train=true or test=true"),
     (["train=false"], "ckpt_path=null:", "best.ckpt"),
     (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt: there is no such file", "null"),

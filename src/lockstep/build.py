@@ -16,9 +16,6 @@ from lockstep.plan import Plan
 from lockstep.refusal import Refusal, refuse, require
 from lockstep.typed import check_keys, typed, value_of
 
-ENGINES = {"lightning": "lockstep.lit"}
-"""The module of each engine, by name: only the workers import it."""
-
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""
 
@@ -67,9 +64,10 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         optimizer = values["optimizer"]
         values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * world})
     if values["threads"] is None:
-        values["threads"] = max(1, usable_cores() // devices)
+        one_at_a_time = values["strategy"].wrap == "stages"
+        values["threads"] = max(1, usable_cores() // (1 if one_at_a_time else devices))
     wanted = value_of(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
-    values["accelerator"] = resolve_accelerator(wanted, devices)
+    values["accelerator"] = resolve_accelerator(wanted, devices, values["strategy"])
     return values
 
 

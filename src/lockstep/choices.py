@@ -22,29 +22,74 @@ def fraction(key: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class Engine:
+class Lightning:
     name: Literal["lightning"]
 
 
 @dataclass(frozen=True)
-class Strategy:
+class Raw:
+    """Plain torch.distributed; or both engines, one after the other, then compared."""
+
+    name: Literal["raw", "both"]
+    gradient_sync: Literal["ddp", "all_reduce", "bucket", "ring", "reduce_broadcast"]
+
+
+Engine = Lightning | Raw
+
+
+@dataclass(frozen=True)
+class Single:
     """How processes start × how the net is wrapped; the world comes from `devices` and `num_nodes`."""
 
-    name: Literal["single", "ddp", "ddp_spawn"]
+    name: Literal["single"]
+    start: ClassVar[Literal["spawn"]] = "spawn"
+    wrap: ClassVar[Literal["none"]] = "none"
+
+
+@dataclass(frozen=True)
+class DDP:
+    """A process a device. `share_device` puts several on each GPU in turn, where there are fewer GPUs."""
+
+    name: Literal["ddp", "ddp_spawn"]
+    share_device: bool
+    wrap: ClassVar[Literal["ddp"]] = "ddp"
 
     @property
     def start(self) -> Literal["elastic", "spawn"]:
         return "elastic" if self.name == "ddp" else "spawn"
 
-    @property
-    def wrap(self) -> Literal["none", "ddp"]:
-        return "none" if self.name == "single" else "ddp"
+
+@dataclass(frozen=True)
+class DP:
+    """One process, a replica of the net on every device."""
+
+    name: Literal["dp"]
+    start: ClassVar[Literal["spawn"]] = "spawn"
+    wrap: ClassVar[Literal["dp"]] = "dp"
+
+
+@dataclass(frozen=True)
+class ModelParallel:
+    """One process, the net's stages on the devices in turn; a batch goes through them in so many micro-batches."""
+
+    name: Literal["model_parallel"]
+    micro_batches: int
+    start: ClassVar[Literal["spawn"]] = "spawn"
+    wrap: ClassVar[Literal["stages"]] = "stages"
+
+    def __post_init__(self) -> None:
+        key, value = "strategy.micro_batches", self.micro_batches
+        require(value >= 1, key, value, "it must be 1 or more", f"{key}=1 for the whole batch at once")
+
+
+Strategy = Single | DDP | DP | ModelParallel
 
 
 @dataclass(frozen=True)
 class Linear:
     name: Literal["linear"]
     images_only: ClassVar[bool] = False
+    stages: ClassVar[int] = 0
 
 
 @dataclass(frozen=True)
@@ -52,6 +97,7 @@ class MLP:
     name: Literal["mlp"]
     hidden: tuple[int, ...]
     images_only: ClassVar[bool] = False
+    stages: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         sizes_fit = len(self.hidden) > 0 and min(self.hidden) > 0
@@ -65,6 +111,7 @@ class CNN:
     name: Literal["cnn"]
     norm: Literal["batch", "none"]
     images_only: ClassVar[bool] = True
+    stages: ClassVar[int] = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +119,7 @@ class LeNet:
     name: Literal["lenet"]
     dropout: float
     images_only: ClassVar[bool] = True
+    stages: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         fraction("model.dropout", self.dropout)
@@ -81,6 +129,7 @@ class LeNet:
 class SplitCNN:
     name: Literal["split_cnn"]
     images_only: ClassVar[bool] = True
+    stages: ClassVar[int] = 4
 
 
 Model = Linear | MLP | CNN | LeNet | SplitCNN
@@ -234,8 +283,8 @@ class Logger:
 
 
 GROUPS: dict[str, dict[str, type]] = {
-    "engine": {"lightning": Engine},
-    "strategy": {"single": Strategy, "ddp": Strategy, "ddp_spawn": Strategy},
+    "engine": {"lightning": Lightning, "raw": Raw, "both": Raw},
+    "strategy": {"single": Single, "ddp": DDP, "ddp_spawn": DDP, "dp": DP, "model_parallel": ModelParallel},
     "model": {"linear": Linear, "mlp": MLP, "cnn": CNN, "lenet": LeNet, "split_cnn": SplitCNN},
     "data": {"digits": Digits, "mnist": MNIST, "points": Points, "line": Line},
     "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},

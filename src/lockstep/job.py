@@ -1,16 +1,21 @@
 """One job, from its configuration to its printed result; `run` is the same from Python."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep import data, launch
-from lockstep.build import ENGINES, plan_from
+from lockstep import choices, data, launch
+from lockstep.build import plan_from
+from lockstep.compare import compare
 from lockstep.compose import compose_job
 from lockstep.explain import explained
+from lockstep.plan import Plan
 from lockstep.record import Metrics, save_metrics, table
+
+ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
+"""The module of each engine, by name: only the workers import it."""
 
 
 def run(overrides: list[str] | None = None) -> Metrics:
@@ -34,17 +39,62 @@ def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
     plan = plan_from(config, run_dir)
     launch.check_launchable(plan)
     data.prepare(plan.data)
-    place = launch.outside()
-    speaks = place is None or place.rank == 0
-    if speaks:
-        try:
-            run_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise explained(error) from None
-        OmegaConf.save(OmegaConf.create(asdict(plan)), run_dir / "config.yaml")
-    metrics = launch.start(plan, ENGINES[plan.engine.name])
-    metrics["total_seconds"] = time.perf_counter() - began
-    if speaks:
-        save_metrics(run_dir, metrics)
+    metrics = run_both(plan, began) if plan.engine.name == "both" else run_one(plan, began)
+    if first_of_all():
         print(f"\n{table(metrics)}\n\n  {run_dir}", flush=True)
     return metrics
+
+
+def run_one(plan: Plan, began: float) -> Metrics:
+    """The plan by its engine."""
+    leave_config(plan)
+    metrics = launch.start(plan, ENGINES[plan.engine.name])
+    metrics["total_seconds"] = time.perf_counter() - began
+    if first_of_all():
+        save_metrics(Path(plan.run_dir), metrics)
+    return metrics
+
+
+def run_both(plan: Plan, began: float) -> Metrics:
+    """The plan by Lightning, then by the raw engine, in folders of their own, and what the comparison says."""
+    folder, engine = Path(plan.run_dir), plan.engine
+    assert isinstance(engine, choices.Raw)
+    leave_config(plan)
+    engines: dict[str, choices.Engine] = {
+        "lightning": choices.Lightning("lightning"),
+        "raw": replace(engine, name="raw"),
+    }
+    results = {}
+    for name, own in engines.items():
+        if first_of_all():
+            print(f"engine={name}", flush=True)
+        part = replace(plan, engine=own, run_dir=str(folder / name))
+        results[name] = run_one(part, time.perf_counter())
+    metrics: Metrics = {**results["lightning"], "engine": "both"}
+    metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
+    if first_of_all():
+        comparison = compare(folder / "lightning", folder / "raw")
+        comparison.save(folder)
+        print(f"\n{comparison.text()}", flush=True)
+        metrics |= {"verdict": comparison.verdict, "as_owed": comparison.as_owed, "apart_by": comparison.largest}
+        metrics["total_seconds"] = time.perf_counter() - began
+        save_metrics(folder, metrics)
+    return metrics
+
+
+def leave_config(plan: Plan) -> None:
+    """The run's folder, and in it the plan as config.yaml."""
+    if not first_of_all():
+        return
+    folder = Path(plan.run_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explained(error) from None
+    OmegaConf.save(OmegaConf.create(asdict(plan)), folder / "config.yaml")
+
+
+def first_of_all() -> bool:
+    """Whether this process speaks for the job: where ranks were started from outside, rank 0 does."""
+    place = launch.outside()
+    return place is None or place.rank == 0

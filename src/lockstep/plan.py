@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep import choices
-from lockstep.batches import window_count
+from lockstep.batches import window_count, window_samples
 from lockstep.refusal import refuse, require
 
 
@@ -34,6 +34,7 @@ class Plan:
     gradient_clip_val: float | None
     accumulate_grad_batches: int
     drop_last: bool
+    sync_batchnorm: bool
     log_every_n_steps: int
     ckpt_path: str | None
     train: bool
@@ -49,8 +50,25 @@ class Plan:
         self._check_work()
 
     @property
+    def local_world_size(self) -> int:
+        """Ranks, that is processes, on each machine."""
+        return self.devices if self.strategy.wrap == "ddp" else 1
+
+    @property
     def world_size(self) -> int:
-        return self.devices * self.num_nodes
+        """Ranks over all machines."""
+        return self.local_world_size * self.num_nodes
+
+    @property
+    def shares_devices(self) -> bool:
+        return isinstance(self.strategy, choices.DDP) and self.strategy.share_device
+
+    @property
+    def gradient_sync(self) -> str:
+        """How gradients are averaged over ranks."""
+        if self.strategy.wrap != "ddp":
+            return "none"
+        return self.engine.gradient_sync if isinstance(self.engine, choices.Raw) else "ddp"
 
     @property
     def total_steps(self) -> int:
@@ -64,6 +82,17 @@ class Plan:
         if self.data.val_size == 0:
             return "train/loss", "min"
         return ("val/acc", "max") if self.data.classes else ("val/loss", "min")
+
+    def loss_scale(self, batch: int) -> float:
+        """From a rank's loss sum over its part of global batch `batch` to its part of the optimizer step's mean.
+
+        The engines divide by the number of accumulated batches, and by the world size where they average gradients
+        over ranks; neither knows how many samples a ragged batch or a short window really holds, so both divisions are
+        undone here.
+        """
+        accumulate = self.accumulate_grad_batches
+        samples = window_samples(self.data.train_samples, self.batch_size, accumulate, batch, self.drop_last)
+        return self.world_size * accumulate / samples
 
     def summary(self) -> dict[str, str | int | float]:
         """What tells runs apart beside their results: the same keys for every run, so that they make a table."""
@@ -81,6 +110,9 @@ class Plan:
             "scheduler": self.scheduler.name,
             "batch_size": self.batch_size,
             "precision": self.precision,
+            "gradient_sync": self.gradient_sync,
+            "micro_batches": getattr(self.strategy, "micro_batches", 1),
+            "sync_batchnorm": self.sync_batchnorm,
             "seed": self.seed,
             "threads": self.threads,
         }
@@ -99,10 +131,23 @@ class Plan:
             raise refuse("gradient_clip_val", clip, "it must be above 0", instead)
 
     def _check_world(self) -> None:
-        if self.strategy.wrap == "none" and self.world_size > 1:
-            key = "devices" if self.devices > 1 else "num_nodes"
-            why = f"strategy={self.strategy.name} trains on one device"
-            raise refuse(key, getattr(self, key), why, f"{key}=1, or strategy=ddp")
+        strategy, devices = self.strategy, self.devices
+        if strategy.wrap == "none" and devices > 1:
+            raise refuse(
+                "devices", devices, f"strategy={strategy.name} trains on one device", "devices=1, or strategy=ddp"
+            )
+        if strategy.wrap != "ddp" and self.num_nodes > 1:
+            why = f"strategy={strategy.name} is one process on one machine"
+            raise refuse("num_nodes", self.num_nodes, why, "num_nodes=1, or strategy=ddp")
+        if strategy.wrap == "stages":
+            stages = self.model.stages
+            why = "strategy=model_parallel spreads a net's stages, and it has none"
+            require(stages > 0, "model", self.model.name, why, "model=split_cnn, or strategy=single")
+            why = f"model={self.model.name} has {stages} stages to spread"
+            require(devices <= stages, "devices", devices, why, f"devices={stages}, or fewer")
+        if strategy.wrap == "dp" and self.sync_batchnorm:
+            why = "each replica of strategy=dp normalises its own slice of the batch"
+            raise refuse("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")
 
     def _check_batches(self) -> None:
         world, samples = self.world_size, self.data.train_samples

@@ -1,16 +1,21 @@
-"""What a run leaves behind: the digest of its net, and metrics.json."""
+"""What a run leaves behind: metrics.json, record.jsonl with a line for every optimizer step, and digests.
+
+record.jsonl begins with a `run` line, which tells this run from others. Then come `step` and `validation` lines, floats
+in full precision, and at the end a `tensor` line for every parameter and buffer. Epochs and steps count from 1.
+"""
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 METRICS = "metrics.json"
+RECORD = "record.jsonl"
 Metrics = dict[str, str | int | float]
 
 
@@ -25,15 +30,21 @@ def digest(state: "Mapping[str, Tensor]") -> str:
 
 
 def save_metrics(folder: Path, metrics: Metrics) -> None:
-    """Write metrics.json, floats in full precision; a reader sees the whole file or none.
+    """Write metrics.json, floats in full precision; a reader sees the whole file or none."""
+    save_json(folder / METRICS, metrics)
 
-    JSON has no NaN and no infinity: a loss that is either becomes null.
-    """
-    lost = {key for key, value in metrics.items() if isinstance(value, float) and not math.isfinite(value)}
-    numbers = {key: None if key in lost else value for key, value in metrics.items()}
-    part = folder / ".metrics.json.part"
-    part.write_text(json.dumps(numbers, indent=2) + "\n")
-    part.replace(folder / METRICS)
+
+def save_json(path: Path, values: Mapping[str, Any]) -> None:
+    """A file that a reader sees whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(_finite(values), indent=2) + "\n")
+    part.replace(path)
+
+
+def append_record(folder: Path, kind: str, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Add lines of one kind to record.jsonl."""
+    with (folder / RECORD).open("a") as record:
+        record.writelines(f"{json.dumps({kind: _finite(line)})}\n" for line in lines)
 
 
 def table(metrics: Metrics) -> str:
@@ -41,3 +52,9 @@ def table(metrics: Metrics) -> str:
     rows = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in metrics.items()}
     width = max(map(len, rows))
     return "\n".join(f"  {key:<{width}}  {value}" for key, value in rows.items())
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity: what is either becomes null."""
+    lost = {key for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)}
+    return {key: None if key in lost else value for key, value in values.items()}

@@ -13,6 +13,9 @@ from torch.utils.data import Sampler
 
 from lockstep.batches import batch_count
 
+EVALUATION_BATCH = 1024
+"""Global batch of evaluation, at least; larger batches change nothing in sums but their speed."""
+
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     """The order of one epoch: a permutation of 0 … samples-1, shape (samples,), int64."""

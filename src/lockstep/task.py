@@ -42,6 +42,11 @@ class Regression:
         return torch.zeros((), dtype=torch.int64, device=outputs.device)
 
 
+def task_of(classes: int) -> Task:
+    """Classification where there are classes, regression where there are none."""
+    return Classification() if classes else Regression()
+
+
 def sums(task: Task, loss_sum: Tensor, outputs: Tensor, targets: Tensor) -> Sums:
     """One batch's contribution; stays on the device, so nothing waits for it."""
     outputs = outputs.detach()

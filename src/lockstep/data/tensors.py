@@ -1,12 +1,19 @@
 """A data set is three pairs of tensors; a batch is an index into them, so no sample is ever touched alone in Python."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-Batch = tuple[Tensor, Tensor]
+
+class Batch(NamedTuple):
+    """Inputs (b, *shape), targets (b, …), and which samples of the split they are: int64 (b,)."""
+
+    inputs: Tensor
+    targets: Tensor
+    ids: Tensor
 
 
 class Split(Dataset[Batch]):
@@ -19,7 +26,7 @@ class Split(Dataset[Batch]):
         return len(self.inputs)
 
     def __getitem__(self, indices: Tensor) -> Batch:
-        return self.inputs[indices], self.targets[indices]
+        return Batch(self.inputs[indices], self.targets[indices], indices)
 
 
 @dataclass(frozen=True)
@@ -40,12 +47,12 @@ class TensorData:
 
     def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
         """A batch as the net takes it: pixels 0…255 to (x/255 - mean)/std, real numbers to `dtype`; classes stay."""
-        inputs, targets = batch
+        inputs, targets, ids = batch
         is_image = inputs.dtype == torch.uint8
         inputs = inputs.to(dtype)
         if is_image:
             inputs = inputs.div_(255).sub_(self.mean).div_(self.std)
-        return inputs, targets.to(dtype) if targets.is_floating_point() else targets
+        return Batch(inputs, targets.to(dtype) if targets.is_floating_point() else targets, ids)
 
 
 def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> tuple[Split, Split, Split]:

@@ -22,11 +22,11 @@ def check_launchable(plan: Plan) -> None:
     """Refuse a plan whose ranks cannot be started from here."""
     place = outside()
     if place is not None:
-        check_outside(place, plan.devices, plan.num_nodes)
+        check_outside(place, plan)
     elif plan.num_nodes > 1:
         why = "a command starts ranks on its own machine only"
         instead = f"num_nodes=1, or start it on every machine by torchrun --nnodes={plan.num_nodes}"
-        raise refuse("num_nodes", plan.num_nodes, why, f"{instead} --nproc-per-node={plan.devices} train.py …")
+        raise refuse("num_nodes", plan.num_nodes, why, f"{instead} --nproc-per-node={plan.local_world_size} train.py …")
 
 
 def start(plan: Plan, engine: str) -> Metrics:

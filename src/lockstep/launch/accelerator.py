@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from lockstep import choices
 from lockstep.refusal import refuse
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")
@@ -19,14 +20,19 @@ def gpu_count() -> int:
     return torch.cuda.device_count()
 
 
-def resolve_accelerator(wanted: Literal["auto", "cpu", "gpu"], devices: int) -> Literal["cpu", "gpu"]:
+def resolve_accelerator(
+    wanted: Literal["auto", "cpu", "gpu"], devices: int, strategy: choices.Strategy
+) -> Literal["cpu", "gpu"]:
     """What `auto` comes to; raises Refusal where GPUs are wanted that are not there."""
     gpus = 0 if wanted == "cpu" else gpu_count()
     if gpus == 0:
         if wanted == "gpu":
             raise refuse("accelerator", wanted, "torch sees no GPU on this machine", "accelerator=cpu")
         return "cpu"
+    if isinstance(strategy, choices.DDP) and strategy.share_device:
+        return "gpu"
     if devices > gpus:
         why = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
-        raise refuse("devices", devices, why, f"devices={gpus}, or accelerator=cpu")
+        sharing = ", strategy.share_device=true" if isinstance(strategy, choices.DDP) else ""
+        raise refuse("devices", devices, why, f"devices={gpus}{sharing}, or accelerator=cpu")
     return "gpu"

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lockstep.plan import Plan
 from lockstep.refusal import refuse
 
 TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
@@ -55,13 +56,16 @@ def _number(environment: Mapping[str, str], key: str) -> int:
     return int(environment[key])
 
 
-def check_outside(place: Place, devices: int, num_nodes: int) -> None:
+def check_outside(place: Place, plan: Plan) -> None:
     """Refuse a plan for another world than the one that was started."""
     nodes = place.world_size // place.local_world_size
-    if (devices, num_nodes) != (place.local_world_size, nodes):
-        why = f"{place.world_size} processes were started from outside, {place.local_world_size} on each of {nodes}"
-        instead = f"devices={place.local_world_size} num_nodes={nodes}"
-        raise refuse("devices", devices, f"{why} machine{'s' if nodes > 1 else ''}", instead)
+    if (plan.local_world_size, plan.num_nodes) == (place.local_world_size, nodes):
+        return
+    started = f"{place.world_size} processes were started from outside"
+    if plan.strategy.wrap != "ddp":
+        raise refuse("strategy", plan.strategy.name, f"it is one process, and {started}", "strategy=ddp, or start one")
+    why = f"{started}, {place.local_world_size} on each of {nodes} machine{'s' if nodes > 1 else ''}"
+    raise refuse("devices", plan.devices, why, f"devices={place.local_world_size} num_nodes={nodes}")
 
 
 def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:

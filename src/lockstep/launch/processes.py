@@ -28,7 +28,7 @@ def by_elastic(job: Job) -> Metrics:
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=job.plan.devices,
+        nproc_per_node=job.plan.local_world_size,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint=str(job.folder / "agents"),
@@ -51,7 +51,7 @@ def by_elastic(job: Job) -> Metrics:
 
 def by_spawn(job: Job) -> Metrics:
     """By torch.multiprocessing: what its `spawn` does, forked from the fork server where there is one."""
-    world = job.plan.devices
+    world = job.plan.local_world_size
     context = multiprocessing.get_context(start_method())
     returned = context.SimpleQueue()
     ranks = start_processes(  # type: ignore[no-untyped-call]

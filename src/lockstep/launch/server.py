@@ -12,17 +12,26 @@ import signal
 from functools import cache
 from typing import Any
 
+PRELOADED: list[str] = []
+"""The engines that the fork server has imported."""
+
 
 def start_method() -> str:
     return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 def warm_up(engine: str) -> None:
-    """Start the fork server, which imports the engine while this process goes on; once in the life of a process."""
-    if start_method() == "forkserver":
-        multiprocessing.forkserver.set_forkserver_preload([engine])
-        multiprocessing.forkserver.ensure_running()
-        cool_down_at_exit()
+    """Start the fork server, which imports the engine while this process goes on.
+
+    Once in the life of a process, and again for an engine that the server has not imported yet.
+    """
+    if start_method() != "forkserver" or engine in PRELOADED:
+        return
+    end_server()
+    PRELOADED.append(engine)
+    multiprocessing.forkserver.set_forkserver_preload(PRELOADED)
+    multiprocessing.forkserver.ensure_running()
+    cool_down_at_exit()
 
 
 @cache
@@ -33,9 +42,13 @@ def cool_down_at_exit() -> None:
 
 def cool_down() -> None:
     """End multiprocessing's two servers: left alone, they outlive this process by a moment."""
+    end_server()
+    tracker: Any = multiprocessing.resource_tracker._resource_tracker
+    tracker._stop()
+
+
+def end_server() -> None:
     server: Any = multiprocessing.forkserver._forkserver
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)
         server._stop()
-    tracker: Any = multiprocessing.resource_tracker._resource_tracker
-    tracker._stop()

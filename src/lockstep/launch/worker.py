@@ -72,14 +72,14 @@ def group(plan: Plan, place: Place, store: Store | None) -> Iterator[None]:
     Lightning uses the group that it finds, so it never opens a socket of its own.
     """
     if plan.accelerator == "gpu":
-        torch.cuda.set_device(place.local_rank)
+        torch.cuda.set_device(place.local_rank % torch.cuda.device_count())  # in turn, where ranks share
     if plan.strategy.wrap != "ddp":
         yield
         return
     if plan.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK)
-    backend = "nccl" if plan.accelerator == "gpu" else "gloo"
+    backend = "nccl" if plan.accelerator == "gpu" and not plan.shares_devices else "gloo"  # nccl wants a GPU a rank
     dist.init_process_group(backend, timeout=GROUP_TIMEOUT, store=store, rank=place.rank, world_size=place.world_size)
     yield
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends

@@ -7,10 +7,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep import task
+from lockstep.recorder import Recorder
 
 
 class Totals(Callback):
@@ -94,6 +95,31 @@ class Curves(Callback):
     def _begin(self, step: int) -> None:
         self.begun, self.since = step, time.perf_counter()
         self.sums: Tensor | Any = 0.0
+
+
+class Recording(Callback):
+    """Tell the record what every optimizer step did."""
+
+    def __init__(self, recorder: Recorder, totals: Totals, net: nn.Module) -> None:
+        self.recorder, self.totals, self.net = recorder, totals, net
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        self.recorder.step(pl_module.parameters(), optimizer.param_groups[0]["lr"])
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        self.recorder.batch(outputs["sums"], outputs["ids"])
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """After the epoch's validation, whose metrics Totals has logged."""
+        epoch = trainer.current_epoch + 1
+        self.recorder.end_epoch(epoch, trainer.global_step)
+        if validation := {name: value for name, value in self.totals.results.items() if name.startswith("val/")}:
+            self.recorder.validation(epoch, validation)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.recorder.tensors(self.net)
 
 
 class Stopwatch(Callback):

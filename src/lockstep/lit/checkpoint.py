@@ -1,36 +1,47 @@
-"""A checkpoint is read with care, and held against the plan, before Lightning loads it."""
+"""Lightning reads checkpoints of either engine: the raw engine's lack the state of Lightning's loops."""
 
-import pickle
+from typing import Any
 
-import lightning.pytorch as pl
-import torch
+import lightning
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from lockstep.batches import batch_count
 from lockstep.plan import Plan
-from lockstep.refusal import refuse, require
 
 
-def check_checkpoint(plan: Plan, module: pl.LightningModule) -> None:
-    """Refuse a file that is no checkpoint of this net, or that this plan could not train on from.
+class EitherEngine(TorchCheckpointIO):
+    """Adds to a raw checkpoint, as it is read, what Lightning's would say at the end of the same epoch."""
 
-    Only tensors and plain values are loaded: a file that would run code is refused.
-    """
-    path = plan.ckpt_path
-    another = "the path of a whole .ckpt file that this project wrote"
-    try:
-        checkpoint = torch.load(str(path), map_location="cpu", weights_only=True)
-        saved, epoch, optimizers = (checkpoint[key] for key in ("state_dict", "epoch", "optimizer_states"))
-    except (RuntimeError, OSError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        raise refuse("ckpt_path", path, f"it is no checkpoint ({type(error).__name__})", another) from None
-    wanted = {key: tensor.shape for key, tensor in module.state_dict().items()}
-    fits = wanted == {key: tensor.shape for key, tensor in saved.items()}
-    require(fits, "ckpt_path", path, f"it holds another net than model={plan.model.name} with its options", another)
-    if plan.train:
-        done = epoch + 1
-        why = f"it has trained for {done} epochs already"
-        require(
-            done < plan.max_epochs, "max_epochs", plan.max_epochs, f"{path}: {why}", f"max_epochs={done + 1}, or more"
-        )
-        numbers = {"lr", "betas"} if plan.optimizer.name != "sgd" else {"lr", "momentum"}
-        same = numbers <= optimizers[0]["param_groups"][0].keys()
-        why = "the checkpoint holds the state of another optimizer"
-        require(same, "optimizer", plan.optimizer.name, why, "optimizer=adam, adamw or sgd, as it was trained with")
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def load_checkpoint(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        checkpoint = super().load_checkpoint(*arguments, **options)
+        if "loops" not in checkpoint:
+            checkpoint["pytorch-lightning_version"] = lightning.__version__
+            fit_loop = self._end_of_epoch(checkpoint["epoch"] + 1, checkpoint["global_step"])
+            checkpoint["loops"] = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
+        return checkpoint
+
+    def _end_of_epoch(self, epochs: int, steps: int) -> dict[str, Any]:
+        """The progress of a fit loop that is about to save at the end of its `epochs`-th epoch."""
+        plan = self.plan
+        batches = batch_count(plan.data.train_samples, plan.batch_size, plan.drop_last)
+        epoch = {**_all(epochs), "completed": epochs - 1}
+        return {
+            "epoch_loop.state_dict": {"_batches_that_stepped": steps},
+            "epoch_loop.batch_progress": {**_both(batches), "is_last_batch": True},
+            "epoch_loop.automatic_optimization.optim_progress": {
+                "optimizer": {"step": _both(steps), "zero_grad": _both(steps)}
+            },
+            "epoch_progress": {"total": epoch, "current": {**epoch}},
+        }
+
+
+def _all(count: int) -> dict[str, int]:
+    return dict.fromkeys(("ready", "started", "processed", "completed"), count)
+
+
+def _both(count: int) -> dict[str, dict[str, int]]:
+    return {"total": _all(count), "current": _all(count)}

@@ -7,10 +7,7 @@ from torch.utils.data import DataLoader
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.launch.place import Place
 from lockstep.plan import Plan
-from lockstep.shards import ShardSampler
-
-EVALUATION_BATCH = 1024
-"""Global batch of evaluation, at least; larger batches change nothing in sums but their speed."""
+from lockstep.shards import EVALUATION_BATCH, ShardSampler
 
 
 class ShardedData(pl.LightningDataModule):

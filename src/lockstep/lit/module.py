@@ -5,9 +5,9 @@ from typing import Any
 import lightning.pytorch as pl
 from torch import Tensor, nn
 
-from lockstep.batches import window_samples
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer, create_scheduler
+from lockstep.parallel import forward_of
 from lockstep.plan import Plan
 from lockstep.task import Classification, Regression, Sums, Task, sums
 
@@ -20,14 +20,14 @@ class Supervised(pl.LightningModule):
     def __init__(self, net: nn.Module, plan: Plan) -> None:
         super().__init__()
         self.net, self.plan = net, plan
+        self.compute = forward_of(plan, net)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.net(inputs)
-        return outputs
+        return self.compute(inputs)
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         loss_sum, batch_sums = self._judge(batch)
-        return {"loss": loss_sum * self._scale(batch_idx), "sums": batch_sums}
+        return {"loss": loss_sum * self.plan.loss_scale(batch_idx), "sums": batch_sums, "ids": batch.ids}
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self._judge(batch)[1]
@@ -43,21 +43,9 @@ class Supervised(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _judge(self, batch: Batch) -> tuple[Tensor, Sums]:
-        inputs, targets = batch
-        outputs = self(inputs)
-        loss_sum = self.task.loss_sum(outputs, targets)
-        return loss_sum, sums(self.task, loss_sum, outputs, targets)
-
-    def _scale(self, batch_idx: int) -> float:
-        """From this rank's loss sum to its part of the mean over the optimizer step's samples on all ranks.
-
-        DDP will divide by the world size and Lightning by the number of accumulated batches; neither knows how many
-        samples a ragged batch or a short window really holds, so both divisions are undone here.
-        """
-        plan = self.plan
-        accumulate = plan.accumulate_grad_batches
-        samples = window_samples(plan.data.train_samples, plan.batch_size, accumulate, batch_idx, plan.drop_last)
-        return plan.world_size * accumulate / samples
+        outputs = self(batch.inputs)
+        loss_sum = self.task.loss_sum(outputs, batch.targets)
+        return loss_sum, sums(self.task, loss_sum, outputs, batch.targets)
 
 
 class Classifier(Supervised):

@@ -6,11 +6,13 @@ import time
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 
+from lockstep.progress import epoch_line
+
 REFRESH_STEPS = 20
 
 
 class EpochLines(Callback):
-    """`epoch 3/20  train/loss 0.1234  val/acc 0.9722  0.31 s`, on rank 0."""
+    """A line for each epoch, on rank 0."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.since = time.perf_counter()
@@ -18,9 +20,9 @@ class EpochLines(Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        metrics = "  ".join(f"{name} {value.item():.4f}" for name, value in trainer.callback_metrics.items())
+        metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
         seconds = time.perf_counter() - self.since
-        print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {metrics}  {seconds:.2f} s", flush=True)
+        print(epoch_line(trainer.current_epoch + 1, trainer.max_epochs or 0, metrics, seconds), flush=True)
 
 
 def create_progress() -> Callback:

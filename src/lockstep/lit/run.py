@@ -4,17 +4,20 @@ import logging
 import warnings
 
 import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from lockstep import data
+from lockstep.checkpoint import read_checkpoint
 from lockstep.launch.place import Place
-from lockstep.lit.callbacks import Stopwatch, Totals
-from lockstep.lit.checkpoint import check_checkpoint
+from lockstep.lit.callbacks import Recording, Stopwatch, Totals
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
+from lockstep.parallel import synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.record import Metrics, digest
+from lockstep.recorder import Recorder
 from lockstep.seeding import initial_net, seed_rank
 
 METRICS = ("train/loss", "val/loss", "val/acc", "test/loss", "test/acc")
@@ -33,13 +36,16 @@ def run(plan: Plan, place: Place) -> Metrics:
     """Train and test as the plan says, in this rank's place. Every rank returns the same metrics."""
     _hush()
     tensors = data.load(plan.data)
-    net = initial_net(plan, tensors)
+    net = synchronise_batchnorm(plan, initial_net(plan, tensors))
     seed_rank(plan.seed, place.rank)
     module, loaders = create_module(net, plan), ShardedData(tensors, plan, place)
-    stopwatch, totals = Stopwatch(), Totals(plan.data.classes)
-    trainer = create_trainer(plan, [stopwatch, totals])
     if plan.ckpt_path is not None:
-        check_checkpoint(plan, module)
+        read_checkpoint(plan, net)
+    stopwatch, totals = Stopwatch(), Totals(plan.data.classes)
+    measuring: list[Callback] = [stopwatch, totals]
+    if plan.train:
+        measuring.append(Recording(Recorder(plan, place.rank), totals, net))
+    trainer = create_trainer(plan, measuring)
     if plan.train:
         trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
     if plan.test:

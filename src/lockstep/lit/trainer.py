@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 
 from lockstep.lit.callbacks import Curves, EndOnSigterm, SameBuffers
+from lockstep.lit.checkpoint import EitherEngine
 from lockstep.lit.progress import create_progress
+from lockstep.lit.strategy import StagesStrategy
+from lockstep.parallel import devices_of
 from lockstep.plan import Plan
 
 
@@ -21,9 +23,10 @@ def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
     """What could surprise (samplers, sanity steps, summaries) is off; `measuring` comes before what shows it."""
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
-        devices=plan.devices,
+        devices="auto" if plan.shares_devices else plan.local_world_size,
         num_nodes=plan.num_nodes,
         strategy=create_strategy(plan),
+        plugins=[EitherEngine(plan)],
         precision=plan.precision,
         max_epochs=plan.max_epochs,
         gradient_clip_val=plan.gradient_clip_val,
@@ -46,9 +49,16 @@ def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
 
 def create_strategy(plan: Plan) -> Strategy:
     """Lightning's half of the strategy, the wrapping: the processes are there, and so is their group."""
-    if plan.strategy.wrap == "ddp":
-        return DDPStrategy(cluster_environment=TorchElasticEnvironment(), gradient_as_bucket_view=True)
-    return SingleDeviceStrategy(torch.device("cuda", 0) if plan.accelerator == "gpu" else torch.device("cpu"))
+    first, *_ = devices = devices_of(plan)
+    match plan.strategy.wrap:
+        case "ddp":
+            sharing = devices * plan.devices if plan.shares_devices else None
+            environment = TorchElasticEnvironment()
+            return DDPStrategy(parallel_devices=sharing, cluster_environment=environment, gradient_as_bucket_view=True)
+        case "stages":
+            return StagesStrategy(plan)
+        case _:
+            return SingleDeviceStrategy(first)
 
 
 def _callbacks(plan: Plan) -> Iterator[Callback]:

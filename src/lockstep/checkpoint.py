@@ -1,0 +1,56 @@
+"""Checkpoints that either engine reads under any strategy: what they hold, read with care and held against the plan.
+
+The keys are Lightning's: `state_dict` (named `net.…`, never `module.…`), `epoch` (from 0), `global_step`,
+`optimizer_states`, `lr_schedulers`. What only Lightning has (its loops and callbacks), only Lightning reads.
+"""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.plan import Plan
+from lockstep.refusal import refuse, require
+
+PREFIX = "net."
+"""In front of each name: in Lightning's engine the net is an attribute of the LightningModule."""
+
+
+def state_of(net: nn.Module) -> dict[str, Tensor]:
+    """The net's parameters and buffers by the names that checkpoints give them."""
+    return {PREFIX + name: tensor for name, tensor in net.state_dict().items()}
+
+
+def net_state(path: Path) -> dict[str, Tensor]:
+    """The parameters and buffers that a checkpoint holds, by the net's own names."""
+    saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    return {name.removeprefix(PREFIX): tensor for name, tensor in saved.items()}
+
+
+def read_checkpoint(plan: Plan, net: nn.Module) -> Mapping[str, Any]:
+    """Refuse a file that is no checkpoint of this net, or that this plan could not train on from.
+
+    Only tensors and plain values are loaded: a file that would run code is refused.
+    """
+    path = plan.ckpt_path
+    another = "the path of a whole .ckpt file that this project wrote"
+    try:
+        checkpoint: Mapping[str, Any] = torch.load(str(path), map_location="cpu", weights_only=True)
+        saved, epoch, optimizers = (checkpoint[key] for key in ("state_dict", "epoch", "optimizer_states"))
+    except (RuntimeError, OSError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        raise refuse("ckpt_path", path, f"it is no checkpoint ({type(error).__name__})", another) from None
+    wanted = {key: tensor.shape for key, tensor in state_of(net).items()}
+    fits = wanted == {key: tensor.shape for key, tensor in saved.items()}
+    require(fits, "ckpt_path", path, f"it holds another net than model={plan.model.name} with its options", another)
+    if plan.train:
+        done = epoch + 1
+        why = f"{path}: it has trained for {done} epochs already"
+        require(done < plan.max_epochs, "max_epochs", plan.max_epochs, why, f"max_epochs={done + 1}, or more")
+        numbers = {"lr", "betas"} if plan.optimizer.name != "sgd" else {"lr", "momentum"}
+        same = numbers <= optimizers[0]["param_groups"][0].keys()
+        why = "the checkpoint holds the state of another optimizer"
+        require(same, "optimizer", plan.optimizer.name, why, "optimizer=adam, adamw or sgd, as it was trained with")
+    return checkpoint

@@ -1,0 +1,102 @@
+"""Where two runs part: every quantity of their records, step by step."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from lockstep.compare.folder import RunFolder
+from lockstep.compare.owed import owed_between
+from lockstep.compare.verdict import Comparison
+from lockstep.refusal import Refusal
+
+__all__ = ["Comparison", "RunFolder", "compare"]
+
+FIELDS = {
+    "samples": "samples",
+    "ids": "sample ids",
+    "lr": "learning rate",
+    "loss_sum": "loss",
+    "grad_norm": "gradient norm",
+}
+"""The fields of a step, in the order in which a difference is the other's cause."""
+
+
+def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
+    """Compare two run folders: every field of every step, validation, test, every parameter and buffer.
+
+    Args:
+        tolerance: instead of what the two plans owe each other.
+
+    Raises:
+        Refusal: a folder that holds no run.
+    """
+    left, right = RunFolder(a), RunFolder(b)
+    owed = owed_between(left.heading, right.heading) if tolerance is None else tolerance
+    comparison = Comparison(str(a), str(b), owed)
+    _compare_steps(comparison, left, right)
+    _compare_evaluations(comparison, left, right)
+    _compare_tensors(comparison, left, right)
+    if not comparison.quantities:
+        raise Refusal(f"{a}: it has nothing in common with {b} to compare; write the folders of two trained runs.")
+    return comparison
+
+
+def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+    for epoch, step in sorted(left.steps.keys() | right.steps.keys()):
+        where = f"epoch {epoch}, step {step}"
+        pair = left.steps.get((epoch, step)), right.steps.get((epoch, step))
+        if None in pair:
+            here, there = (None if line is None else "there" for line in pair)
+            comparison.of("steps").see(here, there, where, (step, -1))
+            continue
+        a, b = (_with_mean_loss(line) for line in pair if line is not None)
+        for order, (key, name) in enumerate(FIELDS.items()):
+            comparison.of(name).see(a.get(key), b.get(key), f"{where}, {key}", (step, order))
+        for run, line in ((left, a), (right, b)):
+            inside = f"{where}, ranks_apart in {run.folder}"
+            comparison.of("ranks in step").see(line.get("ranks_apart"), 0.0, inside, (step, len(FIELDS)))
+
+
+def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:
+    """Losses are compared as means, so that a difference does not grow with the batch."""
+    if isinstance(line.get("loss_sum"), float) and line.get("samples"):
+        return {**line, "loss_sum": line["loss_sum"] / line["samples"]}
+    return line
+
+
+def _compare_evaluations(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+    last_step = dict(sorted(left.steps))
+    for epoch in sorted(left.validations.keys() | right.validations.keys()):
+        a, b = (run.validations.get(epoch, {}) for run in (left, right))
+        for key in sorted((a.keys() | b.keys()) - {"epoch"}):
+            when = (last_step.get(epoch, math.inf), math.inf)
+            comparison.of("validation").see(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
+    for key in ("test/loss", "test/acc"):
+        if key in left.results and key in right.results:
+            where = f"after the last epoch, {key}"
+            comparison.of("test").see(left.results[key], right.results[key], where, (math.inf, 1))
+
+
+def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+    for order, name in enumerate([*left.tensors, *(right.tensors.keys() - left.tensors.keys())]):
+        a, b = left.tensors.get(name), right.tensors.get(name)
+        where, when = "after the last epoch", (math.inf, 2.0 + order)
+        if a is None or b is None or a == b:
+            comparison.of(name).see(a, b, where, when)
+        else:
+            a_value, b_value = _furthest(name, left, right)
+            comparison.of(name).see(a_value, b_value, where, when)
+
+
+def _furthest(name: str, left: RunFolder, right: RunFolder) -> tuple[float | str, float | str]:
+    """The two numbers, of all in a tensor of the last checkpoints, that are furthest apart; else the digests."""
+    from lockstep.checkpoint import net_state
+
+    try:
+        a, b = (net_state(run.folder / "checkpoints" / "last.ckpt")[name].double() for run in (left, right))
+    except (OSError, KeyError):
+        return left.tensors[name], right.tensors[name]
+    if a.shape != b.shape:
+        return str(tuple(a.shape)), str(tuple(b.shape))
+    index = ((a - b).abs() / a.abs().maximum(b.abs()).clamp(min=1)).argmax()
+    return a.flatten()[index].item(), b.flatten()[index].item()

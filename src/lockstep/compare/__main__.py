@@ -1,0 +1,28 @@
+"""`python -m lockstep.compare RUN_A RUN_B`: say where two runs part."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lockstep.compare import compare
+from lockstep.refusal import Refusal
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0: as owed; 1: apart; 2: nothing to compare."""
+    parser = argparse.ArgumentParser(prog="python -m lockstep.compare", description="Where two runs part.")
+    parser.add_argument("run_a", type=Path)
+    parser.add_argument("run_b", type=Path)
+    parser.add_argument("--tolerance", type=float, help="instead of what the plans owe: 0 for the same bits")
+    given = parser.parse_args(arguments)
+    try:
+        comparison = compare(given.run_a, given.run_b, given.tolerance)
+    except Refusal as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(comparison.text())
+    return 0 if comparison.as_owed else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,104 @@
+"""The verdict on each quantity of two runs: identical, within a bound, or apart, and where it parts first."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep.record import save_json
+
+EXACT = ("samples", "sample ids", "learning rate")
+"""What no world size changes by a single bit."""
+
+
+@dataclass
+class Quantity:
+    """One thing compared over the whole run. Differences are absolute below 1, relative above."""
+
+    name: str
+    owed: float
+    compared: int = 0
+    difference: float = 0.0
+    first: str | None = None
+    """Where it is first more apart than owed, in words."""
+    when: tuple[float, float] = (math.inf, math.inf)
+
+    @property
+    def verdict(self) -> str:
+        if self.first is not None:
+            return "apart"
+        return f"within {self.difference:.1e}" if self.difference else "identical"
+
+    def see(self, a: Any, b: Any, where: str, when: tuple[float, float]) -> None:
+        """One more pair of values of this quantity."""
+        self.compared += 1
+        distance = difference(a, b)
+        self.difference = max(self.difference, distance)
+        if distance > self.owed and self.first is None:
+            by = f" (by {distance:.1e})" if math.isfinite(distance) else ""
+            self.first, self.when = f"{where}: {a!r} against {b!r}{by}", when
+
+
+@dataclass
+class Comparison:
+    a: str
+    b: str
+    owed: float
+    quantities: dict[str, Quantity] = field(default_factory=dict)
+
+    def of(self, name: str) -> Quantity:
+        owed = 0.0 if name in EXACT else self.owed
+        return self.quantities.setdefault(name, Quantity(name, owed))
+
+    @property
+    def first(self) -> Quantity | None:
+        """The quantity that parts first."""
+        parted = [quantity for quantity in self.quantities.values() if quantity.first is not None]
+        return min(parted, key=lambda quantity: quantity.when, default=None)
+
+    @property
+    def as_owed(self) -> bool:
+        return self.first is None
+
+    @property
+    def verdict(self) -> str:
+        if not self.as_owed:
+            return "apart"
+        largest = max(quantity.difference for quantity in self.quantities.values())
+        return f"within {largest:.1e}" if largest else "identical"
+
+    @property
+    def largest(self) -> float:
+        return max(quantity.difference for quantity in self.quantities.values())
+
+    def text(self) -> str:
+        width = max(map(len, self.quantities))
+        lines = [
+            f"  {quantity.name:<{width}}  {quantity.verdict:<14}  {quantity.compared}"
+            for quantity in self.quantities.values()
+        ]
+        owed = f"within {self.owed:g}" if self.owed else "identical"
+        end = f"{self.verdict}; owed: {owed}"
+        if self.first is not None:
+            end += f"\nThey part first in {self.first.name}, {self.first.first}."
+        return "\n".join([f"{self.a}\n  against\n{self.b}", *lines, end])
+
+    def save(self, folder: Path) -> None:
+        """comparison.json"""
+        quantities = {
+            name: {key: value for key, value in asdict(quantity).items() if key != "when"}
+            | {"verdict": quantity.verdict}
+            for name, quantity in self.quantities.items()
+        }
+        first = self.first and f"{self.first.name}, {self.first.first}"
+        summary = {"a": self.a, "b": self.b, "verdict": self.verdict, "as_owed": self.as_owed, "owed": self.owed}
+        save_json(folder / "comparison.json", {**summary, "parts_first": first, "quantities": quantities})
+
+
+def difference(a: Any, b: Any) -> float:
+    """0 for equals; for two numbers |a-b| / max(1, |a|, |b|); infinite for anything else."""
+    if a == b:
+        return 0.0
+    if isinstance(a, float | int) and isinstance(b, float | int):
+        return abs(a - b) / max(1.0, abs(a), abs(b))
+    return math.inf

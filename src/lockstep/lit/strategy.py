@@ -1,0 +1,22 @@
+"""The Lightning strategy of model_parallel: the net's stages on the devices of one process."""
+
+from lightning.pytorch.strategies import SingleDeviceStrategy
+
+from lockstep.parallel import devices_of, place
+from lockstep.plan import Plan
+
+
+class StagesStrategy(SingleDeviceStrategy):
+    """Batches and losses are on the first device, each stage is on its own.
+
+    Lightning's single-device strategy would gather the whole net on the first.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        first, *_ = devices_of(plan)
+        super().__init__(first)
+        self.plan = plan
+
+    def model_to_device(self) -> None:
+        net = getattr(self.lightning_module, "net")  # noqa: B009
+        place(self.plan, net)

@@ -1,0 +1,47 @@
+"""Nets on several devices of one process, and BatchNorm over several processes: the wrapping that no engine owns."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.parallel.replicas import Replicas
+from lockstep.parallel.stages import Staged, Stages
+from lockstep.parallel.sync_batchnorm import synchronise_batchnorm
+from lockstep.plan import Plan
+
+__all__ = ["devices_of", "forward_of", "place", "synchronise_batchnorm"]
+
+Forward = Callable[[Tensor], Tensor]
+
+
+def devices_of(plan: Plan) -> list[torch.device]:
+    """The devices of this process, its first one first: where batches arrive and losses are computed."""
+    if plan.strategy.wrap in ("none", "ddp"):
+        return [torch.device("cuda", torch.cuda.current_device()) if plan.accelerator == "gpu" else torch.device("cpu")]
+    kind = "cuda" if plan.accelerator == "gpu" else "cpu"
+    return [torch.device(kind, index) if kind == "cuda" else torch.device(kind) for index in range(plan.devices)]
+
+
+def forward_of(plan: Plan, net: nn.Module) -> Forward:
+    """How this process computes the net's outputs.
+
+    A function and no module: `net` stays the owner of its parameters, so their names never change with the strategy.
+    """
+    if plan.strategy.wrap == "dp":
+        if plan.accelerator == "gpu":
+            return nn.DataParallel(net, device_ids=list(range(plan.devices))).__call__
+        return Replicas(net, plan.devices)
+    if plan.strategy.wrap == "stages":
+        assert isinstance(net, Staged)
+        return Stages(net.stages, devices_of(plan), plan.strategy.micro_batches)
+    return net.__call__
+
+
+def place(plan: Plan, net: nn.Module) -> None:
+    """Move the net to where it computes: to the process's first device, or each stage to its own."""
+    devices = devices_of(plan)
+    net.to(devices[0])
+    if plan.strategy.wrap == "stages":
+        assert isinstance(net, Staged)
+        Stages(net.stages, devices, plan.strategy.micro_batches).place()

@@ -1,0 +1,9 @@
+"""The line that a run prints for each epoch, whichever engine runs it."""
+
+from collections.abc import Mapping
+
+
+def epoch_line(epoch: int, epochs: int, metrics: Mapping[str, float], seconds: float) -> str:
+    """`epoch 3/20  train/loss 0.1234  val/acc 0.9722  0.31 s`."""
+    named = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    return f"epoch {epoch}/{epochs}  {named}  {seconds:.2f} s"

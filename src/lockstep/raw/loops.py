@@ -1,0 +1,152 @@
+"""The loops: an epoch of training, an evaluation, and `fit`, which alternates them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from lockstep import task
+from lockstep.data.tensors import Batch, Split, TensorData
+from lockstep.launch.place import Place
+from lockstep.plan import Plan
+from lockstep.raw.checkpoints import Checkpoints
+from lockstep.raw.precision import Precision
+from lockstep.raw.report import Report
+from lockstep.raw.wrap import Wrapped, same_buffers
+from lockstep.recorder import Recorder
+from lockstep.shards import EVALUATION_BATCH, ShardSampler
+from lockstep.task import Sums
+
+
+@dataclass
+class Run:
+    """All that the loops work on. `epoch` and `step` count what is done."""
+
+    plan: Plan
+    place: Place
+    device: torch.device
+    data: TensorData
+    wrapped: Wrapped
+    optimizer: Optimizer
+    scheduler: LRScheduler | None
+    precision: Precision
+    report: Report
+    epoch: int = 0
+    step: int = 0
+    trained: int = 0
+    seconds: float = 0.0
+    results: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def task(self) -> task.Task:
+        return task.task_of(self.plan.data.classes)
+
+
+def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
+    """Train for the plan's epochs. After each: validate, write the record, report, save."""
+    while run.epoch < run.plan.max_epochs:
+        began = time.perf_counter()
+        totals = train_epoch(run, recorder)
+        run.seconds += time.perf_counter() - began
+        run.epoch += 1
+        run.trained += int(totals[2])
+        run.results |= task.means("train", totals, classes=0)
+        if len(run.data.val):
+            validation = evaluate(run, "val", run.data.val)
+            run.results |= validation
+            run.report.log(validation, run.epoch, run.step)
+            recorder.validation(run.epoch, validation)
+        run.report.epoch_line(run.epoch, run.results, time.perf_counter() - began)
+        checkpoints.save(run.epoch, run.step, run.results)
+    recorder.tensors(run.wrapped.net)
+
+
+def train_epoch(run: Run, recorder: Recorder) -> Sums:
+    """Every training batch once. Returns the epoch's sums over all ranks."""
+    plan, wrapped = run.plan, run.wrapped
+    wrapped.net.train()
+    sampler = ShardSampler(
+        len(run.data.train),
+        plan.batch_size,
+        rank=run.place.rank,
+        world_size=run.place.world_size,
+        seed=plan.seed,
+        drop_last=plan.drop_last,
+    )
+    sampler.set_epoch(run.epoch)
+    totals = torch.zeros(3, dtype=torch.float64, device=run.device)
+    run.report.begin(run.epoch + 1, len(sampler))
+    for number, batch in enumerate(batches(run, run.data.train, sampler)):
+        first = number % plan.accumulate_grad_batches == 0
+        last = (number + 1) % plan.accumulate_grad_batches == 0 or number + 1 == len(sampler)
+        with nullcontext() if last else wrapped.accumulating():
+            with run.precision.autocast():
+                outputs = wrapped.train(batch.inputs)
+                loss_sum = run.task.loss_sum(outputs, batch.targets)
+                sums = task.sums(run.task, loss_sum, outputs, batch.targets)
+                loss = loss_sum * plan.loss_scale(number)
+            if first:
+                run.optimizer.zero_grad()
+            backward(run, loss)
+        recorder.batch(sums, batch.ids)
+        totals += sums
+        if last:
+            optimizer_step(run, recorder)
+        run.report.batch(sums, run.step if last else None)
+    recorder.end_epoch(run.epoch + 1, run.step)
+    return over_ranks(totals)
+
+
+def backward(run: Run, loss: Tensor) -> None:
+    """Add this batch's part to the gradient: the loss is scaled for a mean over the accumulated batches."""
+    run.precision.scale(loss / run.plan.accumulate_grad_batches).backward()  # type: ignore[no-untyped-call]
+
+
+def optimizer_step(run: Run, recorder: Recorder) -> None:
+    """The gradient over all ranks, recorded, clipped, and a step down it; then the schedule moves on."""
+    parameters, rate = list(run.wrapped.net.parameters()), run.optimizer.param_groups[0]["lr"]
+    run.wrapped.synchronise()
+    run.precision.unscale(run.optimizer)
+    recorder.step(parameters, rate)
+    if run.plan.gradient_clip_val is not None:
+        nn.utils.clip_grad_norm_(parameters, run.plan.gradient_clip_val)
+    run.precision.step(run.optimizer)
+    if run.scheduler is not None:
+        run.scheduler.step()
+    run.step += 1
+    run.report.rate = rate
+
+
+@torch.inference_mode()
+def evaluate(run: Run, stage: str, split: Split) -> dict[str, float]:
+    """`{stage}/loss` and `{stage}/acc` over a split, each sample once: sums over ranks, divided once."""
+    run.wrapped.net.eval()
+    same_buffers(run.wrapped.net)
+    size = max(run.plan.batch_size, EVALUATION_BATCH)
+    sampler = ShardSampler(len(split), size, rank=run.place.rank, world_size=run.place.world_size)
+    totals = torch.zeros(3, dtype=torch.float64, device=run.device)
+    for batch in batches(run, split, sampler):
+        with run.precision.autocast():
+            outputs = run.wrapped.evaluate(batch.inputs)
+            loss_sum = run.task.loss_sum(outputs, batch.targets)
+            totals += task.sums(run.task, loss_sum, outputs, batch.targets)
+    return dict(task.means(stage, over_ranks(totals), run.plan.data.classes))
+
+
+def batches(run: Run, split: Split, sampler: ShardSampler) -> Iterator[Batch]:
+    """This rank's share of every global batch, on its device, as numbers."""
+    for ids in sampler:
+        batch = Batch(*(tensor.to(run.device, non_blocking=True) for tensor in split[ids]))
+        yield run.data.as_float(batch, run.precision.dtype)
+
+
+def over_ranks(sums: Sums) -> Sums:
+    if dist.is_initialized():
+        dist.all_reduce(sums)
+    return sums

@@ -1,0 +1,39 @@
+"""In which numbers a net computes: float32, float64, or mixed, with its losses scaled where float16 would underflow."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.plan import Plan
+
+MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+class Precision:
+    """`dtype` is that of parameters and inputs. The other methods do what the name says, or nothing."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self.dtype = torch.float64 if plan.precision == "64-true" else torch.float32
+        self.mixed = MIXED.get(plan.precision)
+        self.device = device.type
+        self.scaler = torch.amp.GradScaler(self.device, enabled=plan.precision == "16-mixed")
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Around forward and loss, never around backward."""
+        if self.mixed is None:
+            return nullcontext()
+        return torch.autocast(self.device, self.mixed, cache_enabled=False)
+
+    def scale(self, loss: Tensor) -> Tensor:
+        return self.scaler.scale(loss)
+
+    def unscale(self, optimizer: Optimizer) -> None:
+        """The gradient as it is, before anyone measures or clips it."""
+        self.scaler.unscale_(optimizer) if self.scaler.is_enabled() else None
+
+    def step(self, optimizer: Optimizer) -> None:
+        """A step, left out by the scaler where float16 overflowed."""
+        self.scaler.step(optimizer)
+        self.scaler.update()

@@ -1,0 +1,94 @@
+"""How ranks come to one gradient: ways to replace each rank's gradient by the mean over ranks, by hand.
+
+DistributedDataParallel does the same while backward is still running. Here it is done after backward, so that each way
+can be read; every rank must call the same way at the same moment, or all of them wait for ever.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Gradients = Sequence[Tensor]
+
+
+def all_reduce(gradients: Gradients) -> None:
+    """One all-reduce a tensor: sum, then divide. The textbook's way; many small messages."""
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+
+
+def bucket(gradients: Gradients) -> None:
+    """One all-reduce for all: the gradients are copied into one flat buffer and back."""
+    flat = flatten(gradients)
+    dist.all_reduce(flat)
+    unflatten(flat / dist.get_world_size(), gradients)
+
+
+def ring(gradients: Gradients) -> None:
+    """The flat buffer again, but the sum goes round a ring of neighbours."""
+    flat = flatten(gradients)
+    ring_all_reduce(flat)
+    unflatten(flat / dist.get_world_size(), gradients)
+
+
+def reduce_broadcast(gradients: Gradients) -> None:
+    """Through rank 0, as through a parameter server: all traffic is its, so it is the limit."""
+    for gradient in gradients:
+        dist.reduce(gradient, dst=0)
+        if dist.get_rank() == 0:
+            gradient /= dist.get_world_size()
+        dist.broadcast(gradient, src=0)
+
+
+BY_HAND: dict[str, Callable[[Gradients], None]] = {
+    "all_reduce": all_reduce,
+    "bucket": bucket,
+    "ring": ring,
+    "reduce_broadcast": reduce_broadcast,
+}
+
+
+def ring_all_reduce(tensor: Tensor) -> None:
+    """Replace a flat tensor, of any size, on every rank by its sum over ranks, in 2(W-1) steps.
+
+    The tensor is cut into W chunks. Reduce-scatter: in each of W-1 steps every rank sends a chunk to its right-hand
+    neighbour and adds the one that arrives from the left to its own; then rank r owns the whole sum of chunk r+1.
+    All-gather: the finished chunks go round once more, and replace instead of being added. Each rank sends
+    2(W-1)/W of the tensor, whatever W is (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms).
+    """
+    rank, world = dist.get_rank(), dist.get_world_size()
+    chunks = tensor.tensor_split(world)
+    for step in range(world - 1):
+        arrived = _pass_on(chunks[(rank - step) % world], like=chunks[(rank - step - 1) % world])
+        chunks[(rank - step - 1) % world].add_(arrived)
+    for step in range(world - 1):
+        arrived = _pass_on(chunks[(rank + 1 - step) % world], like=chunks[(rank - step) % world])
+        chunks[(rank - step) % world].copy_(arrived)
+
+
+def _pass_on(chunk: Tensor, like: Tensor) -> Tensor:
+    """Send a chunk to the right and receive one, of the size of `like`, from the left, both at once."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    arrived = torch.empty_like(like)
+    transfers = []
+    if chunk.numel():
+        transfers.append(dist.P2POp(dist.isend, chunk.contiguous(), (rank + 1) % world))
+    if arrived.numel():
+        transfers.append(dist.P2POp(dist.irecv, arrived, (rank - 1) % world))
+    for transfer in dist.batch_isend_irecv(transfers) if transfers else ():
+        transfer.wait()
+    return arrived
+
+
+def flatten(tensors: Gradients) -> Tensor:
+    """All numbers in one row."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def unflatten(flat: Tensor, tensors: Gradients) -> None:
+    """The row back into the tensors."""
+    for part, tensor in zip(torch.split(flat, [tensor.numel() for tensor in tensors]), tensors, strict=True):
+        tensor.copy_(part.view_as(tensor))

@@ -1,0 +1,92 @@
+"""What rank 0 shows and logs: an epoch's line or bar, curves for TensorBoard or a CSV file under Lightning's names."""
+
+import csv
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Never
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+from tqdm import tqdm
+
+from lockstep.plan import Plan
+from lockstep.progress import epoch_line
+from lockstep.task import Sums
+
+COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", "val/loss", "val/acc", "test/loss", "test/acc")
+
+
+class Report:
+    """Every rank has one, because a loss over all ranks takes all of them; rank 0 alone shows and writes."""
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self.plan, self.shows = plan, rank == 0
+        self.rate = 0.0
+        folder = Path(plan.run_dir)
+        self.sums: Tensor | float = 0.0
+        self.bar: tqdm[Never] | None = None
+        self.writer: SummaryWriter | None = None
+        self.rows: csv.DictWriter[str] | None = None
+        if self.shows and plan.logger.name == "tensorboard":
+            self.writer = SummaryWriter(str(folder / "tensorboard"))
+        elif self.shows and plan.logger.name == "csv":
+            (folder / "csv").mkdir(parents=True, exist_ok=True)
+            self.file = (folder / "csv" / "metrics.csv").open("w", newline="")
+            self.rows = csv.DictWriter(self.file, COLUMNS)
+            self.rows.writeheader()
+
+    def begin(self, epoch: int, batches: int) -> None:
+        self.epoch = epoch
+        self._since_here()
+        if self.shows and sys.stdout.isatty():
+            self.bar = tqdm(total=batches, desc=f"epoch {epoch}/{self.plan.max_epochs}", mininterval=0.2, leave=False)
+
+    def batch(self, sums: Sums, step: int | None) -> None:
+        """A batch is done, and with it optimizer step `step`. Every N steps: a point on each curve."""
+        if self.bar is not None:
+            self.bar.update()
+        if self.plan.logger.name == "none":
+            return
+        self.sums = summed = sums + self.sums
+        if step is None or step % self.plan.log_every_n_steps:
+            return
+        if dist.is_initialized():
+            dist.all_reduce(summed)
+        loss, _correct, count = summed.tolist()
+        speed = count / (time.perf_counter() - self.since)
+        self.log({"train/loss": loss / count, "lr": self.rate, "samples_per_second": speed}, self.epoch, step)
+        self._since_here()
+
+    def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+        if self.shows:
+            print(epoch_line(epoch, self.plan.max_epochs, metrics, seconds), flush=True)
+
+    def log(self, values: Mapping[str, float], epoch: int, step: int) -> None:
+        if self.writer is not None:
+            for tag, value in {**values, "epoch": epoch - 1}.items():
+                self.writer.add_scalar(tag, value, step)
+        if self.rows is not None:
+            self.rows.writerow({**values, "epoch": epoch - 1, "step": step})
+            self.file.flush()
+
+    def close(self, results: Mapping[str, float]) -> None:
+        """Hyper-parameters together with the final metrics: TensorBoard shows nothing for either alone."""
+        if self.writer is not None:
+            final = {f"final/{name}": value for name, value in results.items()}
+            for summary in hparams(self.plan.summary(), final):  # type: ignore[no-untyped-call]
+                self.writer._get_file_writer().add_summary(summary)  # type: ignore[no-untyped-call]
+            for tag, value in final.items():
+                self.writer.add_scalar(tag, value, 0)
+            self.writer.close()
+        if self.rows is not None:
+            self.file.close()
+
+    def _since_here(self) -> None:
+        self.since, self.sums = time.perf_counter(), 0.0

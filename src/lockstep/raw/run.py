@@ -1,0 +1,53 @@
+"""One run from its plan to its metrics, in this rank's place: the whole of it on one page."""
+
+from lockstep import data
+from lockstep.checkpoint import read_checkpoint
+from lockstep.launch.place import Place
+from lockstep.optimizers import create_optimizer, create_scheduler
+from lockstep.parallel import devices_of, synchronise_batchnorm
+from lockstep.plan import Plan
+from lockstep.raw.checkpoints import Checkpoints
+from lockstep.raw.loops import Run, evaluate, fit
+from lockstep.raw.precision import Precision
+from lockstep.raw.report import Report
+from lockstep.raw.wrap import wrap
+from lockstep.record import Metrics, digest
+from lockstep.recorder import Recorder
+from lockstep.seeding import initial_net, seed_rank
+
+
+def run(plan: Plan, place: Place) -> Metrics:
+    """Train and test as the plan says. Every rank returns the same metrics. The process group is there already."""
+    tensors = data.load(plan.data)
+    net = synchronise_batchnorm(plan, initial_net(plan, tensors))  # the same weights on every rank
+    seed_rank(plan.seed, place.rank)  # and from here on random numbers of its own
+
+    device, *_ = devices_of(plan)
+    precision = Precision(plan, device)
+    wrapped = wrap(plan, net.to(precision.dtype))
+    optimizer = create_optimizer(plan.optimizer, net.parameters())
+    scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
+    report = Report(plan, place.rank)
+    this = Run(plan, place, device, tensors, wrapped, optimizer, scheduler, precision, report)
+
+    checkpoints = Checkpoints(plan, place.rank, net, optimizer, scheduler, precision)
+    if plan.ckpt_path is not None:
+        checkpoint = read_checkpoint(plan, net)
+        checkpoints.restore(checkpoint, training=plan.train)
+        this.epoch, this.step = checkpoint["epoch"] + 1, checkpoint["global_step"]
+    if plan.train:
+        fit(this, Recorder(plan, place.rank), checkpoints)
+    if plan.test:
+        tested = evaluate(this, "test", tensors.test)
+        this.results |= tested
+        report.log(tested, this.epoch, this.step)
+    report.close(this.results)
+    return {
+        **plan.summary(),
+        "epochs": this.epoch,
+        "steps": this.step,
+        "train_seconds": this.seconds,
+        "samples_per_second": this.trained / this.seconds if this.trained else 0.0,
+        **this.results,
+        "digest": digest(net.state_dict()),
+    }

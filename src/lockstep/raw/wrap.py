@@ -1,0 +1,56 @@
+"""What a strategy does to a net: who computes the outputs, and what makes the gradient one over all ranks."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.parallel import Forward, devices_of, forward_of, place
+from lockstep.plan import Plan
+from lockstep.raw.reduce import BY_HAND
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """The plain net, whose names and numbers are saved, and how the strategy uses it."""
+
+    net: nn.Module
+    train: Forward
+    """Outputs whose backward leads to gradients over all ranks, at the latest after `synchronise`."""
+    evaluate: Forward
+    synchronise: Callable[[], None]
+    """To be called after the last backward of an optimizer step."""
+    accumulating: Callable[[], AbstractContextManager[None]]
+    """Around forward and backward of all batches of a step but the last: they need not be synchronised."""
+
+
+def wrap(plan: Plan, net: nn.Module) -> Wrapped:
+    """Put the net where it computes, and around it what its strategy needs."""
+    place(plan, net)
+    plain = forward_of(plan, net)
+    if plan.strategy.wrap != "ddp":
+        return Wrapped(net, plain, plain, _nothing, nullcontext)
+    if plan.gradient_sync == "ddp":
+        device_ids = devices_of(plan) if plan.accelerator == "gpu" else None
+        ddp = DistributedDataParallel(net, device_ids, gradient_as_bucket_view=True)
+        return Wrapped(net, ddp, plain, _nothing, ddp.no_sync)
+    return Wrapped(net, plain, plain, partial(_by_hand, plan.gradient_sync, net), nullcontext)
+
+
+def same_buffers(net: nn.Module) -> None:
+    """Give every rank rank 0's buffers (BatchNorm's running statistics), so that all judge the net that is saved."""
+    if dist.is_initialized():
+        for buffer in net.buffers():
+            dist.broadcast(buffer, src=0)
+
+
+def _by_hand(way: str, net: nn.Module) -> None:
+    BY_HAND[way]([parameter.grad for parameter in net.parameters() if parameter.grad is not None])
+
+
+def _nothing() -> None:
+    pass

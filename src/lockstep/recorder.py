@@ -1,0 +1,133 @@
+"""The record of a run as it grows: what each optimizer step did, on all ranks together.
+
+While an epoch runs, only references to small tensors are kept, and the gradient's norm is taken; nothing waits for a
+device. At the epoch's end the ranks' parts meet at rank 0 in one collective, and rank 0 writes the lines.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from lockstep.plan import Plan
+from lockstep.record import RECORD, append_record, digest
+from lockstep.task import Sums
+
+COLUMNS = 4
+"""Of a rank's part of an epoch: loss sum, sample count, gradient norm, digest of the sample ids."""
+
+
+class Recorder:
+    """One for each rank. Both engines tell it the same things at the same moments."""
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self.plan, self.rank = plan, rank
+        self.folder = Path(plan.run_dir)
+        self._begin()
+        if rank == 0:
+            (self.folder / RECORD).unlink(missing_ok=True)
+            append_record(self.folder, "run", [plan.summary()])
+
+    def batch(self, sums: Sums, ids: Tensor) -> None:
+        """A batch has been through forward and backward: its sums, and this rank's sample ids of it."""
+        self.sums.append(sums)
+        self.ids.append(ids)
+
+    def step(self, parameters: Iterable[Parameter], lr: float) -> None:
+        """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.norms.append(torch._foreach_norm(gradients))
+        self.rates.append(lr)
+
+    def end_epoch(self, epoch: int, last_step: int) -> None:
+        """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1)."""
+        parts = self._gathered(self._part())
+        if self.rank == 0 and self.rates:
+            append_record(self.folder, "step", self._lines(parts, epoch, last_step))
+        self._begin()
+
+    def validation(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        if self.rank == 0:
+            append_record(self.folder, "validation", [{"epoch": epoch, **metrics}])
+
+    def tensors(self, net: nn.Module) -> None:
+        """The run is over: the digest of every parameter and buffer."""
+        if self.rank == 0:
+            lines = ({"name": name, "digest": digest({name: value})} for name, value in net.state_dict().items())
+            append_record(self.folder, "tensor", lines)
+
+    def _begin(self) -> None:
+        self.sums: list[Sums] = []
+        self.ids: list[Tensor] = []
+        self.norms: list[tuple[Tensor, ...]] = []
+        self.rates: list[float] = []
+
+    def _part(self) -> Tensor:
+        """(steps, COLUMNS) float64; the digest's 64 bits lie in a float's place."""
+        steps = len(self.rates)
+        if steps == 0:
+            return torch.zeros(0, COLUMNS, dtype=torch.float64)
+        window = self.plan.accumulate_grad_batches
+        windows = torch.arange(len(self.sums)) // window
+        sums = torch.zeros(steps, 3, dtype=torch.float64).index_add_(0, windows, torch.stack(self.sums).cpu())
+        norms = torch.stack([torch.stack([norm.to(step[0].device) for norm in step]) for step in self.norms])
+        norm = torch.linalg.vector_norm(norms.cpu(), dim=1)
+        digests = torch.zeros(steps, dtype=torch.int64).index_add_(0, windows, self._digests())
+        return torch.stack([sums[:, 0], sums[:, 2], norm.double(), digests.view(torch.float64)], dim=1)
+
+    def _digests(self) -> Tensor:
+        """int64, one a batch: the sum of a hash of each (sample id, its position in the epoch's order).
+
+        A sum, so that ranks can add theirs in any order: equal digests mean that every sample stood at its place.
+        """
+        lengths = [len(ids) for ids in self.ids]
+        world, ends = self.plan.world_size, np.cumsum(lengths)
+        ids = torch.cat(self.ids).cpu().numpy().astype(np.uint64)
+        batches = np.repeat(np.arange(len(lengths)), lengths)
+        within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
+        positions = batches * self.plan.batch_size + self.rank + within * world
+        hashes = _mixed(_mixed(ids) + positions.astype(np.uint64))
+        running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
+        return torch.from_numpy((running[ends] - running[ends - lengths]).view(np.int64))
+
+    def _gathered(self, part: Tensor) -> Tensor:
+        """(ranks, steps, COLUMNS) on rank 0; what others hold does not matter."""
+        if not dist.is_initialized():
+            return part[None]
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        part = part.to(device)
+        parts = [torch.empty_like(part) for _ in range(self.plan.world_size)] if self.rank == 0 else None
+        dist.gather(part, parts)
+        return torch.stack(parts).cpu() if parts else part[None]
+
+    def _lines(self, parts: Tensor, epoch: int, last_step: int) -> Iterable[Mapping[str, int | float | str]]:
+        """A rank's norm is not that of rank 0 only where the ranks have parted; `ranks_apart` is by how much."""
+        losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
+        norms = parts[0, :, 2].tolist()
+        apart = (parts[:, :, 2] - parts[0, :, 2]).abs().amax(0).tolist()
+        digests = parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
+        for index, rate in enumerate(self.rates):
+            yield {
+                "epoch": epoch,
+                "step": last_step - len(self.rates) + index + 1,
+                "samples": int(counts[index]),
+                "ids": f"{digests[index] % 2**64:016x}",
+                "lr": rate,
+                "loss_sum": losses[index],
+                "grad_norm": norms[index],
+                "ranks_apart": apart[index] if math.isfinite(norms[index]) else 0.0,
+            }
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Uint64 to uint64, every bit depending on every bit (Steele, Lea and Flood, SplitMix64)."""
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
+    return mixed
