@@ -9,7 +9,10 @@ EXPLAINED = [
     (["optimizer.learning_rate=1"], "optimizer.learning_rate: there is no such key"),
     (["optimizer.lrr=1"], "did you mean optimizer.lr?"),
     (["modell=mlp"], "did you mean model?"),
-    (["strategy=dpp"], "strategy=dpp: there is no such option; write one of ddp, ddp_spawn, dp, model_parallel, single."),
+    (
+        ["strategy=dpp"],
+        "strategy=dpp: there is no such option; write one of ddp, ddp_spawn, dp, model_parallel, single.",
+    ),
     (["model=resnet"], "model=resnet: there is no such option; write one of cnn, lenet, linear, mlp, split_cnn."),
     (["devices=1,2"], "devices=1,2: several values make a sweep; write -m in front of them, or devices=1."),
     (["model.dropout=0.1"], "model.dropout: the chosen model has no such key; write model=lenet with it."),

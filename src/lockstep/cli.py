@@ -29,10 +29,12 @@ def hydra_job(config: DictConfig) -> Any:
         metrics = execute(config, run_dir, began)
     except (Refusal, RankFailed) as error:
         if in_sweep():
-            return report_unfinished(run_dir, error)
+            return report_unfinished(config, run_dir, error)
         with contextlib.suppress(OSError):
             run_dir.rmdir()  # nothing was written: leave no empty folder behind
         end(error)
+    if metrics.get("as_owed") is False and not in_sweep():
+        raise SystemExit(1)
     return metrics[config.optimized_metric] if config.optimized_metric else None
 
 
@@ -54,7 +56,8 @@ def command(hydra_main: Callable[[], None]) -> None:
 def as_guest(arguments: list[str]) -> None:
     if flags := [argument for argument in arguments if argument.startswith("-")]:
         raise Refusal(f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them.")
-    run(arguments)
+    if run(arguments).get("as_owed") is False:
+        raise SystemExit(1)
 
 
 def by_hydra(hydra_main: Callable[[], None]) -> None:

@@ -44,7 +44,7 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
 def append_record(folder: Path, kind: str, lines: Iterable[Mapping[str, Any]]) -> None:
     """Add lines of one kind to record.jsonl."""
     with (folder / RECORD).open("a") as record:
-        record.writelines(f"{json.dumps({kind: _finite(line)})}\n" for line in lines)
+        record.writelines(f"{_json_line({kind: line})}\n" for line in lines)
 
 
 def table(metrics: Metrics) -> str:
@@ -52,6 +52,13 @@ def table(metrics: Metrics) -> str:
     rows = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in metrics.items()}
     width = max(map(len, rows))
     return "\n".join(f"  {key:<{width}}  {value}" for key, value in rows.items())
+
+
+def _json_line(line: Mapping[str, Mapping[str, Any]]) -> str:
+    try:
+        return json.dumps(line, allow_nan=False)
+    except ValueError:
+        return json.dumps({kind: _finite(values) for kind, values in line.items()})
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import Parameter
 
 from lockstep.plan import Plan
 from lockstep.record import RECORD, append_record, digest
 from lockstep.task import Sums
+
+STRIDE = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not meet."""
 
 COLUMNS = 4
 """Of a rank's part of an epoch: loss sum, sample count, gradient norm, digest of the sample ids."""
@@ -25,8 +27,9 @@ COLUMNS = 4
 class Recorder:
     """One for each rank. Both engines tell it the same things at the same moments."""
 
-    def __init__(self, plan: Plan, rank: int) -> None:
-        self.plan, self.rank = plan, rank
+    def __init__(self, plan: Plan, rank: int, net: nn.Module) -> None:
+        self.plan, self.rank, self.net = plan, rank, net
+        self.parameters = list(net.parameters())
         self.folder = Path(plan.run_dir)
         self._begin()
         if rank == 0:
@@ -38,10 +41,10 @@ class Recorder:
         self.sums.append(sums)
         self.ids.append(ids)
 
-    def step(self, parameters: Iterable[Parameter], lr: float) -> None:
+    def step(self, lr: float) -> None:
         """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        self.norms.append(torch._foreach_norm(gradients))
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        self.norms += torch._foreach_norm(gradients)
         self.rates.append(lr)
 
     def end_epoch(self, epoch: int, last_step: int) -> None:
@@ -55,16 +58,16 @@ class Recorder:
         if self.rank == 0:
             append_record(self.folder, "validation", [{"epoch": epoch, **metrics}])
 
-    def tensors(self, net: nn.Module) -> None:
+    def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
         if self.rank == 0:
-            lines = ({"name": name, "digest": digest({name: value})} for name, value in net.state_dict().items())
+            lines = ({"name": name, "digest": digest({name: value})} for name, value in self.net.state_dict().items())
             append_record(self.folder, "tensor", lines)
 
     def _begin(self) -> None:
         self.sums: list[Sums] = []
         self.ids: list[Tensor] = []
-        self.norms: list[tuple[Tensor, ...]] = []
+        self.norms: list[Tensor] = []
         self.rates: list[float] = []
 
     def _part(self) -> Tensor:
@@ -75,10 +78,11 @@ class Recorder:
         window = self.plan.accumulate_grad_batches
         windows = torch.arange(len(self.sums)) // window
         sums = torch.zeros(steps, 3, dtype=torch.float64).index_add_(0, windows, torch.stack(self.sums).cpu())
-        norms = torch.stack([torch.stack([norm.to(step[0].device) for norm in step]) for step in self.norms])
-        norm = torch.linalg.vector_norm(norms.cpu(), dim=1)
+        first = self.norms[0].device  # stages of a net lie on several
+        norms = torch.stack([norm.to(first) for norm in self.norms]).cpu()
+        norm = torch.linalg.vector_norm(norms.view(steps, -1).double(), dim=1)
         digests = torch.zeros(steps, dtype=torch.int64).index_add_(0, windows, self._digests())
-        return torch.stack([sums[:, 0], sums[:, 2], norm.double(), digests.view(torch.float64)], dim=1)
+        return torch.stack([sums[:, 0], sums[:, 2], norm, digests.view(torch.float64)], dim=1)
 
     def _digests(self) -> Tensor:
         """int64, one a batch: the sum of a hash of each (sample id, its position in the epoch's order).
@@ -91,7 +95,7 @@ class Recorder:
         batches = np.repeat(np.arange(len(lengths)), lengths)
         within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
         positions = batches * self.plan.batch_size + self.rank + within * world
-        hashes = _mixed(_mixed(ids) + positions.astype(np.uint64))
+        hashes = _mixed(ids * STRIDE + positions.astype(np.uint64))
         running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
         return torch.from_numpy((running[ends] - running[ends - lengths]).view(np.int64))
 
@@ -126,7 +130,6 @@ class Recorder:
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
     """Uint64 to uint64, every bit depending on every bit (Steele, Lea and Flood, SplitMix64)."""
-    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = numbers ^ (numbers >> np.uint64(31))

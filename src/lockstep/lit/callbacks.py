@@ -7,7 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep import task
@@ -100,13 +100,13 @@ class Curves(Callback):
 class Recording(Callback):
     """Tell the record what every optimizer step did."""
 
-    def __init__(self, recorder: Recorder, totals: Totals, net: nn.Module) -> None:
-        self.recorder, self.totals, self.net = recorder, totals, net
+    def __init__(self, recorder: Recorder, totals: Totals) -> None:
+        self.recorder, self.totals = recorder, totals
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
-        self.recorder.step(pl_module.parameters(), optimizer.param_groups[0]["lr"])
+        self.recorder.step(optimizer.param_groups[0]["lr"])
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         self.recorder.batch(outputs["sums"], outputs["ids"])
@@ -119,7 +119,7 @@ class Recording(Callback):
             self.recorder.validation(epoch, validation)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.recorder.tensors(self.net)
+        self.recorder.end()
 
 
 class Stopwatch(Callback):

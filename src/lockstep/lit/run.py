@@ -44,7 +44,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     stopwatch, totals = Stopwatch(), Totals(plan.data.classes)
     measuring: list[Callback] = [stopwatch, totals]
     if plan.train:
-        measuring.append(Recording(Recorder(plan, place.rank), totals, net))
+        measuring.append(Recording(Recorder(plan, place.rank, net), totals))
     trainer = create_trainer(plan, measuring)
     if plan.train:
         trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)

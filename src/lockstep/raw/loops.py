@@ -64,7 +64,7 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
             recorder.validation(run.epoch, validation)
         run.report.epoch_line(run.epoch, run.results, time.perf_counter() - began)
         checkpoints.save(run.epoch, run.step, run.results)
-    recorder.tensors(run.wrapped.net)
+    recorder.end()
 
 
 def train_epoch(run: Run, recorder: Recorder) -> Sums:
@@ -110,12 +110,12 @@ def backward(run: Run, loss: Tensor) -> None:
 
 def optimizer_step(run: Run, recorder: Recorder) -> None:
     """The gradient over all ranks, recorded, clipped, and a step down it; then the schedule moves on."""
-    parameters, rate = list(run.wrapped.net.parameters()), run.optimizer.param_groups[0]["lr"]
+    rate = run.optimizer.param_groups[0]["lr"]
     run.wrapped.synchronise()
     run.precision.unscale(run.optimizer)
-    recorder.step(parameters, rate)
+    recorder.step(rate)
     if run.plan.gradient_clip_val is not None:
-        nn.utils.clip_grad_norm_(parameters, run.plan.gradient_clip_val)
+        nn.utils.clip_grad_norm_(run.wrapped.net.parameters(), run.plan.gradient_clip_val)
     run.precision.step(run.optimizer)
     if run.scheduler is not None:
         run.scheduler.step()

@@ -36,7 +36,7 @@ def run(plan: Plan, place: Place) -> Metrics:
         checkpoints.restore(checkpoint, training=plan.train)
         this.epoch, this.step = checkpoint["epoch"] + 1, checkpoint["global_step"]
     if plan.train:
-        fit(this, Recorder(plan, place.rank), checkpoints)
+        fit(this, Recorder(plan, place.rank, net), checkpoints)
     if plan.test:
         tested = evaluate(this, "test", tensors.test)
         this.results |= tested

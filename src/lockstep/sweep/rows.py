@@ -1,0 +1,165 @@
+"""The table over a sweep: a row a job, each held against the first run of the same work on one device."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from lockstep.compare import Comparison, compare
+from lockstep.record import METRICS, RECORD
+from lockstep.refusal import Refusal
+from lockstep.sweep import UNFINISHED
+
+SAME_WORK = ("model", "data", "batch_size")
+"""What a run has in common with the one that it is measured against."""
+
+MAY_DIFFER = ("name", "run_dir", "engine", "strategy", "devices", "num_nodes", "threads", "accelerator", "logger")
+"""What two runs may differ in and still owe each other the same numbers."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job; what it has not measured is None. `loss_apart` is the largest difference of the loss at any step."""
+
+    job: str
+    engine: str
+    strategy: str
+    devices: int
+    epoch_seconds: float | None = None
+    samples_per_second: float | None = None
+    speed_up: float | None = None
+    efficiency: float | None = None
+    test_acc: float | None = None
+    loss_apart: float | None = None
+    verdict: str = ""
+    reason: str = ""
+
+
+class Job:
+    """A job's folder: its results and its configuration, or why it has none."""
+
+    def __init__(self, folder: Path, sweep: Path) -> None:
+        self.name = str(folder.relative_to(sweep))
+        self.results = _read_json(folder / METRICS)
+        self.unfinished = _read_json(folder / UNFINISHED)
+        self.config: dict[str, Any] = {}
+        if (folder / "config.yaml").is_file():
+            self.config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))  # type: ignore[assignment]
+        # a job with both engines keeps the record of each; they have been compared already
+        self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
+
+    @property
+    def speed(self) -> float:
+        return float(self.results.get("samples_per_second", 0.0))
+
+    @property
+    def devices(self) -> int:
+        return int(self.results["devices"] * self.results["num_nodes"])
+
+    def does_the_work_of(self, other: "Job") -> bool:
+        return all(self.config.get(key) == other.config.get(key) for key in SAME_WORK)
+
+    def owes_the_numbers_of(self, other: "Job") -> bool:
+        keys = (self.config.keys() | other.config.keys()) - set(MAY_DIFFER)
+        return all(self.config.get(key) == other.config.get(key) for key in keys)
+
+
+def jobs_of(sweep: Path, since: float) -> list[Job]:
+    """The jobs that wrote a result, or why there is none, after `since`, by number; wherever the launcher put them."""
+    written = [path for name in (METRICS, UNFINISHED) for path in sweep.rglob(name) if path.stat().st_mtime >= since]
+    folders = {path.parent for path in written}
+    whole = [folder for folder in folders if not folders & set(folder.parents)]
+    return [Job(folder, sweep) for folder in sorted(whole, key=lambda folder: (len(folder.name), folder.name))]
+
+
+def rows_of(jobs: Sequence[Job]) -> list[Row]:
+    """The table's rows, in the order of the jobs."""
+    return [_row(job, _reference(job, jobs)) for job in jobs]
+
+
+def _reference(job: Job, jobs: Sequence[Job]) -> Job | None:
+    """The first job on one device that trained the same model on the same data in the same batches."""
+    alone = (other for other in jobs if other.results and other.devices == 1 and other.speed)
+    return next((other for other in alone if other.does_the_work_of(job)), None)
+
+
+def _row(job: Job, reference: Job | None) -> Row:
+    if not job.results:
+        left = job.unfinished
+        reason = f"{left['status']}: {left['reason'].strip().splitlines()[-1]}"
+        return Row(job.name, str(left["engine"]), str(left["strategy"]), left["devices"], reason=reason)
+    results = job.results
+    row = Row(job.name, results["engine"], results["strategy"], job.devices, test_acc=results.get("test/acc"))
+    if not job.speed:
+        return row
+    measured: dict[str, Any] = {"epoch_seconds": _epoch_samples(job) / job.speed, "samples_per_second": job.speed}
+    if reference is not None:
+        speed_up = job.speed / reference.speed
+        measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
+        measured |= _compared(job, reference)
+    return Row(**{**asdict(row), **measured})
+
+
+def _epoch_samples(job: Job) -> int:
+    return sum(line["samples"] for line in steps_of(job) if line["epoch"] == job.results["epochs"])
+
+
+def steps_of(job: Job) -> list[dict[str, Any]]:
+    """The step lines of a job's record."""
+    if not (job.run / RECORD).is_file():
+        return []
+    lines = map(json.loads, (job.run / RECORD).read_text().splitlines())
+    return [line["step"] for line in lines if "step" in line]
+
+
+def _compared(job: Job, reference: Job) -> dict[str, Any]:
+    if job.results.get("as_owed") is False:
+        return {"verdict": "engines apart"}
+    if job is reference:
+        return {"verdict": "reference", "loss_apart": 0.0}
+    try:
+        comparison: Comparison = compare(reference.run, job.run)
+    except Refusal:
+        return {}
+    verdict = comparison.verdict if job.owes_the_numbers_of(reference) else "another plan"
+    loss = comparison.quantities.get("loss")
+    return {"verdict": verdict, "loss_apart": loss.difference if loss else None}
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
+REASON_WIDTH = 72
+"""Characters of a reason in the terminal; sweep.csv has all of them."""
+
+HEADINGS = {"epoch_seconds": "s/epoch", "samples_per_second": "samples/s", "speed_up": "speed-up"}
+FORMATS = {
+    "epoch_seconds": ".3f",
+    "samples_per_second": ".0f",
+    "speed_up": ".2f",
+    "efficiency": ".2f",
+    "test_acc": ".4f",
+    "loss_apart": ".1e",
+}
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The table for the terminal; a column that is empty in all rows is left out."""
+    columns = [name for name in COLUMNS if any(getattr(row, name) not in (None, "") for row in rows)]
+    cells = [[HEADINGS.get(name, name.replace("_", " ")) for name in columns]]
+    cells += [[_shown(name, getattr(row, name)) for name in columns] for row in rows]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return "–"
+    return shorten(format(value, FORMATS.get(name, "")), REASON_WIDTH, placeholder=" …")
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    values: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return values
