@@ -39,7 +39,8 @@ def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
     plan = plan_from(config, run_dir)
     launch.check_launchable(plan)
     data.prepare(plan.data)
-    metrics = run_both(plan, began) if plan.engine.name == "both" else run_one(plan, began)
+    with launch.place_held(plan):
+        metrics = run_both(plan, began) if plan.engine.name == "both" else run_one(plan, began)
     if first_of_all():
         print(f"\n{table(metrics)}\n\n  {run_dir}", flush=True)
     return metrics

@@ -5,6 +5,7 @@ The parent computes nothing itself and stays as it was: environment, signal hand
 
 import os
 import tempfile
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from lockstep.launch.failure import RankFailed
@@ -15,7 +16,7 @@ from lockstep.plan import Plan
 from lockstep.record import Metrics
 from lockstep.refusal import refuse
 
-__all__ = ["Place", "RankFailed", "check_launchable", "outside", "start"]
+__all__ = ["Place", "RankFailed", "check_launchable", "outside", "place_held", "start"]
 
 
 def check_launchable(plan: Plan) -> None:
@@ -29,6 +30,16 @@ def check_launchable(plan: Plan) -> None:
         raise refuse("num_nodes", plan.num_nodes, why, f"{instead} --nproc-per-node={plan.local_world_size} train.py …")
 
 
+def place_held(plan: Plan) -> AbstractContextManager[None]:
+    """Around all that a job starts: where ranks were started from outside, they stay in one process group."""
+    place = outside()
+    if place is None:
+        return nullcontext()
+    from lockstep.launch.guest import membership
+
+    return membership(plan, place)
+
+
 def start(plan: Plan, engine: str) -> Metrics:
     """Run `engine` (a module with a `run(plan, place)`) on every rank of the plan.
 
@@ -37,7 +48,7 @@ def start(plan: Plan, engine: str) -> Metrics:
         RankFailed: a rank failed; the others have been ended.
     """
     place = outside()
-    if place is not None:
+    if place is not None:  # a member of the group, see `place_held`
         from lockstep.launch.guest import work_as_guest
 
         return work_as_guest(plan, engine, place)

@@ -4,6 +4,8 @@ import os
 import socket
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch.distributed as dist
@@ -18,19 +20,32 @@ from lockstep.record import Metrics
 from lockstep.refusal import Refusal
 
 
+@contextmanager
+def membership(plan: Plan, place: Place) -> Iterator[None]:
+    """Hold this process's place in the group while the job runs: groups cannot be met twice at torchrun's store."""
+    os.environ.update({**place.variables, **rendezvous_variables(os.environ)})
+    with own_end(place), group(plan, place, loopback_store(plan, place)):
+        yield
+
+
 def work_as_guest(plan: Plan, engine: str, place: Place) -> Metrics:
-    """Run the engine in this process, whose end is the rank's end: an error exits with status 1.
+    """Run the engine in this process, which is a member of the group."""
+    with own_end(place):
+        plan = plan_of_rank_zero(plan)
+        quiet_unless_first(Path(plan.run_dir), place)
+        return record(run_engine)(plan, engine, place) or {}
+
+
+@contextmanager
+def own_end(place: Place) -> Iterator[None]:
+    """An error is the rank's end, with exit status 1.
 
     torchrun prints the traceback of the first rank that failed, from the file that `record` leaves it; others do not,
     so there the rank prints its own.
     """
-    os.environ.update({**place.variables, **rendezvous_variables(os.environ)})
     terminal = os.dup(2)
     try:
-        with group(plan, place, loopback_store(plan, place)):
-            plan = plan_of_rank_zero(plan)
-            quiet_unless_first(Path(plan.run_dir), place)
-            return record(run_engine)(plan, engine, place) or {}
+        yield
     except Refusal:
         raise
     except Exception as error:
@@ -40,6 +55,8 @@ def work_as_guest(plan: Plan, engine: str, place: Place) -> Metrics:
             trace = "".join(traceback.format_exception(error))
             os.write(terminal, f"rank {place.rank} failed: {trace}".encode())
         raise SystemExit(1) from None
+    finally:
+        os.close(terminal)
 
 
 def loopback_store(plan: Plan, place: Place) -> TCPStore | None:
