@@ -44,9 +44,9 @@ def test_layers_have_the_sizes_of_the_source(
     assert net(torch.zeros(3, *shape)).shape == (3, outputs)
 
 
-def test_batch_norm_adds_scale_and_shift_for_each_channel() -> None:
+def test_batch_norm_has_scale_and_shift_for_each_channel_and_takes_the_biases_place() -> None:
     plain, normed = (nets.create("cnn", IMAGE, 10, norm=norm) for norm in ("none", "batch"))
-    assert count(normed) - count(plain) == 2 * (16 + 32 + 64 + 128)
+    assert count(normed) - count(plain) == (2 - 1) * (16 + 32 + 64 + 128)
     assert not list(plain.buffers())
 
 

@@ -6,7 +6,11 @@ from torch import Tensor, nn
 
 
 class CNN(nn.Module):
-    """(batch, channels, 28, 28) → (batch, outputs); `norm` puts BatchNorm behind each convolution, or nothing."""
+    """(batch, channels, 28, 28) → (batch, outputs); `norm` puts BatchNorm behind each convolution, or nothing.
+
+    In front of BatchNorm a convolution has no bias: it would cancel, its gradient would be rounding noise, and Adam
+    would make steps of that noise, others in every world.
+    """
 
     def __init__(self, shape: tuple[int, ...], outputs: int, norm: Literal["batch", "none"]) -> None:
         super().__init__()
@@ -29,5 +33,6 @@ class CNN(nn.Module):
 
 
 def _convolution(inward: int, outward: int, norm: str) -> list[nn.Module]:
-    normalise = [nn.BatchNorm2d(outward)] if norm == "batch" else []
-    return [nn.Conv2d(inward, outward, 3), *normalise, nn.ReLU()]
+    if norm == "batch":
+        return [nn.Conv2d(inward, outward, 3, bias=False), nn.BatchNorm2d(outward), nn.ReLU()]
+    return [nn.Conv2d(inward, outward, 3), nn.ReLU()]

@@ -80,9 +80,9 @@ class _Normalise(torch.autograd.Function):
         mean = x.sum(axes) / count.clamp(min=1)
         m2 = (x - _along_channels(mean, x)).square().sum(axes)
         ours = torch.cat([count, mean, m2])
-        everyone = torch.empty(dist.get_world_size(), len(ours), dtype=x.dtype, device=x.device)
+        everyone = ours.new_empty(dist.get_world_size() * len(ours))
         dist.all_gather_into_tensor(everyone, ours)
-        counts, means, m2s = torch.split(everyone, [1, len(mean), len(mean)], dim=1)
+        counts, means, m2s = torch.split(everyone.view(-1, len(ours)), [1, len(mean), len(mean)], dim=1)
         count = counts.sum()
         if count <= 1:
             raise ValueError("BatchNorm needs more than one value per channel to train; write a larger batch_size")

@@ -1,0 +1,118 @@
+"""The linear net on small integers: losses, gradients and steps written out, asserted with == on one rank and two.
+
+y = wx + b from w = 1, b = 0 on (1, 2) (2, 3) (3, 7) (4, 9); mean squared error, lr ⅛. All numbers are sums of a few
+powers of two, so float32 holds them exactly.
+
+step 1, all four samples
+    errors wx + b - y:   -1 -1 -4 -5                            loss sum 1 + 1 + 16 + 25 = 43
+    dL/dw = 2/4 · Σ error · x = ½ · (-1 - 2 - 12 - 20) = -17.5      w ← 1 + 17.5/8 = 3.1875
+    dL/db = 2/4 · Σ error     = ½ · (-11)              = -5.5       b ← 0 + 5.5/8  = 0.6875
+step 2, all four samples
+    errors:   1.875  4.0625  3.25  4.4375                       loss sum 50.2734375
+    dL/dw = ½ · (1.875 + 8.125 + 9.75 + 17.75) = 18.75              w ← 3.1875 - 18.75/8 = 0.84375
+    dL/db = ½ · 13.625 = 6.8125                                     b ← 0.6875 - 6.8125/8 = -0.1640625
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep import data, nets
+from lockstep.checkpoint import net_state
+from lockstep.data.tensors import Split, TensorData
+from lockstep.launch import Place
+from lockstep.nets.linear import Linear
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.ranks import ENGINES, on_ranks, with_engine
+
+MakePlan = Callable[..., Plan]
+SEED = 7
+"""Orders three samples 0 1 2."""
+
+FOUR = [(1.0, 2.0), (2.0, 3.0), (3.0, 7.0), (4.0, 9.0)]
+
+
+def integers(samples: int, _choice: object) -> TensorData:
+    x, y = torch.tensor(FOUR[:samples]).T[:, :, None]
+    return TensorData(Split(x, y), Split(x[:0], y[:0]), Split(x, y), outputs=1)
+
+
+def from_one_and_zero(*_: Any, **__: Any) -> Linear:
+    net = Linear((1,), 1)
+    with torch.no_grad():
+        net.affine.weight.fill_(1.0)
+        net.affine.bias.fill_(0.0)
+    return net
+
+
+def by_both_engines(plan: Plan, place: Place) -> Metrics:
+    """On a rank: both engines, on the integers, from w = 1 and b = 0."""
+    data.load = partial(integers, plan.data.train_samples)
+    nets.create = from_one_and_zero
+    for name, run in ENGINES.items():
+        run(with_engine(plan, name, Path(plan.run_dir) / name), place)
+    return {}
+
+
+def steps(folder: Path) -> list[dict[str, Any]]:
+    lines = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    return [line["step"] for line in lines if "step" in line]
+
+
+WORLDS = [("single", 1), ("ddp", 2), ("ddp_spawn", 4), ("dp", 3)]
+REGRESSION = [
+    *("model=linear", "data=line", "data.val_size=0", "optimizer=sgd", "optimizer.lr=0.125"),
+    *("max_epochs=2", "logger=none", "accelerator=cpu"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "devices"), WORLDS)
+def test_two_steps_on_four_samples(strategy: str, devices: int, make_plan: MakePlan) -> None:
+    own = (f"strategy={strategy}", f"devices={devices}", "batch_size=4", "data.samples=4")
+    plan = make_plan(*REGRESSION, *own)
+    on_ranks(plan, by_both_engines)
+    for name in ENGINES:
+        folder = Path(plan.run_dir) / name
+        first, second = steps(folder)
+        assert (first["loss_sum"], second["loss_sum"]) == (43.0, 50.2734375)
+        assert first["grad_norm"] == pytest.approx((17.5**2 + 5.5**2) ** 0.5, rel=1e-7)
+        assert second["grad_norm"] == pytest.approx((18.75**2 + 6.8125**2) ** 0.5, rel=1e-7)
+        assert [(line["epoch"], line["step"], line["samples"], line["lr"]) for line in (first, second)] == [
+            (1, 1, 4, 0.125),
+            (2, 2, 4, 0.125),
+        ]
+        state = net_state(folder / "checkpoints" / "last.ckpt")
+        assert [tensor.item() for tensor in state.values()] == [0.84375, -0.1640625]
+
+
+@pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 2), ("dp", 2)])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_ragged_batch(strategy: str, devices: int, accumulate: int, make_plan: MakePlan) -> None:
+    """The first three samples in batches of two: the second batch is (3, 7) alone, on rank 0.
+
+    step 1: errors -1 -1; dL/dw = 2/2 · (-1 - 2) = -3, dL/db = -2     w ← 1.375, b ← 0.25
+    step 2: error 1.375·3 + 0.25 - 7 = -2.625; dL/dw = 2/1 · -2.625 · 3 = -15.75, dL/db = -5.25
+                                                                       w ← 3.34375, b ← 0.90625
+    accumulated, one step of three samples: errors -1 -1 -4, with lr 3/32 so that 2/3 · 3/32 = 1/16:
+        dL/dw · lr = 1/16 · (-1 - 2 - 12) = -0.9375, dL/db · lr = 1/16 · -6 = -0.375     w ← 1.9375, b ← 0.375
+    """
+    assert torch.randperm(3, generator=torch.Generator().manual_seed(SEED)).tolist() == [0, 1, 2]
+    own = (f"strategy={strategy}", f"devices={devices}", "batch_size=2", "data.samples=3", f"seed={SEED}")
+    plan = replace(make_plan(*REGRESSION, *own, f"accumulate_grad_batches={accumulate}"), max_epochs=1)
+    if accumulate == 2:
+        plan = replace(plan, optimizer=replace(plan.optimizer, lr=3 / 32))
+    on_ranks(plan, by_both_engines)
+    for name in ENGINES:
+        state = net_state(Path(plan.run_dir) / name / "checkpoints" / "last.ckpt")
+        weights = [tensor.item() for tensor in state.values()]
+        if accumulate == 1:
+            assert weights == [3.34375, 0.90625]
+        else:
+            assert weights == pytest.approx([1.9375, 0.375], rel=1e-6)  # 2/3 is no sum of powers of two

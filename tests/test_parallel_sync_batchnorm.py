@@ -1,0 +1,109 @@
+"""BatchNorm over ranks against torch's BatchNorm over the whole batch, in float64; uneven and empty slices included."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lockstep.launch import Place
+from lockstep.parallel import synchronise_batchnorm
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.ranks import on_ranks
+
+MakePlan = Callable[..., Plan]
+SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (3, 5))
+SLICES: dict[int, list[tuple[int, ...]]] = {2: [(5, 3), (7, 1), (4, 0)], 3: [(4, 3, 2), (6, 0, 1)]}
+
+
+def batch(samples: int, *shape: int) -> Tensor:
+    values = torch.randn(samples, 4, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(samples))
+    return values * 3 + 100  # far from zero: sums of squares would cancel
+
+
+def judged(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Outputs, the inputs' gradient and the parameters' gradients, of a loss that tells all outputs apart."""
+    inputs = inputs.clone().requires_grad_()
+    outputs = net(inputs)
+    (outputs * weights).square().sum().backward()
+    assert inputs.grad is not None
+    return (
+        outputs.detach(),
+        inputs.grad,
+        [parameter.grad for parameter in net.parameters() if parameter.grad is not None],
+    )
+
+
+def against_the_whole(plan: Plan, place: Place) -> Metrics:
+    """On a rank: the largest difference from plain BatchNorm over the joined slices, over two steps."""
+    worst = 0.0
+    slices = [sizes for sizes in SLICES[plan.world_size] if plan.sync_batchnorm or min(sizes) > 1]
+    for sizes in slices:
+        for shape in SHAPES:
+            kind: type[_BatchNorm] = nn.BatchNorm2d if len(shape) == 2 else nn.BatchNorm1d
+            plain = kind(4).double()
+            with torch.no_grad():
+                plain.weight.copy_(torch.arange(1.0, 5.0))
+                plain.bias.copy_(torch.arange(4.0))
+            ours = kind(4).double()
+            ours.load_state_dict(plain.state_dict())
+            net = synchronise_batchnorm(plan, nn.Sequential(ours))
+            weights = torch.linspace(0.5, 2, sum(sizes), dtype=torch.float64).view(-1, *[1] * (1 + len(shape)))
+            own = slice(sum(sizes[: place.rank]), sum(sizes[: place.rank + 1]))
+            for _step in range(2):
+                whole = judged(plain, batch(sum(sizes), *shape), weights)
+                part = judged(net, batch(sum(sizes), *shape)[own], weights[own])
+                for gradient in part[2]:
+                    dist.all_reduce(gradient)
+                state = zip(net.state_dict().values(), plain.state_dict().values(), strict=True)
+                pairs = [
+                    (part[0], whole[0][own]),
+                    (part[1], whole[1][own]),
+                    *zip(part[2], whole[2], strict=True),
+                    *state,
+                ]
+                worst = max([worst, *((a - b).abs().max().item() for a, b in pairs if a.numel())])
+                for parameter in (*net.parameters(), *plain.parameters()):
+                    parameter.grad = None
+            net.eval(), plain.eval()
+            alone = batch(sum(sizes), *shape)[: 1 + place.rank]  # in evaluation ranks need not agree on anything
+            worst = max(worst, (net(alone) - plain(alone)).abs().max().item())
+    everyones: list[float] = [0.0] * plan.world_size
+    dist.all_gather_object(everyones, worst)
+    return {"worst": max(everyones)}
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_equals_batchnorm_over_the_whole_batch(make_plan: MakePlan, devices: int) -> None:
+    plan = make_plan(
+        "strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "sync_batchnorm=true", "accelerator=cpu"
+    )
+    assert on_ranks(plan, against_the_whole)["worst"] < 1e-10  # type: ignore[operator]
+
+
+def test_without_it_the_difference_is_real(make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp_spawn", "devices=2", "batch_size=12", "accelerator=cpu")
+    assert on_ranks(plan, against_the_whole)["worst"] > 0.01  # type: ignore[operator]
+
+
+def one_sample_in_all(plan: Plan, place: Place) -> Metrics:
+    net = synchronise_batchnorm(plan, nn.Sequential(nn.BatchNorm1d(4)))
+    try:
+        net(torch.ones(1 - place.rank, 4))
+    except ValueError as error:
+        return {"error": str(error)}
+    return {"error": ""}
+
+
+def test_one_value_per_channel_is_an_error_as_it_is_for_batchnorm(make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp_spawn", "devices=2", "sync_batchnorm=true", "accelerator=cpu")
+    assert "more than one value per channel" in str(on_ranks(plan, one_sample_in_all)["error"])
+
+
+def test_on_one_rank_and_when_not_asked_nothing_is_replaced(make_plan: MakePlan) -> None:
+    for overrides in (["sync_batchnorm=true"], ["strategy=ddp", "devices=2"]):
+        net = nn.Sequential(nn.BatchNorm1d(4))
+        assert type(synchronise_batchnorm(make_plan("accelerator=cpu", *overrides), net)[0]) is nn.BatchNorm1d  # type: ignore[index]

@@ -1,0 +1,80 @@
+"""Each way to one gradient against the sum computed by hand, on 2, 3 and 4 ranks; any size, integers included."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from lockstep.compare import compare
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from lockstep.raw.reduce import BY_HAND, ring_all_reduce
+from lockstep.record import Metrics
+from tests.ranks import ENGINES, on_ranks, with_engine
+
+MakePlan = Callable[..., Plan]
+
+
+def three_gradients(plan: Plan, place: Place) -> Metrics:
+    """Rank r brings r+1 times 12, 24, 36 …: W ranks sum to 12·W(W+1)/2 times that, and the mean is a whole number."""
+    world, wrong = plan.world_size, []
+    for way, reduce in BY_HAND.items():
+        shapes = [(2, 3), (), (5,)]
+        ours = [12.0 * (place.rank + 1) * (index + 1) * torch.ones(shape) for index, shape in enumerate(shapes)]
+        reduce(ours)
+        for index, (shape, gradient) in enumerate(zip(shapes, ours, strict=True)):
+            expected = torch.full(shape, 12.0 * (index + 1) * world * (world + 1) / 2 / world)
+            wrong += [] if torch.equal(gradient, expected) else [f"{way} {shape}"]
+    return together(plan, wrong)
+
+
+def ring_of_any_size(plan: Plan, place: Place) -> Metrics:
+    """Sizes below and above the world, not its multiples, and none: number i of rank r is 10·i + r."""
+    world, wrong = plan.world_size, []
+    for size in (0, 1, 2, 3, 5, 7, 64, 1001):
+        for kind in (torch.float32, torch.float64, torch.int64, torch.int32):
+            ours = (10 * torch.arange(size) + place.rank).to(kind)
+            ring_all_reduce(ours)
+            expected = [10 * world * index + world * (world - 1) // 2 for index in range(size)]
+            wrong += [] if ours.tolist() == expected else [f"{size} {kind}"]
+    return together(plan, wrong)
+
+
+def together(plan: Plan, wrong: list[str]) -> Metrics:
+    everyones: list[list[str]] = [[]] * plan.world_size
+    dist.all_gather_object(everyones, wrong)
+    return {"wrong": "; ".join(sentence for one in everyones for sentence in one)}
+
+
+@pytest.mark.parametrize("task", [three_gradients, ring_of_any_size])
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_by_hand(make_plan: MakePlan, devices: int, task: Callable[[Plan, Place], Metrics]) -> None:
+    plan = make_plan("strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "accelerator=cpu")
+    assert on_ranks(plan, task)["wrong"] == ""
+
+
+def every_way(plan: Plan, place: Place) -> Metrics:
+    for way in ("ddp", *BY_HAND):
+        own = with_engine(plan, "raw", plan_folder(plan, way), way)
+        ENGINES["raw"](own, place)
+    return {}
+
+
+def plan_folder(plan: Plan, way: str) -> Path:
+    return Path(plan.run_dir) / way
+
+
+@pytest.mark.parametrize(("devices", "precision", "owed"), [(2, "32-true", 0.0), (4, "64-true", 1e-10)])
+def test_every_way_trains_to_the_same_weights(make_plan: MakePlan, devices: int, precision: str, owed: float) -> None:
+    plan = make_plan(
+        *("strategy=ddp", f"devices={devices}", f"precision={precision}", "batch_size=12", "max_epochs=2"),
+        *("data.test_size=1655", "data.val_size=12", "model=lenet", "model.dropout=0", "threads=1"),
+        *("optimizer=sgd", "optimizer.momentum=0.9", "test=false", "logger=none", "accelerator=cpu"),
+        "accumulate_grad_batches=2",
+    )
+    on_ranks(plan, every_way)
+    for way in BY_HAND:
+        comparison = compare(plan_folder(plan, "ddp"), plan_folder(plan, way), tolerance=owed)
+        assert comparison.as_owed, comparison.text()
