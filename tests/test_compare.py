@@ -1,0 +1,279 @@
+"""Where two runs part: real runs, with one thing wrong each, must be caught and named at the right step."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep import shards
+from lockstep.compare import compare
+from lockstep.compare.owed import FLOAT32, MIXED, owed_between
+from lockstep.compare.verdict import difference
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from lockstep.raw import loops, reduce
+from lockstep.record import Metrics
+from lockstep.refusal import Refusal
+from tests.ranks import ENGINES, on_ranks, with_engine
+
+MakePlan = Callable[..., Plan]
+SMALL = [
+    *("batch_size=12", "max_epochs=2", "seed=11", "threads=1", "accelerator=cpu", "logger=none", "precision=64-true"),
+    *("data.test_size=1655", "data.val_size=12"),  # 130 digits in 11 batches
+]
+
+
+def lightning_then(plan: Plan, place: Place) -> Metrics:
+    """On a rank: a run as it should be, by Lightning."""
+    ENGINES["lightning"](with_engine(plan, "lightning", Path(plan.run_dir) / "right"), place)
+    return {}
+
+
+def raw_run(plan: Plan, place: Place, gradient_sync: str = "ddp") -> Metrics:
+    return ENGINES["raw"](with_engine(plan, "raw", Path(plan.run_dir) / "wrong", gradient_sync), place)
+
+
+def without_the_all_reduce_at_step_7_on_rank_1(plan: Plan, place: Place) -> Metrics:
+    calls = iter(range(1, 1000))
+    right = reduce.all_reduce
+
+    def wrong(gradients: reduce.Gradients) -> None:
+        own = [gradient.clone() for gradient in gradients]
+        right(gradients)
+        if next(calls) == 7 and place.rank == 1:
+            for gradient, mine in zip(gradients, own, strict=True):
+                gradient.copy_(mine)
+
+    reduce.BY_HAND["all_reduce"] = wrong
+    return raw_run(plan, place, "all_reduce")
+
+
+def with_two_samples_swapped(plan: Plan, place: Place) -> Metrics:
+    """Positions 40 and 100 of the second epoch: in its batches 3 and 8, steps 11 + 4 and 11 + 9."""
+    right = shards.epoch_order
+
+    def wrong(samples: int, seed: int, epoch: int) -> torch.Tensor:
+        order = right(samples, seed, epoch)
+        if epoch == 1:
+            order[[40, 100]] = order[[100, 40]]
+        return order
+
+    shards.epoch_order = wrong
+    return raw_run(plan, place)
+
+
+def with_a_rate_off_by_one_ulp(plan: Plan, place: Place) -> Metrics:
+    """At step 5 alone, in the last bit."""
+    right = loops.optimizer_step
+
+    def wrong(run: loops.Run, recorder: Any) -> None:
+        [group] = run.optimizer.param_groups
+        before = group["lr"]
+        if run.step == 4:
+            group["lr"] = math.nextafter(before, 1)
+        right(run, recorder)
+        group["lr"] = before
+
+    loops.optimizer_step = wrong
+    return raw_run(plan, place)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "first", "where"),
+    [
+        (without_the_all_reduce_at_step_7_on_rank_1, "ranks in step", "epoch 1, step 7, ranks_apart"),
+        (with_two_samples_swapped, "sample ids", "epoch 2, step 15, ids"),
+        (with_a_rate_off_by_one_ulp, "learning rate", "epoch 1, step 5, lr"),
+    ],
+)
+def test_a_run_with_one_thing_wrong(
+    wrong: Callable[[Plan, Place], Metrics], first: str, where: str, make_plan: MakePlan
+) -> None:
+    plan = make_plan("strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL)
+    on_ranks(plan, lightning_then)
+    on_ranks(plan, wrong)
+    right = Path(plan.run_dir) / "right"
+    for tolerance in (None, 1e-10):
+        comparison = compare(right, Path(plan.run_dir) / "wrong", tolerance)
+        assert comparison.verdict == "apart"
+        assert comparison.first is not None
+        assert comparison.first.name == first
+        assert str(comparison.first.first).startswith(where)
+        assert f"They part first in {first}, {where}" in comparison.text()
+    assert compare(right, right).verdict == "identical"
+
+
+def test_batchnorm_that_is_not_synchronised(make_plan: MakePlan) -> None:
+    """The losses of the very first step differ already: each rank normalises by its own statistics."""
+    cnn = ("model=cnn", "model.norm=batch", "data.test_size=1755", "data.val_size=6", *SMALL[:7])  # 36 digits
+    plan = make_plan("strategy=single", *cnn, "sync_batchnorm=true")
+    on_ranks(plan, lightning_then)
+    unsynchronised = make_plan("strategy=ddp", "devices=2", *cnn)
+    on_ranks(unsynchronised, raw_run)
+    comparison = compare(Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong", 1e-10)
+    assert comparison.first is not None
+    assert str(comparison.first.first).startswith("epoch 1, step 1, loss_sum")
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders `single` and `ddp` of one plan in float64, by the raw engine."""
+    import lockstep
+
+    folder = tmp_path_factory.mktemp("runs")
+    for strategy, devices in (("single", 1), ("ddp", 3)):
+        own = (f"strategy={strategy}", f"devices={devices}", f"hydra.run.dir={folder / strategy}")
+        lockstep.run(["engine=raw", "model.hidden=[16]", *SMALL, *own])
+    return folder
+
+
+@pytest.fixture
+def copied(two_runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(two_runs, tmp_path / "copied"))
+
+
+def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
+    comparison = compare(two_runs / "single", two_runs / "ddp")
+    assert comparison.as_owed
+    assert comparison.owed == 1e-10
+    assert comparison.verdict.startswith("within ")
+    assert 0 < comparison.largest < 1e-10
+    verdicts = {name: quantity.verdict for name, quantity in comparison.quantities.items()}
+    for exact in ("samples", "sample ids", "learning rate", "ranks in step"):
+        assert verdicts.pop(exact) == "identical"
+    assert set(verdicts) == {
+        *("loss", "gradient norm", "validation", "test"),
+        *("layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias"),
+    }
+    assert compare(two_runs / "single", two_runs / "ddp", 0.0).verdict == "apart"
+
+
+def change(run: Path, kind: str, index: int, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Edit the index-th line of one kind in a run's record."""
+    path = run / "record.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    edit([line for line in lines if kind in line][index][kind])
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "edit", "first", "where"),
+    [
+        ("step", 2, lambda line: line.pop("grad_norm"), "gradient norm", "epoch 1, step 3, grad_norm: "),
+        ("step", 12, lambda line: line.update(samples=13), "samples", "epoch 2, step 13, samples: 12 against 13"),
+        ("step", 5, lambda line: line.update(loss_sum=None), "loss", "epoch 1, step 6, loss_sum: "),
+        ("step", 21, lambda line: line.update(step=40), "steps", "epoch 2, step 22: "),
+        ("validation", 1, lambda line: line.update({"val/acc": 2.0}), "validation", "epoch 2, val/acc: "),
+        ("tensor", 3, lambda line: line.update(name="layers.9.bias"), "layers.2.bias", "after the last epoch: "),
+    ],
+)
+def test_one_key_missing_or_changed(
+    kind: str, index: int, edit: Callable[[dict[str, Any]], object], first: str, where: str, copied: Path
+) -> None:
+    changed = Path(shutil.copytree(copied / "single", copied / "changed"))
+    change(changed, kind, index, edit)
+    comparison = compare(copied / "single", changed)
+    assert comparison.first is not None
+    assert comparison.first.name == first
+    assert str(comparison.first.first).startswith(where)
+    assert math.isinf(comparison.first.difference) == (first not in ("samples", "validation"))
+
+
+def test_weights_that_differ_are_told_by_how_much(copied: Path) -> None:
+    checkpoint = copied / "ddp" / "checkpoints" / "last.ckpt"
+    state = torch.load(checkpoint, weights_only=True)
+    state["state_dict"]["net.layers.2.bias"][3] += 0.25
+    torch.save(state, checkpoint)
+    comparison = compare(copied / "single", copied / "ddp")
+    assert comparison.first is not None
+    assert comparison.first.name == "layers.2.bias"
+    assert "(by 2.5e-01)" in str(comparison.first.first)
+
+
+def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "lockstep.compare", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_command(copied: Path) -> None:
+    ended = command(copied / "single", copied / "ddp")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "owed: within 1e-10" in ended.stdout
+    ended = command(copied / "single", copied / "ddp", "--tolerance", "0")
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines()[-1].startswith("They part first in ")
+
+
+@pytest.mark.parametrize("kind", ["nothing", "empty", "damaged", "both"])
+def test_folders_that_hold_no_run_are_refused(kind: str, copied: Path) -> None:
+    folder = copied / kind
+    if kind != "nothing":
+        folder.mkdir()
+    if kind == "damaged":
+        (folder / "record.jsonl").write_text('{"run": {}}\n{"step": {"ep')
+    if kind == "both":
+        shutil.copytree(copied / "single", folder / "lightning")
+    ended = command(copied / "single", folder)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    [sentence] = ended.stderr.splitlines()
+    assert str(folder) in sentence
+    assert "write " in sentence
+
+
+def heading(**changes: object) -> dict[str, object]:
+    usual = {"strategy": "ddp", "world_size": 2, "devices": 2, "precision": "32-true", "gradient_sync": "ddp"}
+    rest = {"micro_batches": 1, "accelerator": "cpu", "threads": 1, "sync_batchnorm": False}
+    return {**usual, **rest, **changes}
+
+
+ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "none"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "owed"),
+    [
+        ({}, {}, 0.0),
+        ({}, {"strategy": "ddp_spawn"}, 0.0),
+        ({}, {"gradient_sync": "ring"}, 0.0),
+        ({"world_size": 4}, {"world_size": 4, "gradient_sync": "ring"}, FLOAT32),
+        ({}, {"threads": 2}, FLOAT32),
+        (ALONE, {}, FLOAT32),
+        (ALONE, {**ALONE, "strategy": "model_parallel", "devices": 2}, 0.0),
+        (ALONE, {**ALONE, "strategy": "model_parallel", "devices": 2, "micro_batches": 4}, FLOAT32),
+        ({**ALONE, "strategy": "dp", "devices": 2}, {**ALONE, "strategy": "dp", "devices": 3}, FLOAT32),
+        ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, 1e-10),
+        ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, 0.0),
+        ({**ALONE, "precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, MIXED),
+    ],
+)
+def test_what_two_plans_owe_each_other(a: dict[str, object], b: dict[str, object], owed: float) -> None:
+    assert owed_between(heading(**a), heading(**b)) == owed
+
+
+def test_differences_are_absolute_below_1_and_relative_above() -> None:
+    assert difference(0.5, 0.25) == 0.25
+    assert difference(200.0, 100.0) == 0.5
+    assert difference("a", "a") == difference(None, None) == 0.0
+    assert math.isinf(difference("a", "b"))
+    assert math.isinf(difference(None, 0.0))
+
+
+def test_two_tests_alone_are_compared(tmp_path: Path) -> None:
+    for name, accuracy in (("a", 0.5), ("b", 0.75)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.json").write_text(json.dumps({**heading(), "test/acc": accuracy, "test/loss": 1.0}))
+    comparison = compare(tmp_path / "a", tmp_path / "b")
+    assert (
+        str(comparison.first and comparison.first.first)
+        == "after the last epoch, test/acc: 0.5 against 0.75 (by 2.5e-01)"
+    )
+    (tmp_path / "b" / "metrics.json").write_text(json.dumps(heading()))
+    with pytest.raises(Refusal, match="nothing in common"):
+        compare(tmp_path / "a", tmp_path / "b")
