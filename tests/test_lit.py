@@ -20,7 +20,6 @@ from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
 from lockstep.plan import Plan
 from lockstep.record import digest
-from lockstep.refusal import Refusal
 from lockstep.seeding import initial_net, seed_rank
 
 ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -176,46 +175,6 @@ def test_schedules_can_be_resumed_for_longer(make_plan: MakePlan, tmp_path: Path
     assert (first["steps"], resumed["steps"]) == (40, 80)
     speed = 2 * 1257 / resumed["train_seconds"]  # type: ignore[operator]
     assert resumed["samples_per_second"] == pytest.approx(speed), "two epochs were trained in this run"
-
-
-def test_checkpoints_that_do_not_fit_are_refused(make_plan: MakePlan, tmp_path: Path) -> None:
-    run(make_plan("max_epochs=2", "logger=none", "accelerator=cpu", "test=false"), ALONE)
-    last, torn, other = tmp_path / "checkpoints" / "last.ckpt", tmp_path / "torn.ckpt", tmp_path / "other.ckpt"
-    torn.write_bytes(last.read_bytes()[:1000])
-    other.write_text("not a checkpoint")
-    cases = [
-        ([f"ckpt_path={torn}"], "torn.ckpt: it is no checkpoint"),
-        ([f"ckpt_path={other}", "train=false"], "other.ckpt: it is no checkpoint"),
-        ([f"ckpt_path={last}", "model.hidden=[7]"], "it holds another net than model=mlp"),
-        ([f"ckpt_path={last}", "model=cnn", "train=false"], "it holds another net than model=cnn"),
-        ([f"ckpt_path={last}", "optimizer=sgd"], "optimizer=sgd: the checkpoint holds the state of another optimizer"),
-        ([f"ckpt_path={last}", "max_epochs=2"], "it has trained for 2 epochs already; write max_epochs=3"),
-    ]
-    for overrides, sentence in cases:
-        with pytest.raises(Refusal) as refusal:
-            run(make_plan("logger=none", "accelerator=cpu", *overrides), ALONE)
-        assert sentence in str(refusal.value)
-        assert "\n" not in str(refusal.value)
-
-
-class Hostile:
-    """Unpickled, it would make a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Path.touch, (self.path,))
-
-
-def test_a_checkpoint_that_would_run_code_does_not(make_plan: MakePlan, tmp_path: Path) -> None:
-    hostile, mark = tmp_path / "hostile.ckpt", tmp_path / "it-ran"
-    torch.save({"state_dict": {}, "epoch": 0, "optimizer_states": [], "extra": Hostile(mark)}, hostile)
-    with pytest.raises(Refusal, match="it is no checkpoint"):
-        run(make_plan(f"ckpt_path={hostile}", "logger=none", "accelerator=cpu"), ALONE)
-    assert not mark.exists()
-    torch.load(hostile, weights_only=False)
-    assert mark.exists(), "the file is as hostile as it looks"
 
 
 def test_a_checkpoint_is_tested_alone(make_plan: MakePlan, tmp_path: Path) -> None:

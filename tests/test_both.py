@@ -1,0 +1,95 @@
+"""engine=both: the verdict on the terminal, in comparison.json, in metrics.json, and as exit status."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, Command
+
+QUICK = ("max_epochs=2", "model.hidden=[16]", "data.test_size=1655", "data.val_size=12", "batch_size=12")
+
+
+def read(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text())
+    return values
+
+
+@pytest.mark.parametrize("own", [("strategy=single",), ("strategy=ddp", "devices=2"), ("strategy=dp", "devices=3")])
+def test_the_engines_agree(own: tuple[str, ...], command: Command) -> None:
+    ended = command.train("engine=both", *QUICK, *own)
+    assert (ended.status, ended.err) == (0, "")
+    assert "identical; owed: identical" in ended.out
+    metrics, comparison = read(ended.run_dir / "metrics.json"), read(ended.run_dir / "comparison.json")
+    assert (metrics["engine"], metrics["verdict"], metrics["as_owed"], metrics["apart_by"]) == (
+        "both",
+        "identical",
+        True,
+        0,
+    )
+    assert (comparison["verdict"], comparison["owed"], comparison["parts_first"]) == ("identical", 0.0, None)
+    assert comparison["quantities"]["loss"]["compared"] == 22
+    assert {"validation", "test", "layers.0.weight"} <= comparison["quantities"].keys()
+    digests = [read(ended.run_dir / name / "metrics.json")["digest"] for name in ("lightning", "raw")]
+    assert digests == [metrics["digest"]] * 2
+    for name in ("lightning", "raw"):
+        folder = ended.run_dir / name
+        assert {"config.yaml", "record.jsonl", "tensorboard"} <= {path.name for path in folder.iterdir()}
+        assert (folder / "checkpoints" / "best.ckpt").is_file()
+
+
+def test_four_ranks_by_the_ring_are_within_a_bound(command: Command) -> None:
+    world = ("strategy=ddp", "devices=4", "engine=both", "engine.gradient_sync=ring", "precision=64-true")
+    ended = command.train(*world, *QUICK, "threads=1")
+    assert ended.status == 0, ended.err
+    comparison = read(ended.run_dir / "comparison.json")
+    assert comparison["owed"] == 1e-10
+    assert comparison["verdict"].startswith("within ")
+    assert f"{comparison['verdict']}; owed: within 1e-10" in ended.out
+
+
+def test_under_torchrun(command: Command) -> None:
+    start = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", str(ROOT / "train.py"))
+    ended = command(*start, "strategy=ddp", "devices=2", "engine=both", *QUICK)
+    assert ended.status == 0, ended.err
+    assert read(ended.run_dir / "comparison.json")["verdict"] == "identical"
+    assert ended.out.count("identical; owed: identical") == 1, "rank 0 alone speaks"
+
+
+APART = """
+import runpy, sys
+from lockstep import job
+job.ENGINES["raw"] = "tests.apart"
+sys.argv = [{script!r}, *sys.argv[1:]]
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
+def test_engines_that_are_apart(command: Command) -> None:
+    code = APART.format(script=str(ROOT / "train.py"))
+    ended = command(sys.executable, "-c", code, "engine=both", *QUICK, PYTHONPATH=str(ROOT))
+    assert ended.status == 1
+    assert ended.err == ""
+    assert "They part first in sample ids, epoch 1, step 1, ids: " in ended.out
+    assert read(ended.run_dir / "metrics.json")["as_owed"] is False
+    assert "sample ids, epoch 1, step 1" in read(ended.run_dir / "comparison.json")["parts_first"]
+
+
+def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:
+    code = APART.format(script=str(ROOT / "train.py"))
+    ended = command(sys.executable, "-c", code, "-m", "engine=both,lightning", *QUICK, PYTHONPATH=str(ROOT))
+    assert ended.status == 1
+    assert "engines apart" in ended.out
+    assert "sweep: 2 finished, 0 refused, 0 failed" in ended.out
+
+
+def test_a_checkpoint_is_tested_by_both(command: Command) -> None:
+    trained = command.train("engine=raw", *QUICK)
+    [best] = trained.folder.glob("logs/train/*/checkpoints/best.ckpt")
+    ended = command.train("engine=both", "train=false", f"ckpt_path={best}", "name=tested", *QUICK)
+    assert (ended.status, ended.err) == (0, "")
+    [comparison] = command.folder.glob("logs/tested/*/comparison.json")
+    assert read(comparison)["quantities"].keys() == {"test"}
+    assert read(comparison)["verdict"] == "identical"

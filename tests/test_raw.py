@@ -1,0 +1,242 @@
+"""The raw engine in this process: what it leaves is what Lightning leaves, and each reads the other's checkpoints."""
+
+import csv
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+from lockstep.compare import compare
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from lockstep.raw.precision import Precision
+from lockstep.record import Metrics, digest
+from tests.ranks import ENGINES, on_ranks, with_engine
+
+MakePlan = Callable[..., Plan]
+ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
+DIGITS = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "threads=1", "accelerator=cpu")
+SMALL = (*DIGITS, "model.hidden=[16]")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def process_as_it_was() -> Iterator[None]:
+    """The engines expect a process of their own: give back what they change."""
+    handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    torch.set_num_threads(threads)
+
+
+def by(name: str, plan: Plan, folder: str | None = None) -> Metrics:
+    """The plan by one engine, in a folder of that name."""
+    return ENGINES[name](with_engine(plan, name, Path(plan.run_dir) / (folder or name)), ALONE)
+
+
+SETTINGS = [
+    ("accumulate_grad_batches=3",),
+    ("gradient_clip_val=0.5", "optimizer=sgd"),
+    ("scheduler=onecycle", "drop_last=true"),
+    ("scheduler=warmup_linear", "scheduler.warmup_steps=3", "optimizer=adamw"),
+    ("precision=bf16-mixed",),
+    ("precision=64-true", "accumulate_grad_batches=2", "gradient_clip_val=1.0", "strategy=dp", "devices=3"),
+    ("model=lenet",),
+    ("model=cnn", "model.norm=batch"),
+    ("data=line", "data.samples=50", "data.val_size=0", "model=linear", "optimizer=sgd"),
+    ("data=points", "model=mlp", "batch_size=4"),
+    ("strategy=dp", "devices=2", "precision=bf16-mixed", "model=lenet"),
+    ("model=split_cnn", "strategy=model_parallel", "devices=4", "strategy.micro_batches=5"),
+]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=" ".join)
+def test_every_setting_is_bit_for_bit_lightnings(setting: tuple[str, ...], make_plan: MakePlan) -> None:
+    other = {override.split("=")[0] for override in setting} & {"data", "model"}
+    common = [override for override in SMALL if override.split(".")[0] not in other]
+    plan = make_plan(*common, "max_epochs=2", "logger=none", *setting)
+    lightning, raw = by("lightning", plan), by("raw", plan)
+    comparison = compare(Path(plan.run_dir) / "lightning", Path(plan.run_dir) / "raw")
+    times = {"engine", "train_seconds", "samples_per_second"}
+    assert comparison.verdict == "identical", comparison.text()
+    assert lightning.keys() == raw.keys()
+    assert {key: lightning[key] for key in lightning.keys() - times} == {key: raw[key] for key in raw.keys() - times}
+
+
+def test_settings_on_two_ranks(make_plan: MakePlan) -> None:
+    """no_sync, clipping and a schedule under DistributedDataParallel, and the cnn whose BatchNorm is of each rank."""
+    for number, setting in enumerate(TWO_RANKS):
+        plan = make_plan(*DIGITS, "max_epochs=2", "strategy=ddp", "devices=2", "logger=none", *setting)
+        plan = replace(plan, run_dir=str(Path(plan.run_dir) / str(number)))
+        on_ranks(plan, both_engines)
+        comparison = compare(Path(plan.run_dir) / "lightning", Path(plan.run_dir) / "raw")
+        assert comparison.verdict == "identical", comparison.text()
+
+
+TWO_RANKS = [
+    ("accumulate_grad_batches=3", "gradient_clip_val=0.5", "scheduler=onecycle"),
+    ("precision=bf16-mixed", "accumulate_grad_batches=2"),
+    ("model=cnn", "model.norm=batch", "data.test_size=1725"),
+    ("model=lenet", "data.test_size=1725"),
+]
+
+
+def both_engines(plan: Plan, place: Place) -> Metrics:
+    for name, run in ENGINES.items():
+        metrics = run(with_engine(plan, name, Path(plan.run_dir) / name), place)
+    return metrics
+
+
+def scalars(folder: Path) -> dict[str, list[int]]:
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return {tag: [event.step for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_tensorboard_has_the_same_tags(make_plan: MakePlan) -> None:
+    plan = make_plan(*SMALL, "max_epochs=2", "log_every_n_steps=5", "scheduler=onecycle")
+    lightning, raw = by("lightning", plan), by("raw", plan)
+    theirs, ours = (scalars(Path(plan.run_dir) / name) for name in ("lightning", "raw"))
+    assert ours.keys() == theirs.keys()
+    for tag in ("train/loss", "lr", "samples_per_second"):
+        assert ours[tag] == theirs[tag] == [5, 10, 15, 20]
+    for name in ("lightning", "raw"):
+        events = EventAccumulator(str(Path(plan.run_dir) / name / "tensorboard")).Reload()
+        for tag in ("train/loss", "lr"):
+            theirs_too = EventAccumulator(str(Path(plan.run_dir) / "lightning" / "tensorboard")).Reload()
+            assert [event.value for event in events.Scalars(tag)] == [event.value for event in theirs_too.Scalars(tag)]
+        files = (Path(plan.run_dir) / name / "tensorboard").glob("events*")
+        hparams = b"".join(path.read_bytes() for path in files)
+        assert b"_hparams_/session_start_info" in hparams
+        assert b"gradient_sync" in hparams
+    assert lightning["test/acc"] == raw["test/acc"]
+
+
+def test_csv_has_the_same_columns(make_plan: MakePlan) -> None:
+    plan = make_plan(*SMALL, "max_epochs=2", "logger=csv", "log_every_n_steps=5")
+    for name in ENGINES:
+        by(name, plan)
+    tables = []
+    for name in ENGINES:
+        with (Path(plan.run_dir) / name / "csv" / "metrics.csv").open() as file:
+            tables.append(list(csv.DictReader(file)))
+    theirs, ours = tables
+    assert ours[0].keys() == theirs[0].keys()
+    losses = [[(row["step"], float(row["train/loss"])) for row in rows if row["train/loss"]] for rows in tables]
+    assert [step for step, _ in losses[0]] == [step for step, _ in losses[1]] == ["5", "10", "15", "20"]
+    assert [loss for _, loss in losses[0]] == pytest.approx([loss for _, loss in losses[1]], rel=1e-6)
+
+
+def test_checkpoints_hold_the_same(make_plan: MakePlan) -> None:
+    plan = make_plan(*SMALL, "max_epochs=3", "optimizer=sgd", "optimizer.lr=3", "logger=none", "seed=1")
+    for name in ENGINES:
+        by(name, plan)
+    for file in ("best.ckpt", "last.ckpt"):
+        theirs, ours = (
+            torch.load(Path(plan.run_dir) / name / "checkpoints" / file, weights_only=True) for name in ENGINES
+        )
+        assert ours["state_dict"].keys() == theirs["state_dict"].keys()
+        assert all(key.startswith("net.") and "module." not in key for key in ours["state_dict"])
+        assert digest(ours["state_dict"]) == digest(theirs["state_dict"])
+        assert (ours["epoch"], ours["global_step"]) == (theirs["epoch"], theirs["global_step"])
+    assert not list(Path(plan.run_dir).rglob(".*.part"))
+
+
+@pytest.mark.parametrize("first", ["lightning", "raw"])
+@pytest.mark.parametrize("second", ["lightning", "raw"])
+@pytest.mark.parametrize("overrides", [(), ("optimizer=sgd", "optimizer.momentum=0.9", "scheduler=onecycle")])
+def test_one_engine_goes_on_where_another_stopped(
+    first: str, second: str, overrides: tuple[str, ...], make_plan: MakePlan
+) -> None:
+    """Two epochs by one and two more by the other are bit for bit four by the raw engine."""
+    common = (*SMALL, "logger=none", *overrides)
+    plan = make_plan(*common, "max_epochs=4")
+    whole = by("raw", plan, "whole")
+    by(first, replace(plan, max_epochs=2) if not overrides else plan, "half")
+    half = Path(plan.run_dir) / "half" / "checkpoints" / "last.ckpt"
+    if overrides:  # a schedule is made for all four epochs: stop after two by taking an earlier checkpoint
+        half = stopped_after_two(plan, first)
+    resumed = by(second, replace(plan, ckpt_path=str(half)), "resumed")
+    assert resumed["digest"] == whole["digest"]
+    assert (resumed["epochs"], resumed["steps"]) == (4, 44)
+    steps = compare(Path(plan.run_dir) / "resumed", Path(plan.run_dir) / "resumed").quantities["loss"].compared
+    assert steps == 22, "the record is of the two epochs that this run trained"
+
+
+def stopped_after_two(plan: Plan, engine: str) -> Path:
+    """The checkpoint that a run of four epochs leaves after two, kept from being overwritten."""
+    kept = Path(plan.run_dir) / "kept.ckpt"
+    right = torch.save
+
+    def saving(content: Any, *arguments: Any, **options: Any) -> None:
+        right(content, *arguments, **options)
+        if isinstance(content, dict) and content.get("epoch") == 1:
+            right(content, kept)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "save", saving)
+        by(engine, plan, "kept")
+    return kept
+
+
+OTHER_STRATEGIES = [
+    ("strategy=single", "devices=1"),
+    ("strategy=dp", "devices=2"),
+    ("strategy=model_parallel", "devices=2"),
+]
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def test_checkpoints_load_under_any_other_strategy(engine: str, make_plan: MakePlan) -> None:
+    """Trained on two ranks by one engine, tested under each strategy by both."""
+    split = ("model=split_cnn", *DIGITS, "logger=none", "max_epochs=1")
+    plan = make_plan(*split, "strategy=ddp", "devices=2")
+    trained = with_engine(plan, engine, Path(plan.run_dir) / "ddp")
+    metrics = on_ranks(trained, one_engine)
+    best = Path(trained.run_dir) / "checkpoints" / "last.ckpt"
+    for own in OTHER_STRATEGIES:
+        for name in ENGINES:
+            plan = replace(make_plan(*split, *own), train=False, ckpt_path=str(best))
+            tested = by(name, plan, f"{name}-{own[0]}")
+            assert tested["digest"] == metrics["digest"]
+            assert tested["test/acc"] == metrics["test/acc"]
+            assert tested["test/loss"] == pytest.approx(metrics["test/loss"], rel=1e-5)
+
+
+def one_engine(plan: Plan, place: Place) -> Metrics:
+    return ENGINES[plan.engine.name](plan, place)
+
+
+def test_a_checkpoint_without_its_scaler_state_still_loads(make_plan: MakePlan) -> None:
+    plan = make_plan(*SMALL, "max_epochs=1", "logger=none")
+    by("raw", plan)
+    shutil.copy(Path(plan.run_dir) / "raw" / "checkpoints" / "last.ckpt", Path(plan.run_dir) / "one.ckpt")
+    more = replace(plan, max_epochs=2, ckpt_path=str(Path(plan.run_dir) / "one.ckpt"))
+    assert by("raw", more)["epochs"] == 2
+
+
+def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) -> None:
+    """A gradient of 2^-26 is nothing in float16; scaled by 2^16 it is there, and `unscale` gives it back."""
+    plan = replace(make_plan(*SMALL), precision="16-mixed", accelerator="gpu")
+    precision = Precision(plan, torch.device("cpu"))
+    weight = nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    with precision.autocast():
+        loss = weight.half() * 2.0**-13
+    precision.scale(loss.float() * 2.0**-13).backward()  # type: ignore[no-untyped-call]
+    precision.unscale(optimizer)
+    assert weight.grad is not None
+    assert weight.grad.item() == 2.0**-26
+    precision.step(optimizer)
+    assert weight.item() == -(2.0**-26)
+    weight.grad = torch.tensor(torch.inf)
+    precision.unscale(optimizer)
+    precision.step(optimizer)
+    assert weight.item() == -(2.0**-26), "a step that overflowed is left out"
