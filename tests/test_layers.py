@@ -39,7 +39,7 @@ def forbidden(own: str, name: str) -> bool:
     if parts[0] == "lockstep":
         return parts[1] != own and FLOOR[parts[1]] >= FLOOR[own]
     return (
-        (parts[0] == "lightning" and own != "lit")
+        (parts[0] in ("lightning", "torchmetrics") and own != "lit")
         or (parts[0] in ("hydra", "omegaconf") and own not in HYDRA_ROOMS)
         or (own == "nets" and bool({"distributed", "os", "logging"} & set(parts)))
     )
@@ -75,6 +75,8 @@ def test_a_file_imports_from_below_or_from_its_own_room(path: Path) -> None:
         ("plan", "import lockstep.launch.place"),
         ("launch", "import lightning.pytorch as pl"),
         ("lit", "from omegaconf import DictConfig"),
+        ("raw", "from lockstep.lit.callbacks import Totals"),
+        ("lit", "import lockstep.raw"),
         ("nets", "import torch.distributed as dist"),
     ],
 )
@@ -89,6 +91,8 @@ def test_the_rule_catches_who_breaks_it(own: str, source: str) -> None:
         ("lockstep.plan", {"torch", "hydra", "omegaconf"}),
         ("lockstep.launch.processes", {"lightning", "hydra"}),
         ("lockstep.nets", {"lightning", "hydra"}),
+        ("lockstep.raw", {"lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "hydra", "omegaconf"}),
+        ("lockstep.compare", {"torch", "lightning", "omegaconf", "hydra"}),
     ],
 )
 def test_importing_brings_no_more_than_it_needs(module: str, absent: set[str]) -> None:

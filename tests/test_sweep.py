@@ -1,14 +1,20 @@
 """Hydra's multirun: every job as if it were the only one; what cannot be does not stop the rest."""
 
+import csv
 import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.image import imread
 
 from tests.conftest import Command
 
 
-def results(command: Command) -> dict[int, dict[str, object]]:
+def results(command: Command) -> dict[int, dict[str, Any]]:
     """metrics.json of each job of the only sweep."""
     paths = command.folder.glob("logs/train/sweeps/*/*/metrics.json")
-    return {int(path.parent.name): json.loads(path.read_text()) for path in paths}
+    return dict(sorted((int(path.parent.name), json.loads(path.read_text())) for path in paths))
 
 
 def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Command) -> None:
@@ -27,6 +33,46 @@ def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Comman
         [in_sweep] = [job for job in jobs.values() if (job["strategy"], job["devices"]) == cell]
         assert json.loads((run.run_dir / "metrics.json").read_text())["digest"] == in_sweep["digest"]
     assert jobs[1]["digest"] != jobs[2]["digest"], "float32 sums in another order: the comparison can fail"
+    check_the_table(command, ended.out, jobs)
+
+
+def check_the_table(command: Command, out: str, jobs: dict[int, dict[str, Any]]) -> None:
+    """The numbers of sweep.csv, worked out again from each job's files; the terminal's rows; the picture."""
+    [folder] = command.folder.glob("logs/train/sweeps/*")
+    with (folder / "sweep.csv").open() as file:
+        refused, *rows = csv.DictReader(file)
+    assert (refused["job"], refused["strategy"], refused["devices"]) == ("0", "single", "2")
+    assert refused["reason"].startswith("refused: devices=2: strategy=single trains on one device")
+    reference = losses(folder / "1")
+    for row, job in zip(rows, jobs.values(), strict=True):
+        speed_up = float(job["samples_per_second"]) / float(jobs[1]["samples_per_second"])
+        assert float(row["speed_up"]) == pytest.approx(speed_up)
+        assert float(row["efficiency"]) == pytest.approx(speed_up / int(row["devices"]))
+        assert float(row["epoch_seconds"]) == pytest.approx(float(job["train_seconds"]) / 2)
+        assert float(row["test_acc"]) == job["test/acc"]
+        pairs = zip(losses(folder / row["job"]), reference, strict=True)
+        apart = max(abs(a - b) / max(1, a, b) for a, b in pairs)
+        assert float(row["loss_apart"]) == pytest.approx(apart, abs=1e-15)
+    assert [row["verdict"].split()[0] for row in rows] == ["reference", "within", "identical", "within", "identical"]
+    assert len([line for line in out.splitlines() if line.startswith(tuple("012345"))]) >= 6
+    assert imread(folder / "sweep.png").std() > 0.05, "a picture with something on it"
+
+
+def losses(run: Path) -> list[float]:
+    lines = map(json.loads, (run / "record.jsonl").read_text().splitlines())
+    return [line["step"]["loss_sum"] / line["step"]["samples"] for line in lines if "step" in line]
+
+
+def test_other_plans_owe_nothing_and_both_engines_make_one_row(command: Command) -> None:
+    small = ("max_epochs=1", "data.test_size=1655", "data.val_size=12", "model.hidden=[16]")
+    ended = command.train("-m", "engine=raw,both", "optimizer.lr=0.001,0.01", "devices=1", *small)
+    assert ended.status == 0, ended.err
+    [table] = command.folder.glob("logs/train/sweeps/*/sweep.csv")
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["engine"] for row in rows] == ["raw", "raw", "both", "both"]
+    assert [row["verdict"] for row in rows] == ["reference", "another plan", "identical", "another plan"]
+    assert float(rows[1]["loss_apart"]) > 0.01
 
 
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
@@ -41,6 +87,12 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     assert "allocate" in ended.err.splitlines()[-1]
     [reason] = command.folder.glob("logs/train/sweeps/*/0/unfinished.json")
     assert "allocate" in json.loads(reason.read_text())["reason"]
+    [table] = command.folder.glob("logs/train/sweeps/*/sweep.csv")
+    with table.open() as file:
+        failed, finished = csv.DictReader(file)
+    assert failed["reason"].startswith("failed: ")
+    assert "allocate" in failed["reason"]
+    assert (finished["devices"], finished["speed_up"], finished["reason"]) == ("2", "", ""), "no run on one device"
 
 
 def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
@@ -48,6 +100,7 @@ def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
     command.train(*common, "devices=2,1")
     ended = command.train(*common, "devices=1,2")
     assert "sweep: 1 finished, 1 refused, 0 failed" in ended.out
+    assert len((command.folder / "old" / "sweep.csv").read_text().splitlines()) == 3
     left = {str(path.relative_to(command.folder / "old")) for path in (command.folder / "old").glob("*/*.json")}
     assert left == {"0/metrics.json", "1/unfinished.json"}
 
