@@ -14,7 +14,7 @@ import torch
 
 from lockstep import shards
 from lockstep.compare import compare
-from lockstep.compare.owed import FLOAT32, MIXED, owed_between
+from lockstep.compare.owed import FLOAT32, FLOAT64, IDENTICAL, MIXED, Owed, owed_between
 from lockstep.compare.verdict import difference
 from lockstep.launch import Place
 from lockstep.plan import Plan
@@ -142,7 +142,7 @@ def copied(two_runs: Path, tmp_path: Path) -> Path:
 def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
     comparison = compare(two_runs / "single", two_runs / "ddp")
     assert comparison.as_owed
-    assert comparison.owed == 1e-10
+    assert comparison.owed == FLOAT64
     assert comparison.verdict.startswith("within ")
     assert 0 < comparison.largest < 1e-10
     verdicts = {name: quantity.verdict for name, quantity in comparison.quantities.items()}
@@ -239,22 +239,41 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
 @pytest.mark.parametrize(
     ("a", "b", "owed"),
     [
-        ({}, {}, 0.0),
-        ({}, {"strategy": "ddp_spawn"}, 0.0),
-        ({}, {"gradient_sync": "ring"}, 0.0),
+        ({}, {}, IDENTICAL),
+        ({}, {"strategy": "ddp_spawn"}, IDENTICAL),
+        ({}, {"gradient_sync": "ring"}, IDENTICAL),
         ({"world_size": 4}, {"world_size": 4, "gradient_sync": "ring"}, FLOAT32),
         ({}, {"threads": 2}, FLOAT32),
         (ALONE, {}, FLOAT32),
-        (ALONE, {**ALONE, "strategy": "model_parallel", "devices": 2}, 0.0),
+        (ALONE, {**ALONE, "strategy": "model_parallel", "devices": 2}, IDENTICAL),
         (ALONE, {**ALONE, "strategy": "model_parallel", "devices": 2, "micro_batches": 4}, FLOAT32),
         ({**ALONE, "strategy": "dp", "devices": 2}, {**ALONE, "strategy": "dp", "devices": 3}, FLOAT32),
-        ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, 1e-10),
-        ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, 0.0),
+        ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, FLOAT64),
+        ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, IDENTICAL),
         ({**ALONE, "precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, MIXED),
     ],
 )
-def test_what_two_plans_owe_each_other(a: dict[str, object], b: dict[str, object], owed: float) -> None:
+def test_what_two_plans_owe_each_other(a: dict[str, object], b: dict[str, object], owed: Owed) -> None:
     assert owed_between(heading(**a), heading(**b)) == owed
+
+
+def test_in_float32_another_world_owes_only_the_first_steps(copied: Path) -> None:
+    """A difference of 0.1 at step 20 is apart, at step 21 it is rounding that grew; a key missing at step 21 is not."""
+    for name in ("single", "ddp"):
+        change(copied / name, "run", 0, lambda line: line.update(precision="32-true"))
+
+    def louder(line: dict[str, Any]) -> None:
+        line["grad_norm"] += 0.1
+
+    change(copied / "ddp", "step", 20, louder)
+    comparison = compare(copied / "single", copied / "ddp")
+    assert comparison.as_owed
+    assert 0.01 < comparison.largest < 0.2
+    assert "owed: within 0.001 in the first 20 steps" in comparison.text()
+    change(copied / "ddp", "step", 20, lambda line: line.pop("loss_sum"))
+    assert str(compare(copied / "single", copied / "ddp").first).count("step 21, loss_sum") == 1
+    change(copied / "ddp", "step", 19, louder)
+    assert str(compare(copied / "single", copied / "ddp").first).count("step 20, grad_norm") == 1
 
 
 def test_differences_are_absolute_below_1_and_relative_above() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.compare.folder import RunFolder
-from lockstep.compare.owed import owed_between
+from lockstep.compare.owed import Owed, owed_between
 from lockstep.compare.verdict import Comparison
 from lockstep.refusal import Refusal
 
@@ -20,6 +20,9 @@ FIELDS = {
 }
 """The fields of a step, in the order in which a difference is the other's cause."""
 
+VALIDATION, TEST, TENSORS = range(len(FIELDS) + 1, len(FIELDS) + 4)
+"""What comes behind the fields of the last step, in this order."""
+
 
 def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
     """Compare two run folders: every field of every step, validation, test, every parameter and buffer.
@@ -31,7 +34,7 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         Refusal: a folder that holds no run.
     """
     left, right = RunFolder(a), RunFolder(b)
-    owed = owed_between(left.heading, right.heading) if tolerance is None else tolerance
+    owed = owed_between(left.heading, right.heading) if tolerance is None else Owed(tolerance)
     comparison = Comparison(str(a), str(b), owed)
     _compare_steps(comparison, left, right)
     _compare_evaluations(comparison, left, right)
@@ -65,22 +68,27 @@ def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compare_evaluations(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
-    last_step = dict(sorted(left.steps))
+    last_step = dict(sorted([*left.steps, *right.steps]))
     for epoch in sorted(left.validations.keys() | right.validations.keys()):
         a, b = (run.validations.get(epoch, {}) for run in (left, right))
         for key in sorted((a.keys() | b.keys()) - {"epoch"}):
-            when = (last_step.get(epoch, math.inf), math.inf)
+            when = (last_step.get(epoch, math.inf), VALIDATION)
             comparison.of("validation").see(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
     for key in ("test/loss", "test/acc"):
         if key in left.results and key in right.results:
             where = f"after the last epoch, {key}"
-            comparison.of("test").see(left.results[key], right.results[key], where, (math.inf, 1))
+            comparison.of("test").see(left.results[key], right.results[key], where, (_end(left, right), TEST))
+
+
+def _end(left: RunFolder, right: RunFolder) -> float:
+    """The last optimizer step."""
+    return max((step for _epoch, step in (*left.steps, *right.steps)), default=0)
 
 
 def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
     for order, name in enumerate([*left.tensors, *(right.tensors.keys() - left.tensors.keys())]):
         a, b = left.tensors.get(name), right.tensors.get(name)
-        where, when = "after the last epoch", (math.inf, 2.0 + order)
+        where, when = "after the last epoch", (_end(left, right), TENSORS + order)
         if a is None or b is None or a == b:
             comparison.of(name).see(a, b, where, when)
         else:
@@ -90,10 +98,8 @@ def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) 
 
 def _furthest(name: str, left: RunFolder, right: RunFolder) -> tuple[float | str, float | str]:
     """The two numbers, of all in a tensor of the last checkpoints, that are furthest apart; else the digests."""
-    from lockstep.checkpoint import net_state
-
     try:
-        a, b = (net_state(run.folder / "checkpoints" / "last.ckpt")[name].double() for run in (left, right))
+        a, b = (run.weights[name].double() for run in (left, right))
     except (OSError, KeyError):
         return left.tensors[name], right.tensors[name]
     if a.shape != b.shape:

@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep.record import METRICS, RECORD
 from lockstep.refusal import refuse
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RunFolder:
@@ -33,6 +37,13 @@ class RunFolder:
         if not self.heading:
             why = f"there is neither {RECORD} nor {METRICS} in this folder"
             raise refuse("run", folder, why, "the folder of a run, logs/train/…")
+
+    @cached_property
+    def weights(self) -> "Mapping[str, Tensor]":
+        """Parameters and buffers at the end, from the last checkpoint."""
+        from lockstep.checkpoint import net_state
+
+        return net_state(self.folder / "checkpoints" / "last.ckpt")
 
     def _read(self, record: Path) -> None:
         for number, text in enumerate(record.read_text().splitlines(), 1):

@@ -1,19 +1,38 @@
 """How far apart two runs may be: the same arithmetic in the same order owes the same bits.
 
-Other worlds owe 1e-10 in float64 and, in shorter numbers, a bound that was measured.
+Between other worlds float64 owes 1e-10 at every step. In shorter numbers sums in another order differ by rounding, and
+training may double such a difference at every step: there a measured bound is owed for the first steps alone.
 """
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-FLOAT64, FLOAT32, MIXED = 1e-10, 1e-3, 1e-1
-"""Owed between different worlds, by precision; the last two as measured (README)."""
+
+@dataclass(frozen=True)
+class Owed:
+    """The largest difference allowed, and up to which optimizer step."""
+
+    within: float
+    steps: float = math.inf
+
+    def __str__(self) -> str:
+        bound = f"within {self.within:g}" if self.within else "identical"
+        return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
 
 
-def owed_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
-    """The largest difference that two plans allow each other; 0 where every sum is taken in the same order."""
+IDENTICAL = Owed(0.0)
+FLOAT64 = Owed(1e-10)
+FLOAT32 = Owed(1e-3, 20)
+MIXED = Owed(0.3, 20)
+"""By precision, the last two as measured (README)."""
+
+
+def owed_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Owed:
+    """What two plans owe each other."""
     if _arithmetic(a) == _arithmetic(b):
-        return 0.0
+        return IDENTICAL
     precisions = {a["precision"], b["precision"]}
     if precisions == {"64-true"}:
         return FLOAT64

@@ -1,14 +1,15 @@
 """The verdict on each quantity of two runs: identical, within a bound, or apart, and where it parts first."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lockstep.compare.owed import IDENTICAL, Owed
 from lockstep.record import save_json
 
-EXACT = ("samples", "sample ids", "learning rate")
-"""What no world size changes by a single bit."""
+EXACT = ("samples", "sample ids", "learning rate", "ranks in step")
+"""What no world size changes by a single bit, at no step."""
 
 
 @dataclass
@@ -16,7 +17,7 @@ class Quantity:
     """One thing compared over the whole run. Differences are absolute below 1, relative above."""
 
     name: str
-    owed: float
+    owed: Owed
     compared: int = 0
     difference: float = 0.0
     first: str | None = None
@@ -30,11 +31,16 @@ class Quantity:
         return f"within {self.difference:.1e}" if self.difference else "identical"
 
     def see(self, a: Any, b: Any, where: str, when: tuple[float, float]) -> None:
-        """One more pair of values of this quantity."""
+        """One more pair of values of this quantity.
+
+        Args:
+            when: the optimizer step, and the order within it, so that the first of several differences can be told.
+        """
         self.compared += 1
         distance = difference(a, b)
         self.difference = max(self.difference, distance)
-        if distance > self.owed and self.first is None:
+        judged = when[0] <= self.owed.steps or math.isinf(distance)
+        if distance > self.owed.within and judged and self.first is None:
             by = f" (by {distance:.1e})" if math.isfinite(distance) else ""
             self.first, self.when = f"{where}: {a!r} against {b!r}{by}", when
 
@@ -43,12 +49,11 @@ class Quantity:
 class Comparison:
     a: str
     b: str
-    owed: float
+    owed: Owed
     quantities: dict[str, Quantity] = field(default_factory=dict)
 
     def of(self, name: str) -> Quantity:
-        owed = 0.0 if name in EXACT else self.owed
-        return self.quantities.setdefault(name, Quantity(name, owed))
+        return self.quantities.setdefault(name, Quantity(name, IDENTICAL if name in EXACT else self.owed))
 
     @property
     def first(self) -> Quantity | None:
@@ -64,8 +69,7 @@ class Comparison:
     def verdict(self) -> str:
         if not self.as_owed:
             return "apart"
-        largest = max(quantity.difference for quantity in self.quantities.values())
-        return f"within {largest:.1e}" if largest else "identical"
+        return f"within {self.largest:.1e}" if self.largest else "identical"
 
     @property
     def largest(self) -> float:
@@ -77,8 +81,7 @@ class Comparison:
             f"  {quantity.name:<{width}}  {quantity.verdict:<14}  {quantity.compared}"
             for quantity in self.quantities.values()
         ]
-        owed = f"within {self.owed:g}" if self.owed else "identical"
-        end = f"{self.verdict}; owed: {owed}"
+        end = f"{self.verdict}; owed: {self.owed}"
         if self.first is not None:
             end += f"\nThey part first in {self.first.name}, {self.first.first}."
         return "\n".join([f"{self.a}\n  against\n{self.b}", *lines, end])
@@ -86,12 +89,16 @@ class Comparison:
     def save(self, folder: Path) -> None:
         """comparison.json"""
         quantities = {
-            name: {key: value for key, value in asdict(quantity).items() if key != "when"}
-            | {"verdict": quantity.verdict}
+            name: {
+                "verdict": quantity.verdict,
+                "compared": quantity.compared,
+                "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
+                "parts_first": quantity.first,
+            }
             for name, quantity in self.quantities.items()
         }
         first = self.first and f"{self.first.name}, {self.first.first}"
-        summary = {"a": self.a, "b": self.b, "verdict": self.verdict, "as_owed": self.as_owed, "owed": self.owed}
+        summary = {"a": self.a, "b": self.b, "verdict": self.verdict, "as_owed": self.as_owed, "owed": str(self.owed)}
         save_json(folder / "comparison.json", {**summary, "parts_first": first, "quantities": quantities})
 
 
