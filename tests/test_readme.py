@@ -51,6 +51,16 @@ def test_a_command_of_the_table(line: str, command: Command, request: pytest.Fix
         assert ended.err == "", "a command that works complains of nothing"
 
 
+def test_compare_as_it_stands_there(command: Command) -> None:
+    [line] = re.findall(r"^\| `(python -m lockstep\.compare [^`]*)` \|", README, re.MULTILINE)
+    for name in ("a", "b"):
+        command.train("engine=raw", "max_epochs=1", "logger=none", f"hydra.run.dir={name}")
+    arguments = shlex.split(line.replace("RUN_A", "a").replace("RUN_B", "b"))[1:]
+    ended = command(sys.executable, *arguments)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1] == "identical; owed: identical"
+
+
 def test_from_python_as_it_stands_there(command: Command) -> None:
     [code] = re.findall(r"The same from Python: `([^`]*)`", README)
     ended = command(sys.executable, "-c", f"{code}; print('DIGEST', metrics['digest'])")
