@@ -73,13 +73,14 @@ def with_a_rate_off_by_one_ulp(plan: Plan, place: Place) -> Metrics:
     """At step 5 alone, in the last bit."""
     right = loops.optimizer_step
 
-    def wrong(run: loops.Run, recorder: Any) -> None:
+    def wrong(run: loops.Run, recorder: Any) -> float:
         [group] = run.optimizer.param_groups
         before = group["lr"]
         if run.step == 4:
             group["lr"] = math.nextafter(before, 1)
-        right(run, recorder)
+        rate = right(run, recorder)
         group["lr"] = before
+        return rate
 
     loops.optimizer_step = wrong
     return raw_run(plan, place)

@@ -56,6 +56,13 @@ REFUSED = [
     (["+run_dir=here"], "run_dir: there is no such key", "--help"),
     (["~seed"], "seed is missing", "seed=VALUE"),
     (["strategy.name=fsdp"], "strategy.name=fsdp: there is no such option", "single, ddp, ddp_spawn, dp"),
+    (["strategy=dp", "num_nodes=2"], "num_nodes=2: strategy=dp is one process on one machine", "strategy=ddp"),
+    (["strategy=dp", "sync_batchnorm=true"], "sync_batchnorm=true: each replica", "sync_batchnorm=false"),
+    (["strategy=model_parallel"], "model=mlp: strategy=model_parallel spreads a net's stages", "model=split_cnn"),
+    (["strategy=model_parallel", "model=split_cnn", "devices=5"], "devices=5: model=split_cnn has 4", "devices=4"),
+    (["strategy=model_parallel", "strategy.micro_batches=0"], "strategy.micro_batches=0:", "strategy.micro_batches=1"),
+    (["engine=raw", "engine.gradient_sync=rng"], "engine.gradient_sync=rng:", "engine.gradient_sync=ring"),
+    (["strategy=ddp", "strategy.share_device=2"], "strategy.share_device=2:", "strategy.share_device=true"),
     (["train=false", "test=false"], "test=false:", "train=true or test=true"),
     (["train=false"], "ckpt_path=null:", "best.ckpt"),
     (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt: there is no such file", "null"),
@@ -97,6 +104,23 @@ def test_the_global_batch_is_what_the_world_shares(make_plan: MakePlan) -> None:
 def test_the_learning_rate_scales_when_asked(make_plan: MakePlan) -> None:
     assert make_plan("strategy=ddp", "devices=4", "optimizer.lr=0.1").optimizer.lr == 0.1
     assert make_plan("strategy=ddp", "devices=4", "optimizer.lr=0.1", "scale_lr=true").optimizer.lr == 0.4
+
+
+def test_devices_that_do_not_share_a_batch_scale_nothing(make_plan: MakePlan) -> None:
+    """Replicas share the batch, stages do not; ranks there are in ddp alone."""
+    derived = ("optimizer.lr=0.1", "scale_lr=true", "batch_size_per_device=8", "devices=2", "model=split_cnn")
+    seen = {}
+    for strategy in ("ddp", "dp", "model_parallel"):
+        plan = make_plan(f"strategy={strategy}", *derived)
+        seen[strategy] = (plan.optimizer.lr, plan.batch_size, plan.world_size)
+    assert seen == {"ddp": (0.2, 16, 2), "dp": (0.2, 16, 1), "model_parallel": (0.1, 8, 1)}
+
+
+def test_the_part_of_a_batch_in_the_mean_of_its_step(make_plan: MakePlan) -> None:
+    """130 samples in batches of 12, three a step: the last step holds 12 + 10 samples."""
+    small = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "accumulate_grad_batches=3")
+    plan = make_plan("strategy=ddp", "devices=2", *small)
+    assert [plan.loss_scale(batch) for batch in (0, 2, 3, 9, 10)] == [6 / 36, 6 / 36, 6 / 36, 6 / 22, 6 / 22]
 
 
 def test_threads_are_the_cores_shared_and_at_least_one(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:

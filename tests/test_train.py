@@ -236,12 +236,17 @@ def test_slurm_tasks_on_one_machine_listen_on_loopback(command: Command) -> None
     assert 15_000 + port % 1000 in {address.port for address in listening}, "the store itself was seen"
 
 
-def test_a_terminal_sees_a_bar_with_the_metrics(tmp_path: Path) -> None:
-    """A real terminal of 150 columns; what a pipe gets instead are lines."""
+@pytest.mark.parametrize(
+    ("engine", "bar", "line"),
+    [("lightning", rb"Epoch 1: 100%[^\n]*val/acc=0\.\d+", 0), ("raw", rb"epoch 2/2: +\d+%", 1)],
+)
+def test_a_terminal_sees_a_bar_with_the_metrics(engine: str, bar: bytes, line: int, tmp_path: Path) -> None:
+    """A real terminal of 150 columns; what a pipe gets instead are lines. The raw engine shows both."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, 150, 0, 0))
-    line = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", "max_epochs=2", "logger=none"]
-    with subprocess.Popen(line, cwd=tmp_path, stdout=theirs, stderr=theirs, stdin=theirs) as process:
+    overrides = ["strategy=ddp", "devices=2", "max_epochs=2", "logger=none", f"engine={engine}"]
+    command = [sys.executable, str(ROOT / "train.py"), *overrides]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs, stdin=theirs) as process:
         os.close(theirs)
         shown = b""
         with contextlib.suppress(OSError):  # the end of a terminal
@@ -249,8 +254,8 @@ def test_a_terminal_sees_a_bar_with_the_metrics(tmp_path: Path) -> None:
                 shown += some
     os.close(ours)
     assert process.returncode == 0
-    assert re.search(rb"Epoch 1: 100%[^\n]*val/acc=0\.\d+", shown), shown[-2000:]
-    assert b"epoch 2/2" not in shown
+    assert re.search(bar, shown), shown[-2000:]
+    assert len(re.findall(rb"epoch 2/2  train/loss", shown)) == line
 
 
 def test_from_python(command: Command) -> None:

@@ -54,17 +54,17 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """Replace what is derived by what it comes to: global batch, learning rate, threads, accelerator."""
     # what is below 1 the plan refuses by name; nothing that is derived from it may be refused first
     devices, nodes = (max(1, value_of(int, key, values[key])) for key in ("devices", "num_nodes"))
-    world = devices * nodes
+    one_at_a_time = values["strategy"].wrap == "stages"  # its devices do not share a batch, nor compute at once
+    sharers = 1 if one_at_a_time else devices * nodes
     per_device = value_of(int | None, "batch_size_per_device", values.pop("batch_size_per_device"))
     if per_device is not None:
         example = "batch_size_per_device=32, say"
         require(per_device >= 1, "batch_size_per_device", per_device, "it must be 1 or more", example)
-        values["batch_size"] = per_device * world
+        values["batch_size"] = per_device * sharers
     if value_of(bool, "scale_lr", values.pop("scale_lr")):
         optimizer = values["optimizer"]
-        values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * world})
+        values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * sharers})
     if values["threads"] is None:
-        one_at_a_time = values["strategy"].wrap == "stages"
         values["threads"] = max(1, usable_cores() // (1 if one_at_a_time else devices))
     wanted = value_of(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
     values["accelerator"] = resolve_accelerator(wanted, devices, values["strategy"])

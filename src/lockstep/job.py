@@ -40,9 +40,9 @@ def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
     launch.check_launchable(plan)
     data.prepare(plan.data)
     with launch.place_held(plan):
-        metrics = run_both(plan, began) if plan.engine.name == "both" else run_one(plan, began)
+        metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
     if first_of_all():
-        print(f"\n{table(metrics)}\n\n  {run_dir}", flush=True)
+        print(f"\n{table(metrics)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 
@@ -56,8 +56,8 @@ def run_one(plan: Plan, began: float) -> Metrics:
     return metrics
 
 
-def run_both(plan: Plan, began: float) -> Metrics:
-    """The plan by Lightning, then by the raw engine, in folders of their own, and what the comparison says."""
+def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
+    """The plan by Lightning, then by the raw engine, in folders of their own; the comparison's verdict, in words."""
     folder, engine = Path(plan.run_dir), plan.engine
     assert isinstance(engine, choices.Raw)
     leave_config(plan)
@@ -73,14 +73,14 @@ def run_both(plan: Plan, began: float) -> Metrics:
         results[name] = run_one(part, time.perf_counter())
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
-    if first_of_all():
-        comparison = compare(folder / "lightning", folder / "raw")
-        comparison.save(folder)
-        print(f"\n{comparison.text()}", flush=True)
-        metrics |= {"verdict": comparison.verdict, "as_owed": comparison.as_owed, "apart_by": comparison.largest}
-        metrics["total_seconds"] = time.perf_counter() - began
-        save_metrics(folder, metrics)
-    return metrics
+    if not first_of_all():
+        return metrics, ""
+    comparison = compare(folder / "lightning", folder / "raw")
+    comparison.save(folder)
+    metrics |= {"verdict": comparison.verdict, "as_owed": comparison.as_owed, "apart_by": comparison.largest}
+    metrics["total_seconds"] = time.perf_counter() - began
+    save_metrics(folder, metrics)
+    return metrics, f"\n{comparison.text()}\n"
 
 
 def leave_config(plan: Plan) -> None:

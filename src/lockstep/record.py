@@ -55,10 +55,10 @@ def table(metrics: Metrics) -> str:
 
 
 def _json_line(line: Mapping[str, Mapping[str, Any]]) -> str:
-    try:
-        return json.dumps(line, allow_nan=False)
-    except ValueError:
+    text = json.dumps(line)
+    if "NaN" in text or "Infinity" in text:
         return json.dumps({kind: _finite(values) for kind, values in line.items()})
+    return text
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:

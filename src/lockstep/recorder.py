@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.plan import Plan
-from lockstep.record import RECORD, append_record, digest
+from lockstep.record import RECORD, Metrics, append_record, digest
 from lockstep.task import Sums
 
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
@@ -126,6 +126,27 @@ class Recorder:
                 "grad_norm": norms[index],
                 "ranks_apart": apart[index] if math.isfinite(norms[index]) else 0.0,
             }
+
+
+def results_of(
+    plan: Plan, net: nn.Module, *, epochs: int, steps: int, seconds: float, trained: int, measured: Mapping[str, float]
+) -> Metrics:
+    """What a run returns, and metrics.json holds.
+
+    Args:
+        epochs: done so far, in earlier runs too where this one was resumed, as `steps`.
+        seconds: of training, validation left out.
+        trained: samples that this run trained on.
+    """
+    return {
+        **plan.summary(),
+        "epochs": epochs,
+        "steps": steps,
+        "train_seconds": seconds,
+        "samples_per_second": trained / seconds if trained else 0.0,
+        **measured,
+        "digest": digest(net.state_dict()),
+    }
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:

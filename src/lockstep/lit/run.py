@@ -16,8 +16,8 @@ from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
 from lockstep.parallel import synchronise_batchnorm
 from lockstep.plan import Plan
-from lockstep.record import Metrics, digest
-from lockstep.recorder import Recorder
+from lockstep.record import Metrics
+from lockstep.recorder import Recorder, results_of
 from lockstep.seeding import initial_net, seed_rank
 
 METRICS = ("train/loss", "val/loss", "val/acc", "test/loss", "test/acc")
@@ -53,15 +53,15 @@ def run(plan: Plan, place: Place) -> Metrics:
         trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
     results = {name: totals.results[name] for name in METRICS if name in totals.results}
     _log_final(trainer, plan, results)
-    return {
-        **plan.summary(),
-        "epochs": trainer.current_epoch,
-        "steps": trainer.global_step,
-        "train_seconds": stopwatch.seconds,
-        "samples_per_second": totals.trained / stopwatch.seconds if totals.trained else 0.0,
-        **results,
-        "digest": digest(net.state_dict()),
-    }
+    return results_of(
+        plan,
+        net,
+        epochs=trainer.current_epoch,
+        steps=trainer.global_step,
+        seconds=stopwatch.seconds,
+        trained=totals.trained,
+        measured=results,
+    )
 
 
 def _log_final(trainer: pl.Trainer, plan: Plan, results: dict[str, float]) -> None:

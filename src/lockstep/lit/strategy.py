@@ -2,6 +2,7 @@
 
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
+from lockstep.lit.module import Supervised
 from lockstep.parallel import devices_of, place
 from lockstep.plan import Plan
 
@@ -18,5 +19,6 @@ class StagesStrategy(SingleDeviceStrategy):
         self.plan = plan
 
     def model_to_device(self) -> None:
-        net = getattr(self.lightning_module, "net")  # noqa: B009
-        place(self.plan, net)
+        module = self.lightning_module
+        assert isinstance(module, Supervised)
+        place(self.plan, module.net)

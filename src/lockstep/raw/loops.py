@@ -96,9 +96,8 @@ def train_epoch(run: Run, recorder: Recorder) -> Sums:
             backward(run, loss)
         recorder.batch(sums, batch.ids)
         totals += sums
-        if last:
-            optimizer_step(run, recorder)
-        run.report.batch(sums, run.step if last else None)
+        rate = optimizer_step(run, recorder) if last else None
+        run.report.batch(sums, run.step, rate)
     recorder.end_epoch(run.epoch + 1, run.step)
     return over_ranks(totals)
 
@@ -108,9 +107,9 @@ def backward(run: Run, loss: Tensor) -> None:
     run.precision.scale(loss / run.plan.accumulate_grad_batches).backward()  # type: ignore[no-untyped-call]
 
 
-def optimizer_step(run: Run, recorder: Recorder) -> None:
-    """The gradient over all ranks, recorded, clipped, and a step down it; then the schedule moves on."""
-    rate = run.optimizer.param_groups[0]["lr"]
+def optimizer_step(run: Run, recorder: Recorder) -> float:
+    """The gradient over all ranks, recorded, clipped, and a step down it; then the schedule moves on. The rate used."""
+    rate: float = run.optimizer.param_groups[0]["lr"]
     run.wrapped.synchronise()
     run.precision.unscale(run.optimizer)
     recorder.step(rate)
@@ -120,7 +119,7 @@ def optimizer_step(run: Run, recorder: Recorder) -> None:
     if run.scheduler is not None:
         run.scheduler.step()
     run.step += 1
-    run.report.rate = rate
+    return rate
 
 
 @torch.inference_mode()

@@ -25,7 +25,6 @@ class Report:
 
     def __init__(self, plan: Plan, rank: int) -> None:
         self.plan, self.shows = plan, rank == 0
-        self.rate = 0.0
         folder = Path(plan.run_dir)
         self.sums: Tensor | float = 0.0
         self.bar: tqdm[Never] | None = None
@@ -45,20 +44,20 @@ class Report:
         if self.shows and sys.stdout.isatty():
             self.bar = tqdm(total=batches, desc=f"epoch {epoch}/{self.plan.max_epochs}", mininterval=0.2, leave=False)
 
-    def batch(self, sums: Sums, step: int | None) -> None:
-        """A batch is done, and with it optimizer step `step`. Every N steps: a point on each curve."""
+    def batch(self, sums: Sums, step: int, rate: float | None) -> None:
+        """A batch is done, and if there is a rate, optimizer step `step`. Every N steps: a point on each curve."""
         if self.bar is not None:
             self.bar.update()
         if self.plan.logger.name == "none":
             return
         self.sums = summed = sums + self.sums
-        if step is None or step % self.plan.log_every_n_steps:
+        if rate is None or step % self.plan.log_every_n_steps:
             return
         if dist.is_initialized():
             dist.all_reduce(summed)
         loss, _correct, count = summed.tolist()
         speed = count / (time.perf_counter() - self.since)
-        self.log({"train/loss": loss / count, "lr": self.rate, "samples_per_second": speed}, self.epoch, step)
+        self.log({"train/loss": loss / count, "lr": rate, "samples_per_second": speed}, self.epoch, step)
         self._since_here()
 
     def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:

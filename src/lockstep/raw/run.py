@@ -11,8 +11,8 @@ from lockstep.raw.loops import Run, evaluate, fit
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.raw.wrap import wrap
-from lockstep.record import Metrics, digest
-from lockstep.recorder import Recorder
+from lockstep.record import Metrics
+from lockstep.recorder import Recorder, results_of
 from lockstep.seeding import initial_net, seed_rank
 
 
@@ -42,12 +42,12 @@ def run(plan: Plan, place: Place) -> Metrics:
         this.results |= tested
         report.log(tested, this.epoch, this.step)
     report.close(this.results)
-    return {
-        **plan.summary(),
-        "epochs": this.epoch,
-        "steps": this.step,
-        "train_seconds": this.seconds,
-        "samples_per_second": this.trained / this.seconds if this.trained else 0.0,
-        **this.results,
-        "digest": digest(net.state_dict()),
-    }
+    return results_of(
+        plan,
+        net,
+        epochs=this.epoch,
+        steps=this.step,
+        seconds=this.seconds,
+        trained=this.trained,
+        measured=this.results,
+    )
