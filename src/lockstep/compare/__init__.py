@@ -49,7 +49,7 @@ def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) ->
         where = f"epoch {epoch}, step {step}"
         pair = left.steps.get((epoch, step)), right.steps.get((epoch, step))
         if None in pair:
-            here, there = (None if line is None else "there" for line in pair)
+            here, there = ("missing" if line is None else "there" for line in pair)
             comparison.of("steps").see(here, there, where, (step, -1))
             continue
         a, b = (_with_mean_loss(line) for line in pair if line is not None)

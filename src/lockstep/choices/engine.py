@@ -1,0 +1,20 @@
+"""Who runs the loop."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Lightning:
+    name: Literal["lightning"]
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Plain torch.distributed; or both engines, one after the other, then compared."""
+
+    name: Literal["raw", "both"]
+    gradient_sync: Literal["ddp", "all_reduce", "bucket", "ring", "reduce_broadcast"]
+
+
+Engine = Lightning | Raw

@@ -1,0 +1,54 @@
+"""How processes start × how the net is wrapped; the world comes from `devices` and `num_nodes`."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from lockstep.refusal import require
+
+
+@dataclass(frozen=True)
+class Single:
+    """One process, one device."""
+
+    name: Literal["single"]
+    start: ClassVar[Literal["spawn"]] = "spawn"
+    wrap: ClassVar[Literal["none"]] = "none"
+
+
+@dataclass(frozen=True)
+class DDP:
+    """A process a device. `share_device` puts several on each GPU in turn, where there are fewer GPUs."""
+
+    name: Literal["ddp", "ddp_spawn"]
+    share_device: bool
+    wrap: ClassVar[Literal["ddp"]] = "ddp"
+
+    @property
+    def start(self) -> Literal["elastic", "spawn"]:
+        return "elastic" if self.name == "ddp" else "spawn"
+
+
+@dataclass(frozen=True)
+class DP:
+    """One process, a replica of the net on every device."""
+
+    name: Literal["dp"]
+    start: ClassVar[Literal["spawn"]] = "spawn"
+    wrap: ClassVar[Literal["dp"]] = "dp"
+
+
+@dataclass(frozen=True)
+class ModelParallel:
+    """One process, the net's stages on the devices in turn; a batch goes through them in so many micro-batches."""
+
+    name: Literal["model_parallel"]
+    micro_batches: int
+    start: ClassVar[Literal["spawn"]] = "spawn"
+    wrap: ClassVar[Literal["stages"]] = "stages"
+
+    def __post_init__(self) -> None:
+        key, value = "strategy.micro_batches", self.micro_batches
+        require(value >= 1, key, value, "it must be 1 or more", f"{key}=1 for the whole batch at once")
+
+
+Strategy = Single | DDP | DP | ModelParallel
