@@ -67,6 +67,9 @@ def plan_of(net: str, optimizer: str, strategy: str, devices: int, *more: str, f
     return plan_from(config, folder)
 
 
+SLOW = [("ddp", 3), ("ddp", 4), ("dp", 3)]
+"""More ranks and replicas than the cores that a test may count on."""
+
 CELLS = [
     (net, optimizer, strategy, devices)
     for strategy, devices in WORLDS
@@ -113,7 +116,10 @@ def run_all(plan: Plan, place: Place) -> Metrics:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("net", "optimizer", "strategy", "devices"), CELLS)
+@pytest.mark.parametrize(
+    ("net", "optimizer", "strategy", "devices"),
+    [pytest.param(*cell, marks=[pytest.mark.slow] if cell[2:] in SLOW else []) for cell in CELLS],
+)
 def test_cell(net: str, optimizer: str, strategy: str, devices: int, world: Callable[[str, int], Path]) -> None:
     ours = world(strategy, devices) / net / optimizer
     engines = compare(ours / "32-true" / "lightning", ours / "32-true" / "raw")
