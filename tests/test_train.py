@@ -42,7 +42,7 @@ def test_the_main_job(command: Command) -> None:
     assert re.search(rf"test/acc +{metrics['test/acc']:.6g}\n", ended.out)
     assert len(re.findall(r"^epoch \d+/40 .*val/acc", ended.out, re.MULTILINE)) == 40
     entries = {path.name for path in ended.run_dir.iterdir()}
-    assert entries == {"checkpoints", "config.yaml", "metrics.json", "ranks", "tensorboard"}
+    assert entries == {"checkpoints", "config.yaml", "metrics.json", "ranks", "record.jsonl", "tensorboard"}
     events = EventAccumulator(str(ended.run_dir / "tensorboard")).Reload()
     assert len(events.Scalars("val/acc")) == 40
     checkpoint = torch.load(ended.run_dir / "checkpoints" / "last.ckpt", weights_only=True)
@@ -72,7 +72,10 @@ def test_help_explains_and_imports_no_torch(command: Command) -> None:
     ("overrides", "sentence"),
     [
         (["devicez=2"], "devicez: there is no such key; did you mean devices?"),
-        (["strategy=dpp"], "strategy=dpp: there is no such option; write one of ddp, ddp_spawn, single."),
+        (
+            ["strategy=dpp"],
+            "strategy=dpp: there is no such option; write one of ddp, ddp_spawn, dp, model_parallel, single.",
+        ),
         (["devices=2"], "devices=2: strategy=single trains on one device; write devices=1, or strategy=ddp."),
         (["strategy=ddp", "devices=3"], "batch_size=64: 3 ranks cannot share it equally; write batch_size=63 or"),
         (["model=cnn", "data=points"], "model=cnn: it takes images, and data=points holds none; write model=mlp"),
