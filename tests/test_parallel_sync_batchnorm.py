@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from lockstep.launch import Place
 from lockstep.parallel import synchronise_batchnorm
+from lockstep.parallel.sync_batchnorm import SyncBatchNorm
 from lockstep.plan import Plan
 from lockstep.record import Metrics
 from tests.ranks import on_ranks
@@ -103,7 +104,16 @@ def test_one_value_per_channel_is_an_error_as_it_is_for_batchnorm(make_plan: Mak
     assert "more than one value per channel" in str(on_ranks(plan, one_sample_in_all)["error"])
 
 
-def test_on_one_rank_and_when_not_asked_nothing_is_replaced(make_plan: MakePlan) -> None:
-    for overrides in (["sync_batchnorm=true"], ["strategy=ddp", "devices=2"]):
-        net = nn.Sequential(nn.BatchNorm1d(4))
-        assert type(synchronise_batchnorm(make_plan("accelerator=cpu", *overrides), net)[0]) is nn.BatchNorm1d  # type: ignore[index]
+def test_one_rank_alone_takes_the_same_path(make_plan: MakePlan) -> None:
+    plain, ours = nn.BatchNorm1d(4).double(), nn.BatchNorm1d(4).double()
+    net = synchronise_batchnorm(make_plan("sync_batchnorm=true", "accelerator=cpu"), nn.Sequential(ours))
+    assert isinstance(net[0], SyncBatchNorm)  # type: ignore[index]
+    weights = torch.linspace(0.5, 2, 9, dtype=torch.float64)[:, None]
+    for a, b in zip(judged(net, batch(9), weights)[:2], judged(plain, batch(9), weights)[:2], strict=True):
+        assert torch.allclose(a, b, atol=1e-10, rtol=0)
+
+
+def test_when_not_asked_nothing_is_replaced(make_plan: MakePlan) -> None:
+    net = nn.Sequential(nn.BatchNorm1d(4))
+    same = synchronise_batchnorm(make_plan("strategy=ddp", "devices=2", "accelerator=cpu"), net)
+    assert type(same[0]) is nn.BatchNorm1d  # type: ignore[index]

@@ -12,10 +12,14 @@ from lockstep.plan import Plan
 
 
 def initial_net(plan: Plan, data: TensorData) -> nn.Module:
-    """The net with its first weights: drawn under the run's seed before anything else, the same on every rank."""
+    """The net with its first weights: drawn under the run's seed before anything else, the same on every rank.
+
+    They are drawn in float32, and widened for a run in float64 before any checkpoint could be loaded into them.
+    """
     torch.manual_seed(plan.seed)
     options = {key: value for key, value in vars(plan.model).items() if key != "name"}
-    return nets.create(plan.model.name, data.shape, data.outputs, **options)
+    net = nets.create(plan.model.name, data.shape, data.outputs, **options)
+    return net.double() if plan.precision == "64-true" else net
 
 
 def seed_rank(seed: int, rank: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -14,11 +15,12 @@ from lockstep.plan import Plan
 
 
 def synchronise_batchnorm(plan: Plan, net: nn.Module) -> nn.Module:
-    """The net with each BatchNorm replaced, where the plan asks for it and several ranks share a batch.
+    """The net with each BatchNorm replaced, where the plan asks for it.
 
-    Names, parameters and buffers stay what they are.
+    Names, parameters and buffers stay what they are. One rank alone takes its sums in the same way as many: torch's own
+    kernel on CPU adds the samples one by one, which in float64 costs two digits, and Adam makes five more of them.
     """
-    if not plan.sync_batchnorm or plan.world_size == 1:
+    if not plan.sync_batchnorm:
         return net
     if plan.accelerator == "gpu":
         return nn.SyncBatchNorm.convert_sync_batchnorm(net)  # type: ignore[no-any-return, no-untyped-call]
@@ -48,11 +50,9 @@ class SyncBatchNorm(_BatchNorm):
         self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
-        normalised, count, mean, variance = _Normalise.apply(input, self.eps)
+        outputs, count, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
         self._follow(count, mean, variance)
-        if self.affine:
-            normalised = normalised * _along_channels(self.weight, input) + _along_channels(self.bias, input)
-        return normalised.to(input.dtype)  # type: ignore[no-any-return]
+        return outputs  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def _follow(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
@@ -66,43 +66,60 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _Normalise(torch.autograd.Function):
-    """(x - mean) / sqrt(variance + eps) with the statistics of all ranks (Ioffe and Szegedy, Batch Normalization).
+    """w · (x - mean) / sqrt(variance + eps) + b, with the statistics of all ranks (Ioffe and Szegedy, 2015).
 
     M2 is the sum of squared distances from the mean. Ranks' shares are merged by Chan, Golub and LeVeque's formula:
-    mean = Σ nᵣ·meanᵣ / Σ nᵣ, and M2 = Σ M2ᵣ + nᵣ·(meanᵣ - mean)². Sums of squares would cancel badly.
+    mean = Σ nᵣ·meanᵣ / Σ nᵣ, and M2 = Σ M2ᵣ + nᵣ·(meanᵣ - mean)². Sums of squares would cancel badly. The products are
+    taken in the order in which torch's own kernel takes them, so that rounding differs in the sums alone.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        axes = [axis for axis in range(x.dim()) if axis != 1]
-        count = torch.tensor([x.numel() // x.shape[1]], dtype=x.dtype, device=x.device)
-        mean = x.sum(axes) / count.clamp(min=1)
-        m2 = (x - _along_channels(mean, x)).square().sum(axes)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        axes = _all_but_channels(x)
+        count = torch.tensor([x.numel() // x.shape[1]], dtype=wide.dtype, device=x.device)
+        mean = wide.sum(axes) / count.clamp(min=1)
+        m2 = (wide - _along_channels(mean, x)).square().sum(axes)
         ours = torch.cat([count, mean, m2])
-        everyone = ours.new_empty(dist.get_world_size() * len(ours))
-        dist.all_gather_into_tensor(everyone, ours)
-        counts, means, m2s = torch.split(everyone.view(-1, len(ours)), [1, len(mean), len(mean)], dim=1)
+        counts, means, m2s = torch.split(_of_every_rank(ours), [1, len(mean), len(mean)], dim=1)
         count = counts.sum()
         if count <= 1:
             raise ValueError("BatchNorm needs more than one value per channel to train; write a larger batch_size")
         mean = (counts * means).sum(0) / count
         variance = (m2s + counts * (means - mean).square()).sum(0) / count
-        inverse = (variance + eps).rsqrt()
-        normalised = (x - _along_channels(mean, x)) * _along_channels(inverse, x)
-        ctx.save_for_backward(normalised, inverse, count)
+        outputs = F.batch_norm(x, mean, variance, weight, bias, training=False, eps=eps)
+        ctx.save_for_backward(x, weight, mean, 1 / (variance + eps).sqrt(), count)
         ctx.mark_non_differentiable(count, mean, variance)
-        return normalised, count, mean, variance
+        return outputs, count, mean, variance
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, None]:
-        """dx = (g - mean(g) - x̂ · mean(g · x̂)) / sqrt(variance + eps), the means over all ranks' samples."""
-        normalised, inverse, count = ctx.saved_tensors
-        axes = [axis for axis in range(gradient.dim()) if axis != 1]
-        sums = torch.stack([gradient.sum(axes), (gradient * normalised).sum(axes)])
-        dist.all_reduce(sums)
-        mean, along = (_along_channels(one, gradient) for one in sums / count)
-        return (gradient - mean - normalised * along) * _along_channels(inverse, gradient), None
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """dx = (g - mean(g) - (x - mean) · mean(g · (x - mean)) / σ²) · w / σ, the means over all ranks' samples."""
+        x, weight, mean, inverse, count = ctx.saved_tensors
+        axes = _all_but_channels(x)
+        wide, centred = gradient.to(mean.dtype), x.to(mean.dtype) - _along_channels(mean, x)
+        own = torch.stack([wide.sum(axes), (wide * centred).sum(axes)])
+        total, along = _of_every_rank(own.flatten()).sum(0).view_as(own)
+        slope = _along_channels(along * inverse * inverse / count, x)
+        dx = (wide - _along_channels(total / count, x) - centred * slope) * _along_channels(inverse, x)
+        if weight is None:
+            return dx.to(x.dtype), None, None, None
+        return (dx * _along_channels(weight, x)).to(x.dtype), own[1] * inverse, own[0], None
+
+
+def _of_every_rank(values: Tensor) -> Tensor:
+    """Shape (n,) → (ranks, n)."""
+    if not dist.is_initialized():
+        return values[None]
+    everyone = values.new_empty(dist.get_world_size() * len(values))
+    dist.all_gather_into_tensor(everyone, values)
+    return everyone.view(-1, len(values))
+
+
+def _all_but_channels(x: Tensor) -> list[int]:
+    return [axis for axis in range(x.dim()) if axis != 1]
 
 
 def _along_channels(values: Tensor, like: Tensor) -> Tensor:

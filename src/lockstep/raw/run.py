@@ -24,7 +24,7 @@ def run(plan: Plan, place: Place) -> Metrics:
 
     device, *_ = devices_of(plan)
     precision = Precision(plan, device)
-    wrapped = wrap(plan, net.to(precision.dtype))
+    wrapped = wrap(plan, net)
     optimizer = create_optimizer(plan.optimizer, net.parameters())
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     report = Report(plan, place.rank)
