@@ -19,7 +19,7 @@ from lockstep.compare.verdict import difference
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from lockstep.raw import loops, reduce
-from lockstep.record import Metrics
+from lockstep.record import Metrics, digest
 from lockstep.refusal import Refusal
 from tests.ranks import ENGINES, on_ranks, with_engine
 
@@ -187,11 +187,33 @@ def test_one_key_missing_or_changed(
     assert math.isinf(comparison.first.difference) == (first not in ("samples", "validation"))
 
 
-def test_weights_that_differ_are_told_by_how_much(copied: Path) -> None:
-    checkpoint = copied / "ddp" / "checkpoints" / "last.ckpt"
+def change_weight(run: Path, number: float, recorded: bool = True) -> None:
+    """Add to a number of layers.2.bias in the last checkpoint, and in the record if it is to be believed."""
+    checkpoint = run / "checkpoints" / "last.ckpt"
     state = torch.load(checkpoint, weights_only=True)
-    state["state_dict"]["net.layers.2.bias"][3] += 0.25
+    state["state_dict"]["net.layers.2.bias"][3] += number
     torch.save(state, checkpoint)
+    if recorded:
+        bias = state["state_dict"]["net.layers.2.bias"]
+        change(run, "tensor", 3, lambda line: line.update(digest=digest({"bias": bias})))
+
+
+@pytest.mark.parametrize(("number", "recorded"), [(math.nan, True), (math.inf, True), (1e-3, False)])
+def test_weights_that_are_no_numbers_or_not_what_was_recorded(number: float, recorded: bool, copied: Path) -> None:
+    change_weight(copied / "ddp", number, recorded)
+    comparison = compare(copied / "single", copied / "ddp")
+    assert comparison.quantities["layers.2.bias"].verdict == "apart"
+
+
+def test_a_lost_checkpoint_leaves_the_digests(copied: Path) -> None:
+    (copied / "ddp" / "checkpoints" / "last.ckpt").write_bytes(b"half a file")
+    comparison = compare(copied / "single", copied / "ddp")
+    assert comparison.first is not None
+    assert comparison.first.name == "layers.0.weight"
+
+
+def test_weights_that_differ_are_told_by_how_much(copied: Path) -> None:
+    change_weight(copied / "ddp", 0.25)
     comparison = compare(copied / "single", copied / "ddp")
     assert comparison.first is not None
     assert comparison.first.name == "layers.2.bias"
@@ -212,13 +234,20 @@ def test_the_command(copied: Path) -> None:
     assert ended.stdout.splitlines()[-1].startswith("They part first in ")
 
 
-@pytest.mark.parametrize("kind", ["nothing", "empty", "damaged", "both"])
+@pytest.mark.parametrize("kind", ["nothing", "empty", "half", "binary", "keyless", "listed", "both"])
 def test_folders_that_hold_no_run_are_refused(kind: str, copied: Path) -> None:
     folder = copied / kind
     if kind != "nothing":
         folder.mkdir()
-    if kind == "damaged":
-        (folder / "record.jsonl").write_text('{"run": {}}\n{"step": {"ep')
+    damaged = {
+        "half": ("record.jsonl", b'{"run": {}}\n{"step": {"ep'),
+        "binary": ("record.jsonl", b"\xff\xfe\x00"),
+        "keyless": ("record.jsonl", b'{"step": {"step": 1}}'),
+        "listed": ("metrics.json", b"[1, 2]"),
+    }
+    if kind in damaged:
+        name, content = damaged[kind]
+        (folder / name).write_bytes(content)
     if kind == "both":
         shutil.copytree(copied / "single", folder / "lightning")
     ended = command(copied / "single", folder)
@@ -226,6 +255,13 @@ def test_folders_that_hold_no_run_are_refused(kind: str, copied: Path) -> None:
     [sentence] = ended.stderr.splitlines()
     assert str(folder) in sentence
     assert "write " in sentence
+
+
+@pytest.mark.parametrize("tolerance", ["nan", "inf", "-1"])
+def test_tolerances_that_mean_nothing_are_refused(tolerance: str, copied: Path) -> None:
+    ended = command(copied / "single", copied / "ddp", f"--tolerance={tolerance}")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "write tolerance=1e-10" in ended.stderr
 
 
 def heading(**changes: object) -> dict[str, object]:
@@ -270,6 +306,7 @@ def test_in_float32_another_world_owes_only_the_first_steps(copied: Path) -> Non
     comparison = compare(copied / "single", copied / "ddp")
     assert comparison.as_owed
     assert 0.01 < comparison.largest < 0.2
+    assert comparison.verdict.startswith("drifts to ")
     assert "owed: within 0.0001 in the first 3 steps" in comparison.text()
     change(copied / "ddp", "step", 3, lambda line: line.pop("loss_sum"))
     assert str(compare(copied / "single", copied / "ddp").first).count("step 4, loss_sum") == 1
@@ -282,6 +319,8 @@ def test_differences_are_absolute_below_1_and_relative_above() -> None:
     assert difference(200.0, 100.0) == 0.5
     assert difference("a", "a") == difference(None, None) == 0.0
     assert math.isinf(difference("a", "b"))
+    assert math.isinf(difference(math.nan, 1.0))
+    assert math.isinf(difference(math.nan, math.nan))
     assert math.isinf(difference(None, 0.0))
 
 

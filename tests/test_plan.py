@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lockstep.choices import Raw
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal
 
@@ -104,6 +105,14 @@ def test_the_global_batch_is_what_the_world_shares(make_plan: MakePlan) -> None:
 def test_the_learning_rate_scales_when_asked(make_plan: MakePlan) -> None:
     assert make_plan("strategy=ddp", "devices=4", "optimizer.lr=0.1").optimizer.lr == 0.1
     assert make_plan("strategy=ddp", "devices=4", "optimizer.lr=0.1", "scale_lr=true").optimizer.lr == 0.4
+
+
+def test_gpu_tensors_do_not_go_round_a_ring_of_gloo(make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp", "devices=2", "strategy.share_device=true", "engine=raw")
+    shared = dataclasses.replace(plan, accelerator="gpu")
+    with pytest.raises(Refusal, match=r"engine.gradient_sync=ring: .* by gloo.*write engine.gradient_sync=bucket"):
+        dataclasses.replace(shared, engine=Raw("raw", "ring"))
+    dataclasses.replace(plan, engine=Raw("raw", "ring"))
 
 
 def test_devices_that_do_not_share_a_batch_scale_nothing(make_plan: MakePlan) -> None:

@@ -60,6 +60,18 @@ def test_what_is_no_number_is_null(make_plan: MakePlan) -> None:
     assert (line["loss_sum"], line["grad_norm"], line["samples"]) == (None, None, 2)
 
 
+def test_ranks_that_part_are_told_also_when_a_norm_is_no_number(make_plan: MakePlan) -> None:
+    """(ranks, steps, columns): norms 1 and 1, 1 and 3, NaN and NaN, NaN and 3."""
+    recorder = Recorder(make_plan("accelerator=cpu"), 0, net_with_gradients(0.0, 0.0))
+    recorder.rates = [0.1] * 4
+    parts = torch.zeros(2, 4, 4, dtype=torch.float64)
+    parts[:, :, 2] = torch.tensor([[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0]])
+    parts[:, :, 1] = 1.0
+    apart = [line["ranks_apart"] for line in recorder._lines(parts, 1, 4)]
+    assert apart[:3] == [0.0, 2.0, 0.0]
+    assert math.isnan(float(apart[3]))
+
+
 def ids_of(make_plan: MakePlan, *batches: list[int], rank: int = 0, world: int = 1) -> list[int]:
     plan = make_plan("strategy=ddp", f"devices={world}", "batch_size=4", "accelerator=cpu")
     recorder = Recorder(plan, rank, net_with_gradients(0.0, 0.0))

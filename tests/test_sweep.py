@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,20 @@ def test_other_plans_owe_nothing_and_both_engines_make_one_row(command: Command)
     assert [row["engine"] for row in rows] == ["raw", "raw", "both", "both"]
     assert [row["verdict"] for row in rows] == ["reference", "another plan", "identical", "another plan"]
     assert float(rows[1]["loss_apart"]) > 0.01
+    assert [row["optimizer.lr"] for row in rows] == ["0.001", "0.01"] * 2
+
+
+def test_what_a_sweep_varies_has_a_column(command: Command) -> None:
+    nets = ("model=mlp,split_cnn", "strategy=model_parallel,single", "engine=raw", "data.test_size=1655")
+    ended = command.train("-m", *nets, "data.val_size=12", "max_epochs=1")
+    assert ended.status == 0, ended.err
+    [table] = command.folder.glob("logs/train/sweeps/*/sweep.csv")
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == ["mlp", "mlp", "split_cnn", "split_cnn"]
+    assert [row["verdict"] for row in rows] == ["", "reference", "reference", "identical"]
+    assert rows[0]["reason"].startswith("refused: model=mlp: strategy=model_parallel spreads")
+    assert len(re.findall(r"^\d  ", ended.out, re.MULTILINE)) == 4
 
 
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:

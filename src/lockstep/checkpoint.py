@@ -4,7 +4,6 @@ The keys are Lightning's: `state_dict` (named `net.…`, never `module.…`), `e
 `optimizer_states`, `lr_schedulers`. What only Lightning has (its loops and callbacks), only Lightning reads.
 """
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.plan import Plan
+from lockstep.record import UNREADABLE
 from lockstep.refusal import refuse, require
 
 PREFIX = "net."
@@ -40,7 +40,7 @@ def read_checkpoint(plan: Plan, net: nn.Module) -> Mapping[str, Any]:
     try:
         checkpoint: Mapping[str, Any] = torch.load(str(path), map_location="cpu", weights_only=True)
         saved, epoch, optimizers = (checkpoint[key] for key in ("state_dict", "epoch", "optimizer_states"))
-    except (RuntimeError, OSError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
+    except UNREADABLE as error:
         raise refuse("ckpt_path", path, f"it is no checkpoint ({type(error).__name__})", another) from None
     wanted = {key: tensor.shape for key, tensor in state_of(net).items()}
     fits = wanted == {key: tensor.shape for key, tensor in saved.items()}

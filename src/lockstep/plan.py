@@ -145,6 +145,9 @@ class Plan:
             require(stages > 0, "model", self.model.name, why, "model=split_cnn, or strategy=single")
             why = f"model={self.model.name} has {stages} stages to spread"
             require(devices <= stages, "devices", devices, why, f"devices={stages}, or fewer")
+        if self.shares_devices and self.accelerator == "gpu" and self.gradient_sync == "ring":
+            why = "ranks that share GPUs talk by gloo, which passes no GPU tensors from rank to rank"
+            raise refuse("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
         if strategy.wrap == "dp" and self.sync_batchnorm:
             why = "each replica of strategy=dp normalises its own slice of the batch"
             raise refuse("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")

@@ -4,6 +4,6 @@ from collections.abc import Mapping
 
 
 def epoch_line(epoch: int, epochs: int, metrics: Mapping[str, float], seconds: float) -> str:
-    """`epoch 3/20  train/loss 0.1234  val/acc 0.9722  0.31 s`."""
-    named = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    """`epoch 3/20  train/loss 0.1234  val/acc 0.9722  val/loss 0.0987  0.31 s`."""
+    named = "  ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
     return f"epoch {epoch}/{epochs}  {named}  {seconds:.2f} s"

@@ -7,6 +7,7 @@ in full precision, and at the end a `tensor` line for every parameter and buffer
 import hashlib
 import json
 import math
+import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 METRICS = "metrics.json"
 RECORD = "record.jsonl"
 Metrics = dict[str, str | int | float]
+
+UNREADABLE = (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError)
+"""What reading a damaged checkpoint may raise."""
 
 
 def digest(state: "Mapping[str, Tensor]") -> str:

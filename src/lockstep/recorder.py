@@ -4,7 +4,6 @@ While an epoch runs, only references to small tensors are kept, and the gradient
 device. At the epoch's end the ranks' parts meet at rank 0 in one collective, and rank 0 writes the lines.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -113,7 +112,8 @@ class Recorder:
         """A rank's norm is not that of rank 0 only where the ranks have parted; `ranks_apart` is by how much."""
         losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
         norms = parts[0, :, 2].tolist()
-        apart = (parts[:, :, 2] - parts[0, :, 2]).abs().amax(0).tolist()
+        alike = (parts[:, :, 2] == parts[0, :, 2]) | (parts[:, :, 2].isnan() & parts[0, :, 2].isnan())
+        apart = (parts[:, :, 2] - parts[0, :, 2]).abs().masked_fill(alike, 0.0).amax(0).tolist()
         digests = parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
         for index, rate in enumerate(self.rates):
             yield {
@@ -124,7 +124,7 @@ class Recorder:
                 "lr": rate,
                 "loss_sum": losses[index],
                 "grad_norm": norms[index],
-                "ranks_apart": apart[index] if math.isfinite(norms[index]) else 0.0,
+                "ranks_apart": apart[index],
             }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from lockstep.compare.folder import RunFolder
 from lockstep.compare.owed import Owed, owed_between
 from lockstep.compare.verdict import Comparison
-from lockstep.refusal import Refusal
+from lockstep.record import UNREADABLE, digest
+from lockstep.refusal import Refusal, require
 
 __all__ = ["Comparison", "RunFolder", "compare"]
 
@@ -33,6 +34,9 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
     Raises:
         Refusal: a folder that holds no run.
     """
+    if tolerance is not None:
+        why = "it is the largest difference allowed"
+        require(0 <= tolerance < math.inf, "tolerance", tolerance, why, "tolerance=1e-10, or 0 for the same bits")
     left, right = RunFolder(a), RunFolder(b)
     owed = owed_between(left.heading, right.heading) if tolerance is None else Owed(tolerance)
     comparison = Comparison(str(a), str(b), owed)
@@ -68,7 +72,9 @@ def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compare_evaluations(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
-    last_step = dict(sorted([*left.steps, *right.steps]))
+    last_step: dict[int, int] = {}
+    for epoch, step in (*left.steps, *right.steps):
+        last_step[epoch] = max(step, last_step.get(epoch, 0))
     for epoch in sorted(left.validations.keys() | right.validations.keys()):
         a, b = (run.validations.get(epoch, {}) for run in (left, right))
         for key in sorted((a.keys() | b.keys()) - {"epoch"}):
@@ -97,12 +103,17 @@ def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) 
 
 
 def _furthest(name: str, left: RunFolder, right: RunFolder) -> tuple[float | str, float | str]:
-    """The two numbers, of all in a tensor of the last checkpoints, that are furthest apart; else the digests."""
+    """The two numbers, of all in a tensor of the last checkpoints, that are furthest apart.
+
+    The digests instead where the checkpoints cannot tell: one is lost or damaged, or not what was recorded.
+    """
+    digests = left.tensors[name], right.tensors[name]
     try:
-        a, b = (run.weights[name].double() for run in (left, right))
-    except (OSError, KeyError):
-        return left.tensors[name], right.tensors[name]
-    if a.shape != b.shape:
-        return str(tuple(a.shape)), str(tuple(b.shape))
+        a, b = (run.weights[name] for run in (left, right))
+    except UNREADABLE:
+        return digests
+    if a.shape != b.shape or tuple(digest({name: tensor}) for tensor in (a, b)) != digests:
+        return digests
+    a, b = a.double(), b.double()
     index = ((a - b).abs() / a.abs().maximum(b.abs()).clamp(min=1)).argmax()
     return a.flatten()[index].item(), b.flatten()[index].item()

@@ -23,14 +23,16 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.results: dict[str, Any] = {}
-        if (folder / METRICS).is_file():
-            self.results = json.loads((folder / METRICS).read_text())
-        self.heading: Mapping[str, Any] = self.results
+        self.heading: dict[str, Any] = {}
         self.steps: dict[tuple[int, int], dict[str, Any]] = {}
         self.validations: dict[int, dict[str, Any]] = {}
         self.tensors: dict[str, str] = {}
-        if (folder / RECORD).is_file():
-            self._read(folder / RECORD)
+        for name, read in ((METRICS, self._read_results), (RECORD, self._read_record)):
+            if (folder / name).is_file():
+                try:
+                    read((folder / name).read_text())
+                except (ValueError, TypeError, AttributeError, KeyError):
+                    raise refuse("run", folder / name, "it is damaged", "the folder of another run") from None
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
             instead = f"{folder / 'lightning'} or {folder / 'raw'}"
             raise refuse("run", folder, "it holds two runs", instead)
@@ -45,17 +47,18 @@ class RunFolder:
 
         return net_state(self.folder / "checkpoints" / "last.ckpt")
 
-    def _read(self, record: Path) -> None:
-        for number, text in enumerate(record.read_text().splitlines(), 1):
-            try:
-                [(kind, line)] = json.loads(text).items()
-            except (ValueError, AttributeError):
-                raise refuse("run", record, f"line {number} is damaged", "the folder of another run") from None
+    def _read_results(self, text: str) -> None:
+        self.results.update(json.loads(text))
+        self.heading = self.results
+
+    def _read_record(self, text: str) -> None:
+        for row in text.splitlines():
+            [(kind, line)] = json.loads(row).items()
             if kind == "run":
-                self.heading = line
+                self.heading = {**line}
             elif kind == "step":
-                self.steps[line["epoch"], line["step"]] = line
+                self.steps[int(line["epoch"]), int(line["step"])] = line
             elif kind == "validation":
-                self.validations[line["epoch"]] = line
+                self.validations[int(line["epoch"])] = line
             elif kind == "tensor":
                 self.tensors[line["name"]] = line["digest"]

@@ -28,7 +28,7 @@ class Quantity:
     def verdict(self) -> str:
         if self.first is not None:
             return "apart"
-        return f"within {self.difference:.1e}" if self.difference else "identical"
+        return in_words(self.difference, self.owed)
 
     def see(self, a: Any, b: Any, where: str, when: tuple[float, float]) -> None:
         """One more pair of values of this quantity.
@@ -67,9 +67,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        if not self.as_owed:
-            return "apart"
-        return f"within {self.largest:.1e}" if self.largest else "identical"
+        return in_words(self.largest, self.owed) if self.as_owed else "apart"
 
     @property
     def largest(self) -> float:
@@ -78,8 +76,8 @@ class Comparison:
     def text(self) -> str:
         width = max(map(len, self.quantities))
         lines = [
-            f"  {quantity.name:<{width}}  {quantity.verdict:<14}  {quantity.compared}"
-            for quantity in self.quantities.values()
+            f"  {one.name:<{width}}  {one.verdict:<17}  {one.compared:>6}  {one.first or ''}".rstrip()
+            for one in self.quantities.values()
         ]
         end = f"{self.verdict}; owed: {self.owed}"
         if self.first is not None:
@@ -102,10 +100,17 @@ class Comparison:
         save_json(folder / "comparison.json", {**summary, "parts_first": first, "quantities": quantities})
 
 
+def in_words(largest: float, owed: Owed) -> str:
+    """A difference that is as owed. Beyond the steps for which a bound is owed it may be larger: that is drift."""
+    if largest == 0:
+        return "identical"
+    return f"within {largest:.1e}" if largest <= owed.within else f"drifts to {largest:.1e}"
+
+
 def difference(a: Any, b: Any) -> float:
-    """0 for equals; for two numbers |a-b| / max(1, |a|, |b|); infinite for anything else."""
+    """0 for equals; for two finite numbers |a-b| / max(1, |a|, |b|); infinite for anything else."""
     if a == b:
         return 0.0
-    if isinstance(a, float | int) and isinstance(b, float | int):
+    if isinstance(a, float | int) and isinstance(b, float | int) and math.isfinite(a) and math.isfinite(b):
         return abs(a - b) / max(1.0, abs(a), abs(b))
     return math.inf

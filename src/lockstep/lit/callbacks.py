@@ -7,6 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -48,22 +49,25 @@ class Totals(Callback):
         self.sums["test"] += outputs
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Kept from the logger, where `train/loss` is a curve over steps."""
-        self._log("train", trainer, pl_module, logger=False)
+        """Kept from the loggers, where `train/loss` is a curve over steps."""
+        self._log("train", trainer, pl_module)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._log("val", trainer, pl_module, logger=True)
+        self._log("val", trainer, pl_module, *trainer.loggers)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._log("test", trainer, pl_module, logger=True)
+        self._log("test", trainer, pl_module, *trainer.loggers)
 
-    def _log(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule, *, logger: bool) -> None:
+    def _log(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule, *loggers: Logger) -> None:
+        """To the loggers at the step that training has reached: by `self.log` it would be one less."""
         totals = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
         classes = 0 if stage == "train" else self.classes
         self.trained += int(totals[2]) if stage == "train" else 0
         metrics = task.means(stage, totals, classes)
         self.results |= metrics
-        module.log_dict(dict(metrics), logger=logger and bool(trainer.loggers), prog_bar=True)
+        module.log_dict(dict(metrics), logger=False, prog_bar=True)
+        for logger in loggers:
+            logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=trainer.global_step)
 
 
 class Curves(Callback):

@@ -28,6 +28,7 @@ NOT_FOR_US = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run
     "The dirpath has changed from",  # a run resumed in a folder of its own
     "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint, so it has no use for theirs
+    "Total length of `list` across ranks is zero",  # no validation split
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
 )
 

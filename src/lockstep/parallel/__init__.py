@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from lockstep.parallel.autocast import Autocasting
 from lockstep.parallel.replicas import Replicas
 from lockstep.parallel.stages import Staged, Stages
 from lockstep.parallel.sync_batchnorm import synchronise_batchnorm
@@ -19,8 +20,9 @@ def devices_of(plan: Plan) -> list[torch.device]:
     """The devices of this process, its first one first: where batches arrive and losses are computed."""
     if plan.strategy.wrap in ("none", "ddp"):
         return [torch.device("cuda", torch.cuda.current_device()) if plan.accelerator == "gpu" else torch.device("cpu")]
-    kind = "cuda" if plan.accelerator == "gpu" else "cpu"
-    return [torch.device(kind, index) if kind == "cuda" else torch.device(kind) for index in range(plan.devices)]
+    if plan.accelerator == "gpu":
+        return [torch.device("cuda", index) for index in range(plan.devices)]
+    return [torch.device("cpu")]
 
 
 def forward_of(plan: Plan, net: nn.Module) -> Forward:
@@ -30,7 +32,7 @@ def forward_of(plan: Plan, net: nn.Module) -> Forward:
     """
     if plan.strategy.wrap == "dp":
         if plan.accelerator == "gpu":
-            return nn.DataParallel(net, device_ids=list(range(plan.devices))).__call__
+            return nn.DataParallel(Autocasting(net, plan), device_ids=list(range(plan.devices))).__call__
         return Replicas(net, plan.devices)
     if plan.strategy.wrap == "stages":
         assert isinstance(net, Staged)

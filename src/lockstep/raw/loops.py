@@ -60,7 +60,7 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
         if len(run.data.val):
             validation = evaluate(run, "val", run.data.val)
             run.results |= validation
-            run.report.log(validation, run.epoch, run.step)
+            run.report.log({**validation, "epoch": run.epoch - 1}, run.step)
             recorder.validation(run.epoch, validation)
         run.report.epoch_line(run.epoch, run.results, time.perf_counter() - began)
         checkpoints.save(run.epoch, run.step, run.results)

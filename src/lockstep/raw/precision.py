@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.parallel.autocast import MIXED
 from lockstep.plan import Plan
-
-MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 class Precision:
@@ -31,7 +30,8 @@ class Precision:
 
     def unscale(self, optimizer: Optimizer) -> None:
         """The gradient as it is, before anyone measures or clips it."""
-        self.scaler.unscale_(optimizer) if self.scaler.is_enabled() else None
+        if self.scaler.is_enabled():
+            self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: Optimizer) -> None:
         """A step, left out by the scaler where float16 overflowed."""

@@ -5,12 +5,10 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.summary import hparams
 from tqdm import tqdm
 
 from lockstep.plan import Plan
@@ -28,9 +26,11 @@ class Report:
         folder = Path(plan.run_dir)
         self.sums: Tensor | float = 0.0
         self.bar: tqdm[Never] | None = None
-        self.writer: SummaryWriter | None = None
+        self.writer: Any = None  # a SummaryWriter, imported only where one is wanted
         self.rows: csv.DictWriter[str] | None = None
         if self.shows and plan.logger.name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
             self.writer = SummaryWriter(str(folder / "tensorboard"))
         elif self.shows and plan.logger.name == "csv":
             (folder / "csv").mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,6 @@ class Report:
             self.rows.writeheader()
 
     def begin(self, epoch: int, batches: int) -> None:
-        self.epoch = epoch
         self._since_here()
         if self.shows and sys.stdout.isatty():
             self.bar = tqdm(total=batches, desc=f"epoch {epoch}/{self.plan.max_epochs}", mininterval=0.2, leave=False)
@@ -57,7 +56,7 @@ class Report:
             dist.all_reduce(summed)
         loss, _correct, count = summed.tolist()
         speed = count / (time.perf_counter() - self.since)
-        self.log({"train/loss": loss / count, "lr": rate, "samples_per_second": speed}, self.epoch, step)
+        self.log({"train/loss": loss / count, "lr": rate, "samples_per_second": speed}, step)
         self._since_here()
 
     def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:
@@ -67,20 +66,23 @@ class Report:
         if self.shows:
             print(epoch_line(epoch, self.plan.max_epochs, metrics, seconds), flush=True)
 
-    def log(self, values: Mapping[str, float], epoch: int, step: int) -> None:
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """A point on the curve of each value, at an optimizer step."""
         if self.writer is not None:
-            for tag, value in {**values, "epoch": epoch - 1}.items():
+            for tag, value in values.items():
                 self.writer.add_scalar(tag, value, step)
         if self.rows is not None:
-            self.rows.writerow({**values, "epoch": epoch - 1, "step": step})
+            self.rows.writerow({**values, "step": step})
             self.file.flush()
 
     def close(self, results: Mapping[str, float]) -> None:
         """Hyper-parameters together with the final metrics: TensorBoard shows nothing for either alone."""
         if self.writer is not None:
+            from torch.utils.tensorboard.summary import hparams
+
             final = {f"final/{name}": value for name, value in results.items()}
             for summary in hparams(self.plan.summary(), final):  # type: ignore[no-untyped-call]
-                self.writer._get_file_writer().add_summary(summary)  # type: ignore[no-untyped-call]
+                self.writer._get_file_writer().add_summary(summary)
             for tag, value in final.items():
                 self.writer.add_scalar(tag, value, 0)
             self.writer.close()

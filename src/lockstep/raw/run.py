@@ -40,7 +40,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     if plan.test:
         tested = evaluate(this, "test", tensors.test)
         this.results |= tested
-        report.log(tested, this.epoch, this.step)
+        report.log({**tested, "epoch": this.epoch}, this.step)
     report.close(this.results)
     return results_of(
         plan,

@@ -30,9 +30,8 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: Refusal | RankFa
     status = "refused" if isinstance(error, Refusal) else "failed"
     sys.stdout.flush()
     print(f"job {job.job.num} {status}: {error}", file=sys.stderr, flush=True)
-    wanted = {key: OmegaConf.select(config, key) for key in ("engine.name", "strategy.name", "devices")}
-    left = {"status": status, **{key.removesuffix(".name"): value for key, value in wanted.items()}}
-    (run_dir / UNFINISHED).write_text(json.dumps({**left, "reason": str(error)}, indent=2) + "\n")
+    left = {"status": status, "reason": str(error), "config": OmegaConf.to_container(config)}
+    (run_dir / UNFINISHED).write_text(json.dumps(left, indent=2) + "\n")
     if job.sweeper._target_ != OWN_SWEEPER:
         raise error
 

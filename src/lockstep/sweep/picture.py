@@ -31,7 +31,7 @@ def _speed_ups(axes: "Axes", rows: Sequence[Row]) -> None:
     lines = defaultdict(list)
     for row in rows:
         if row.speed_up is not None:
-            lines[f"{row.engine} {row.strategy}"].append((row.devices, row.speed_up))
+            lines[row.label].append((row.devices, row.speed_up))
     most = max((devices for points in lines.values() for devices, _ in points), default=1)
     axes.plot([1, most], [1, most], "--", color="grey", label="ideal")
     for name, points in lines.items():
@@ -45,7 +45,7 @@ def _losses(axes: "Axes", rows: Sequence[Row], jobs: Sequence[Job]) -> None:
     for row, job in zip(rows, jobs, strict=True):
         if steps := steps_of(job):
             losses = [nan if line["loss_sum"] is None else line["loss_sum"] / line["samples"] for line in steps]
-            name = f"{row.job}: {row.engine} {row.strategy} × {row.devices}"
+            name = f"{row.job}: {row.label} × {row.devices}"
             axes.plot([line["step"] for line in steps], losses, linewidth=1, alpha=0.7, label=name)
     axes.set(xlabel="optimizer step", ylabel="loss of the global batch", title="loss", yscale="log")
     if axes.lines:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -37,6 +37,19 @@ class Row:
     loss_apart: float | None = None
     verdict: str = ""
     reason: str = ""
+    varied: Mapping[str, object] = field(default_factory=dict)
+    """What else the sweep varies, by key, as this job has it."""
+
+    @property
+    def label(self) -> str:
+        """What tells this run from others that have as many devices."""
+        return " ".join([self.engine, self.strategy, *map(str, self.varied.values())])
+
+    def cells(self) -> dict[str, object]:
+        """The row as a table has it: what is varied beside what is chosen, before what is measured."""
+        own = {column.name: getattr(self, column.name) for column in fields(self) if column.name != "varied"}
+        chosen = ("job", "engine", "strategy", "devices")
+        return {key: own[key] for key in chosen} | dict(self.varied) | own
 
 
 class Job:
@@ -46,7 +59,7 @@ class Job:
         self.name = str(folder.relative_to(sweep))
         self.results = _read_json(folder / METRICS)
         self.unfinished = _read_json(folder / UNFINISHED)
-        self.config: dict[str, Any] = {}
+        self.config: dict[str, Any] = self.unfinished.get("config", {})
         if (folder / "config.yaml").is_file():
             self.config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))  # type: ignore[assignment]
         # a job with both engines keeps the record of each; they have been compared already
@@ -78,7 +91,29 @@ def jobs_of(sweep: Path, since: float) -> list[Job]:
 
 def rows_of(jobs: Sequence[Job]) -> list[Row]:
     """The table's rows, in the order of the jobs."""
-    return [_row(job, _reference(job, jobs)) for job in jobs]
+    keys = _varied([_flat(job.config) for job in jobs if job.results])
+    return [
+        replace(_row(job, _reference(job, jobs)), varied={key: _flat(job.config).get(key, "") for key in keys})
+        for job in jobs
+    ]
+
+
+def _varied(configs: Sequence[Mapping[str, object]]) -> list[str]:
+    """The keys, beside those with a column of their own, that the finished jobs have in common and differ in."""
+    common = set(configs[0]).intersection(*configs) if configs else set()
+    own = {key for key in common if key not in MAY_DIFFER}
+    return sorted(key for key in own if len({str(config[key]) for config in configs}) > 1)
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, object]:
+    """`{"model": {"name": "mlp"}}` → `{"model": "mlp"}`, other keys of groups as `model.hidden`."""
+    flat: dict[str, object] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= {key if name == "name" else f"{key}.{name}": own for name, own in value.items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def _reference(job: Job, jobs: Sequence[Job]) -> Job | None:
@@ -91,7 +126,8 @@ def _row(job: Job, reference: Job | None) -> Row:
     if not job.results:
         left = job.unfinished
         reason = f"{left['status']}: {left['reason'].strip().splitlines()[-1]}"
-        return Row(job.name, str(left["engine"]), str(left["strategy"]), left["devices"], reason=reason)
+        wanted = _flat(left["config"])
+        return Row(job.name, str(wanted["engine"]), str(wanted["strategy"]), wanted["devices"], reason=reason)  # type: ignore[arg-type]
     results = job.results
     row = Row(job.name, results["engine"], results["strategy"], job.devices, test_acc=results.get("test/acc"))
     if not job.speed:
@@ -101,7 +137,7 @@ def _row(job: Job, reference: Job | None) -> Row:
         speed_up = job.speed / reference.speed
         measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
         measured |= _compared(job, reference)
-    return Row(**{**asdict(row), **measured})
+    return replace(row, **measured)
 
 
 def _epoch_samples(job: Job) -> int:
@@ -130,7 +166,6 @@ def _compared(job: Job, reference: Job) -> dict[str, Any]:
     return {"verdict": verdict, "loss_apart": loss.difference if loss else None}
 
 
-COLUMNS = tuple(field.name for field in fields(Row))
 REASON_WIDTH = 72
 """Characters of a reason in the terminal; sweep.csv has all of them."""
 
@@ -147,11 +182,12 @@ FORMATS = {
 
 def text(rows: Sequence[Row]) -> str:
     """The table for the terminal; a column that is empty in all rows is left out."""
-    columns = [name for name in COLUMNS if any(getattr(row, name) not in (None, "") for row in rows)]
-    cells = [[HEADINGS.get(name, name.replace("_", " ")) for name in columns]]
-    cells += [[_shown(name, getattr(row, name)) for name in columns] for row in rows]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
+    table = [row.cells() for row in rows]
+    columns = [name for name in table[0] if any(cells[name] not in (None, "") for cells in table)]
+    lines = [[HEADINGS.get(name, name.replace("_", " ")) for name in columns]]
+    lines += [[_shown(name, cells[name]) for name in columns] for cells in table]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def _shown(name: str, value: object) -> str:

@@ -3,7 +3,6 @@
 import csv
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lockstep.sweep.picture import draw
-from lockstep.sweep.rows import COLUMNS, Row, jobs_of, rows_of, text
+from lockstep.sweep.rows import Row, jobs_of, rows_of, text
 
 
 class SweepSummary(Callback):
@@ -41,6 +40,7 @@ class SweepSummary(Callback):
 
 def save(rows: Sequence[Row], path: Path) -> None:
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        table = [row.cells() for row in rows]
+        writer = csv.DictWriter(file, table[0])
         writer.writeheader()
-        writer.writerows(map(asdict, rows))
+        writer.writerows(table)
