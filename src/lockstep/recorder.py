@@ -77,8 +77,8 @@ class Recorder:
         window = self.plan.accumulate_grad_batches
         windows = torch.arange(len(self.sums)) // window
         sums = torch.zeros(steps, 3, dtype=torch.float64).index_add_(0, windows, torch.stack(self.sums).cpu())
-        first = self.norms[0].device  # stages of a net lie on several
-        norms = torch.stack([norm.to(first) for norm in self.norms]).cpu()
+        spread = self.plan.strategy.wrap == "stages"  # over devices, whose norms cannot be stacked as they are
+        norms = torch.stack([norm.cpu() for norm in self.norms] if spread else self.norms).cpu()
         norm = torch.linalg.vector_norm(norms.view(steps, -1).double(), dim=1)
         digests = torch.zeros(steps, dtype=torch.int64).index_add_(0, windows, self._digests())
         return torch.stack([sums[:, 0], sums[:, 2], norm, digests.view(torch.float64)], dim=1)
