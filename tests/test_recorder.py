@@ -50,6 +50,19 @@ def test_a_line_for_each_optimizer_step(make_plan: MakePlan) -> None:
     assert second == {**common, "step": 10, "samples": 1, "lr": 0.5, "loss_sum": 7.0}
 
 
+def test_parameters_without_a_gradient_are_left_out(make_plan: MakePlan) -> None:
+    """(3, 4), then (3, none): norms 5 and 3."""
+    plan = make_plan("accelerator=cpu")
+    net = net_with_gradients(3.0, 4.0)
+    recorder = Recorder(plan, 0, net)
+    for index in range(2):
+        recorder.step(lr=0.1)
+        recorder.batch(sums(1.0, 1), torch.tensor([index]))
+        list(net.parameters())[1].grad = None
+    recorder.end_epoch(1, 2)
+    assert [line["grad_norm"] for line in lines(plan, "step")] == [5.0, 3.0]
+
+
 def test_what_is_no_number_is_null(make_plan: MakePlan) -> None:
     plan = make_plan("accelerator=cpu")
     recorder = Recorder(plan, 0, net_with_gradients(math.nan, 1.0))

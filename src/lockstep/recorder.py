@@ -43,7 +43,9 @@ class Recorder:
     def step(self, lr: float) -> None:
         """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        self.norms += torch._foreach_norm(gradients)
+        norms = torch._foreach_norm(gradients) if gradients else ()
+        self.norms += norms
+        self.norm_counts.append(len(norms))
         self.rates.append(lr)
 
     def end_epoch(self, epoch: int, last_step: int) -> None:
@@ -67,6 +69,7 @@ class Recorder:
         self.sums: list[Sums] = []
         self.ids: list[Tensor] = []
         self.norms: list[Tensor] = []
+        self.norm_counts: list[int] = []
         self.rates: list[float] = []
 
     def _part(self) -> Tensor:
@@ -78,8 +81,9 @@ class Recorder:
         windows = torch.arange(len(self.sums)) // window
         sums = torch.zeros(steps, 3, dtype=torch.float64).index_add_(0, windows, torch.stack(self.sums).cpu())
         spread = self.plan.strategy.wrap == "stages"  # over devices, whose norms cannot be stacked as they are
-        norms = torch.stack([norm.cpu() for norm in self.norms] if spread else self.norms).cpu()
-        norm = torch.linalg.vector_norm(norms.view(steps, -1).double(), dim=1)
+        norms = torch.stack([norm.cpu() for norm in self.norms] if spread else self.norms).cpu().double()
+        of_step = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts))
+        norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, of_step, norms.square()).sqrt()
         digests = torch.zeros(steps, dtype=torch.int64).index_add_(0, windows, self._digests())
         return torch.stack([sums[:, 0], sums[:, 2], norm, digests.view(torch.float64)], dim=1)
 

@@ -1,5 +1,8 @@
 """The Lightning strategy of model_parallel: the net's stages on the devices of one process."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from lockstep.lit.module import Supervised
@@ -22,3 +25,8 @@ class StagesStrategy(SingleDeviceStrategy):
         module = self.lightning_module
         assert isinstance(module, Supervised)
         place(self.plan, module.net)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Each parameter's state goes to where the parameter is; Lightning would bring all of it to one device."""
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            optimizer.load_state_dict(state)

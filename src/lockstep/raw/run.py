@@ -28,26 +28,26 @@ def run(plan: Plan, place: Place) -> Metrics:
     optimizer = create_optimizer(plan.optimizer, net.parameters())
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     report = Report(plan, place.rank)
-    this = Run(plan, place, device, tensors, wrapped, optimizer, scheduler, precision, report)
+    state = Run(plan, place, device, tensors, wrapped, optimizer, scheduler, precision, report)
 
     checkpoints = Checkpoints(plan, place.rank, net, optimizer, scheduler, precision)
     if plan.ckpt_path is not None:
         checkpoint = read_checkpoint(plan, net)
         checkpoints.restore(checkpoint, training=plan.train)
-        this.epoch, this.step = checkpoint["epoch"] + 1, checkpoint["global_step"]
+        state.epoch, state.step = checkpoint["epoch"] + 1, checkpoint["global_step"]
     if plan.train:
-        fit(this, Recorder(plan, place.rank, net), checkpoints)
+        fit(state, Recorder(plan, place.rank, net), checkpoints)
     if plan.test:
-        tested = evaluate(this, "test", tensors.test)
-        this.results |= tested
-        report.log({**tested, "epoch": this.epoch}, this.step)
-    report.close(this.results)
+        tested = evaluate(state, "test", tensors.test)
+        state.results |= tested
+        report.log({**tested, "epoch": state.epoch}, state.step)
+    report.close(state.results)
     return results_of(
         plan,
         net,
-        epochs=this.epoch,
-        steps=this.step,
-        seconds=this.seconds,
-        trained=this.trained,
-        measured=this.results,
+        epochs=state.epoch,
+        steps=state.step,
+        seconds=state.seconds,
+        trained=state.trained,
+        measured=state.results,
     )

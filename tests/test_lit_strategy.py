@@ -1,0 +1,24 @@
+"""The strategy of model_parallel: stages, and what belongs to them, stay on their devices."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from lockstep.lit.strategy import StagesStrategy
+from lockstep.plan import Plan
+
+
+def test_an_optimizers_state_goes_to_its_parameters(make_plan: Callable[..., Plan]) -> None:
+    """One parameter on the CPU, one on a device without memory: what is sent there cannot be fetched by accident."""
+    saved = torch.optim.Adam([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))])
+    for parameter in saved.param_groups[0]["params"]:
+        parameter.grad = torch.ones_like(parameter)
+    saved.step()
+    spread = torch.optim.Adam([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, device="meta"))])
+    strategy = StagesStrategy(make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu"))
+    strategy.optimizers = [spread]
+    strategy.load_optimizer_state_dict({"optimizer_states": [saved.state_dict()]})
+    first, second = (spread.state[parameter]["exp_avg"] for parameter in spread.param_groups[0]["params"])
+    assert (first.device.type, second.device.type) == ("cpu", "meta")
+    assert torch.equal(first, torch.full((2,), 0.1))
