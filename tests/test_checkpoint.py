@@ -47,6 +47,7 @@ def test_checkpoints_that_do_not_fit_are_refused(engine: str, make_plan: MakePla
         ([f"ckpt_path={last}", "model.hidden=[7]"], "it holds another net than model=mlp"),
         ([f"ckpt_path={last}", "model=cnn", "train=false"], "it holds another net than model=cnn"),
         ([f"ckpt_path={last}", "optimizer=sgd"], "optimizer=sgd: the checkpoint holds the state of another optimizer"),
+        ([f"ckpt_path={last}", "optimizer=adamw"], "of another optimizer; write optimizer=adam."),
         ([f"ckpt_path={last}", "max_epochs=2"], "it has trained for 2 epochs already; write max_epochs=3"),
     ]
     for overrides, sentence in cases:

@@ -40,7 +40,7 @@ def raw_run(plan: Plan, place: Place, gradient_sync: str = "ddp") -> Metrics:
     return ENGINES["raw"](with_engine(plan, "raw", Path(plan.run_dir) / "wrong", gradient_sync), place)
 
 
-def without_the_all_reduce_at_step_7_on_rank_1(plan: Plan, place: Place) -> Metrics:
+def keeping_its_own_gradient_at_step_7_on_rank_1(plan: Plan, place: Place) -> Metrics:
     calls = iter(range(1, 1000))
     right = reduce.all_reduce
 
@@ -89,7 +89,7 @@ def with_a_rate_off_by_one_ulp(plan: Plan, place: Place) -> Metrics:
 @pytest.mark.parametrize(
     ("wrong", "first", "where"),
     [
-        (without_the_all_reduce_at_step_7_on_rank_1, "ranks in step", "epoch 1, step 7, ranks_apart"),
+        (keeping_its_own_gradient_at_step_7_on_rank_1, "ranks in step", "epoch 1, step 7, ranks_apart"),
         (with_two_samples_swapped, "sample ids", "epoch 2, step 15, ids"),
         (with_a_rate_off_by_one_ulp, "learning rate", "epoch 1, step 5, lr"),
     ],
@@ -234,7 +234,7 @@ def test_the_command(copied: Path) -> None:
     assert ended.stdout.splitlines()[-1].startswith("They part first in ")
 
 
-@pytest.mark.parametrize("kind", ["nothing", "empty", "half", "binary", "keyless", "listed", "both"])
+@pytest.mark.parametrize("kind", ["nothing", "empty", "half", "binary", "keyless", "listed", "old", "both"])
 def test_folders_that_hold_no_run_are_refused(kind: str, copied: Path) -> None:
     folder = copied / kind
     if kind != "nothing":
@@ -244,6 +244,7 @@ def test_folders_that_hold_no_run_are_refused(kind: str, copied: Path) -> None:
         "binary": ("record.jsonl", b"\xff\xfe\x00"),
         "keyless": ("record.jsonl", b'{"step": {"step": 1}}'),
         "listed": ("metrics.json", b"[1, 2]"),
+        "old": ("metrics.json", b'{"strategy": "ddp", "test/acc": 0.5}'),
     }
     if kind in damaged:
         name, content = damaged[kind]
@@ -334,5 +335,16 @@ def test_two_tests_alone_are_compared(tmp_path: Path) -> None:
         == "after the last epoch, test/acc: 0.5 against 0.75 (by 2.5e-01)"
     )
     (tmp_path / "b" / "metrics.json").write_text(json.dumps(heading()))
+    comparison = compare(tmp_path / "a", tmp_path / "b")
+    assert str(comparison.first and comparison.first.first) == "after the last epoch, test/loss: 1.0 against None"
+    (tmp_path / "a" / "metrics.json").write_text(json.dumps(heading()))
     with pytest.raises(Refusal, match="nothing in common"):
         compare(tmp_path / "a", tmp_path / "b")
+
+
+def test_runs_that_broke_off_are_said_to_have(copied: Path) -> None:
+    for name in ("single", "ddp"):
+        record = copied / name / "record.jsonl"
+        lines = [line for line in record.read_text().splitlines(keepends=True) if '"tensor"' not in line]
+        record.write_text("".join(lines))
+    assert "neither run came to its end" in compare(copied / "single", copied / "ddp").text()

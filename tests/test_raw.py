@@ -1,7 +1,6 @@
 """The raw engine in this process: what it leaves is what Lightning leaves, and each reads the other's checkpoints."""
 
 import csv
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +15,7 @@ from torch import nn
 from lockstep.compare import compare
 from lockstep.launch import Place
 from lockstep.plan import Plan
+from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
 from lockstep.record import Metrics, digest
 from tests.ranks import ENGINES, on_ranks, with_engine
@@ -207,6 +207,7 @@ def test_checkpoints_load_under_any_other_strategy(engine: str, precision: str, 
             tested = by(name, plan, f"{name}-{own[0]}")
             assert tested["digest"] == metrics["digest"]
             assert tested["test/acc"] == metrics["test/acc"]
+            assert (tested["epochs"], tested["steps"]) == (0, 0), "this run trained nothing"
             assert tested["test/loss"] == pytest.approx(metrics["test/loss"], rel=1e-5)
 
 
@@ -214,12 +215,35 @@ def one_engine(plan: Plan, place: Place) -> Metrics:
     return ENGINES[plan.engine.name](plan, place)
 
 
-def test_a_checkpoint_without_its_scaler_state_still_loads(make_plan: MakePlan) -> None:
-    plan = make_plan(*SMALL, "max_epochs=1", "logger=none")
-    by("raw", plan)
-    shutil.copy(Path(plan.run_dir) / "raw" / "checkpoints" / "last.ckpt", Path(plan.run_dir) / "one.ckpt")
-    more = replace(plan, max_epochs=2, ckpt_path=str(Path(plan.run_dir) / "one.ckpt"))
-    assert by("raw", more)["epochs"] == 2
+def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan) -> None:
+    """After an overflow the scale is halved; a checkpoint without a scale leaves the first one, 2^16."""
+    plan = replace(make_plan(*SMALL), precision="16-mixed", accelerator="gpu")
+    net = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    overflowed, fresh, bare = (Precision(plan, torch.device("cpu")) for _ in range(3))
+    overflowed.scale(net(torch.ones(1, 1)).sum() * torch.inf).backward()  # type: ignore[no-untyped-call]
+    overflowed.unscale(optimizer)
+    overflowed.step(optimizer)
+    Checkpoints(plan, 0, net, optimizer, None, overflowed).save(1, 1, {"val/acc": 0.5})
+    saved = torch.load(Path(plan.run_dir) / "checkpoints" / "last.ckpt", weights_only=True)
+    Checkpoints(plan, 0, net, optimizer, None, fresh).restore(saved, training=True)
+    assert fresh.scaler.get_scale() == 2.0**15
+    del saved["MixedPrecision"]
+    Checkpoints(plan, 0, net, optimizer, None, bare).restore(saved, training=True)
+    assert bare.scaler.get_scale() == 2.0**16
+
+
+def test_the_best_is_the_first_of_the_best_and_no_number_is_worst(make_plan: MakePlan) -> None:
+    plan = make_plan(*SMALL)
+    net = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    checkpoints = Checkpoints(plan, 0, net, optimizer, None, Precision(plan, torch.device("cpu")))
+    best = Path(plan.run_dir) / "checkpoints" / "best.ckpt"
+    seen = []
+    for epoch, accuracy in enumerate([float("nan"), 0.25, 0.5, 0.5, float("nan"), 0.25], 1):
+        checkpoints.save(epoch, epoch, {"val/acc": accuracy})
+        seen.append(torch.load(best, weights_only=True)["epoch"] + 1)
+    assert seen == [1, 2, 3, 3, 3, 3]
 
 
 def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) -> None:

@@ -18,16 +18,22 @@ MakePlan = Callable[..., Plan]
 
 
 def three_gradients(plan: Plan, place: Place) -> Metrics:
-    """Rank r brings r+1 times 12, 24, 36 …: W ranks sum to 12·W(W+1)/2 times that, and the mean is a whole number."""
+    """Rank r brings r+1 times 12, 24, 36 …: W ranks sum to W(W+1)/2 times that, and the mean is a whole number."""
     world, wrong = plan.world_size, []
     for way, reduce in BY_HAND.items():
-        shapes = [(2, 3), (), (5,)]
-        ours = [12.0 * (place.rank + 1) * (index + 1) * torch.ones(shape) for index, shape in enumerate(shapes)]
+        shapes: list[tuple[int, ...]] = [(2, 3), (), (5,)]
+        ours = [(place.rank + 1) * numbers(index, shape) for index, shape in enumerate(shapes)]
         reduce(ours)
         for index, (shape, gradient) in enumerate(zip(shapes, ours, strict=True)):
-            expected = torch.full(shape, 12.0 * (index + 1) * world * (world + 1) / 2 / world)
+            expected = numbers(index, shape) * (world + 1) / 2
             wrong += [] if torch.equal(gradient, expected) else [f"{way} {shape}"]
     return together(plan, wrong)
+
+
+def numbers(index: int, shape: tuple[int, ...]) -> torch.Tensor:
+    """12, 24, 36 …, from another start in each tensor."""
+    count = torch.Size(shape).numel()
+    return 12.0 * (torch.arange(1, count + 1) + 100 * index).view(shape)
 
 
 def ring_of_any_size(plan: Plan, place: Place) -> Metrics:

@@ -1,4 +1,4 @@
-"""The record of a run: what its lines say, worked out by hand, and how little it takes."""
+"""The record of a run: what its lines say, worked out by hand."""
 
 import json
 import math

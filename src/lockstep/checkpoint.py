@@ -49,8 +49,9 @@ def read_checkpoint(plan: Plan, net: nn.Module) -> Mapping[str, Any]:
         done = epoch + 1
         why = f"{path}: it has trained for {done} epochs already"
         require(done < plan.max_epochs, "max_epochs", plan.max_epochs, why, f"max_epochs={done + 1}, or more")
-        numbers = {"lr", "betas"} if plan.optimizer.name != "sgd" else {"lr", "momentum"}
-        same = numbers <= optimizers[0]["param_groups"][0].keys()
+        group = optimizers[0]["param_groups"][0]
+        kind = "sgd" if "momentum" in group else "adamw" if group.get("decoupled_weight_decay") else "adam"
+        same = kind == plan.optimizer.name
         why = "the checkpoint holds the state of another optimizer"
-        require(same, "optimizer", plan.optimizer.name, why, "optimizer=adam, adamw or sgd, as it was trained with")
+        require(same, "optimizer", plan.optimizer.name, why, f"optimizer={kind}")
     return checkpoint

@@ -12,7 +12,7 @@ from lockstep.compare import compare
 from lockstep.compose import compose_job
 from lockstep.explain import explained
 from lockstep.plan import Plan
-from lockstep.record import Metrics, save_metrics, table
+from lockstep.record import Metrics, clear_records, save_metrics, table
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
 """The module of each engine, by name: only the workers import it."""
@@ -65,6 +65,8 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
         "lightning": choices.Lightning("lightning"),
         "raw": replace(engine, name="raw"),
     }
+    if launch.outside() is None:
+        launch.warm_up(*ENGINES.values())
     results = {}
     for name, own in engines.items():
         if first_of_all():
@@ -92,6 +94,8 @@ def leave_config(plan: Plan) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explained(error) from None
+    if plan.train:  # else it tests what lies there
+        clear_records(folder)
     OmegaConf.save(OmegaConf.create(asdict(plan)), folder / "config.yaml")
 
 

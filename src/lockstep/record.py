@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.json"
 RECORD = "record.jsonl"
+COMPARISON = "comparison.json"
 Metrics = dict[str, str | int | float]
 
 UNREADABLE = (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError)
@@ -43,6 +44,13 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_text(json.dumps(_finite(values), indent=2) + "\n")
     part.replace(path)
+
+
+def clear_records(folder: Path) -> None:
+    """Remove what an earlier run left in the same folder, by one engine or by both."""
+    for part in (folder, folder / "lightning", folder / "raw"):
+        for name in (METRICS, RECORD, COMPARISON):
+            (part / name).unlink(missing_ok=True)
 
 
 def append_record(folder: Path, kind: str, lines: Iterable[Mapping[str, Any]]) -> None:

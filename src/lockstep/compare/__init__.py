@@ -43,6 +43,7 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
     _compare_steps(comparison, left, right)
     _compare_evaluations(comparison, left, right)
     _compare_tensors(comparison, left, right)
+    comparison.unfinished = bool(left.steps) and not left.tensors and not right.tensors
     if not comparison.quantities:
         raise Refusal(f"{a}: it has nothing in common with {b} to compare; write the folders of two trained runs.")
     return comparison
@@ -81,9 +82,9 @@ def _compare_evaluations(comparison: Comparison, left: RunFolder, right: RunFold
             when = (last_step.get(epoch, math.inf), VALIDATION)
             comparison.of("validation").see(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
     for key in ("test/loss", "test/acc"):
-        if key in left.results and key in right.results:
+        if left.results and right.results and (key in left.results or key in right.results):
             where = f"after the last epoch, {key}"
-            comparison.of("test").see(left.results[key], right.results[key], where, (_end(left, right), TEST))
+            comparison.of("test").see(left.results.get(key), right.results.get(key), where, (_end(left, right), TEST))
 
 
 def _end(left: RunFolder, right: RunFolder) -> float:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+TELLING = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
+"""What the heading of a run says of its arithmetic, at least."""
+
+
 class RunFolder:
     """`heading` tells the run from others; each may be empty.
 
@@ -36,6 +40,8 @@ class RunFolder:
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
             instead = f"{folder / 'lightning'} or {folder / 'raw'}"
             raise refuse("run", folder, "it holds two runs", instead)
+        if self.heading and not self.heading.keys() >= TELLING:
+            raise refuse("run", folder, "an older version left it", "the folder of a run of this version")
         if not self.heading:
             why = f"there is neither {RECORD} nor {METRICS} in this folder"
             raise refuse("run", folder, why, "the folder of a run, logs/train/…")

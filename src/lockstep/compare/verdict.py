@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.compare.owed import IDENTICAL, Owed
-from lockstep.record import save_json
+from lockstep.record import COMPARISON, save_json
 
 EXACT = ("samples", "sample ids", "learning rate", "ranks in step")
 """What no world size changes by a single bit, at no step."""
@@ -51,6 +51,8 @@ class Comparison:
     b: str
     owed: Owed
     quantities: dict[str, Quantity] = field(default_factory=dict)
+    unfinished: bool = False
+    """Whether both runs broke off before their end."""
 
     def of(self, name: str) -> Quantity:
         return self.quantities.setdefault(name, Quantity(name, IDENTICAL if name in EXACT else self.owed))
@@ -80,6 +82,8 @@ class Comparison:
             for one in self.quantities.values()
         ]
         end = f"{self.verdict}; owed: {self.owed}"
+        if self.unfinished:
+            end += "; neither run came to its end"
         if self.first is not None:
             end += f"\nThey part first in {self.first.name}, {self.first.first}."
         return "\n".join([f"{self.a}\n  against\n{self.b}", *lines, end])
@@ -97,7 +101,7 @@ class Comparison:
         }
         first = self.first and f"{self.first.name}, {self.first.first}"
         summary = {"a": self.a, "b": self.b, "verdict": self.verdict, "as_owed": self.as_owed, "owed": str(self.owed)}
-        save_json(folder / "comparison.json", {**summary, "parts_first": first, "quantities": quantities})
+        save_json(folder / COMPARISON, {**summary, "parts_first": first, "quantities": quantities})
 
 
 def in_words(largest: float, owed: Owed) -> str:

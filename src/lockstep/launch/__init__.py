@@ -16,7 +16,7 @@ from lockstep.plan import Plan
 from lockstep.record import Metrics
 from lockstep.refusal import refuse
 
-__all__ = ["Place", "RankFailed", "check_launchable", "outside", "place_held", "start"]
+__all__ = ["Place", "RankFailed", "check_launchable", "outside", "place_held", "start", "warm_up"]
 
 
 def check_launchable(plan: Plan) -> None:

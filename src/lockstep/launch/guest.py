@@ -64,7 +64,7 @@ def loopback_store(plan: Plan, place: Place) -> TCPStore | None:
 
     None where torchrun's agent holds the store, or ranks on several machines have to reach it.
     """
-    if plan.num_nodes > 1 or plan.strategy.wrap == "none" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if plan.num_nodes > 1 or plan.strategy.wrap != "ddp" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return None
     port, listener = int(os.environ["MASTER_PORT"]), None
     if place.rank == 0:

@@ -20,15 +20,16 @@ def start_method() -> str:
     return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
-def warm_up(engine: str) -> None:
-    """Start the fork server, which imports the engine while this process goes on.
+def warm_up(*engines: str) -> None:
+    """Start the fork server, which imports the engines while this process goes on.
 
     Once in the life of a process, and again for an engine that the server has not imported yet.
     """
-    if start_method() != "forkserver" or engine in PRELOADED:
+    new = [engine for engine in engines if engine not in PRELOADED]
+    if start_method() != "forkserver" or not new:
         return
     end_server()
-    PRELOADED.append(engine)
+    PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload(PRELOADED)
     multiprocessing.forkserver.ensure_running()
     cool_down_at_exit()

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
@@ -137,13 +138,15 @@ class Stopwatch(Callback):
         self.since = time.perf_counter()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._stop()
+        self._stop(pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._stop()
+        self._stop(pl_module)
 
-    def _stop(self) -> None:
+    def _stop(self, module: pl.LightningModule) -> None:
         if self.since is not None:
+            if module.device.type == "cuda":
+                torch.cuda.synchronize()  # a GPU's work is queued: the clock waits for it
             self.seconds += time.perf_counter() - self.since
             self.since = None
 

@@ -1,6 +1,7 @@
 """BatchNorm over the global batch: count, mean and M2 of every rank, merged, so that no world size changes the net.
 
-torch's own SyncBatchNorm runs on GPUs alone; elsewhere stands the same arithmetic in tensor operations.
+torch's own SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient. Here stands the same
+arithmetic in tensor operations, for every device.
 """
 
 from typing import Any
@@ -22,8 +23,6 @@ def synchronise_batchnorm(plan: Plan, net: nn.Module) -> nn.Module:
     """
     if not plan.sync_batchnorm:
         return net
-    if plan.accelerator == "gpu":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(net)  # type: ignore[no-any-return, no-untyped-call]
     for parent in [*net.modules()]:
         for name, child in parent.named_children():
             if isinstance(child, _BatchNorm):

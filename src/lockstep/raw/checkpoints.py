@@ -32,7 +32,7 @@ class Checkpoints:
     ) -> None:
         self.plan, self.rank, self.net = plan, rank, net
         self.optimizer, self.scheduler, self.precision = optimizer, scheduler, precision
-        self.best = math.inf
+        self.best: float | None = None
 
     def save(self, epochs: int, steps: int, metrics: Mapping[str, float]) -> None:
         """Save what `epochs` epochs of `steps` optimizer steps, in all, have led to."""
@@ -41,12 +41,17 @@ class Checkpoints:
         folder = Path(self.plan.run_dir) / "checkpoints"
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint = self._checkpoint(epochs, steps)
-        name, mode = self.plan.monitor
-        loss = metrics[name] if mode == "min" else -metrics[name]
-        if loss < self.best or epochs == 1:
+        loss = self._monitored(metrics)
+        if self.best is None or loss < self.best:
             self.best = loss
             write(checkpoint, folder / "best.ckpt")
         write(checkpoint, folder / "last.ckpt")
+
+    def _monitored(self, metrics: Mapping[str, float]) -> float:
+        """What is best when it is least; rounded as Lightning rounds it, so that ties are the same; NaN is worst."""
+        name, mode = self.plan.monitor
+        value = torch.tensor(metrics[name], dtype=torch.float32).item()
+        return math.inf if math.isnan(value) else value if mode == "min" else -value
 
     def restore(self, checkpoint: Mapping[str, Any], *, training: bool) -> None:
         """Load the net, and what else training goes on from."""

@@ -53,8 +53,11 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
     while run.epoch < run.plan.max_epochs:
         began = time.perf_counter()
         totals = train_epoch(run, recorder)
+        if run.device.type == "cuda":
+            torch.cuda.synchronize()  # a GPU's work is queued: the clock waits for it
         run.seconds += time.perf_counter() - began
         run.epoch += 1
+        recorder.end_epoch(run.epoch, run.step)
         run.trained += int(totals[2])
         run.results |= task.means("train", totals, classes=0)
         if len(run.data.val):
@@ -87,23 +90,22 @@ def train_epoch(run: Run, recorder: Recorder) -> Sums:
         last = (number + 1) % plan.accumulate_grad_batches == 0 or number + 1 == len(sampler)
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
-                outputs = wrapped.train(batch.inputs)
+                outputs = wrapped.forward(batch.inputs)
                 loss_sum = run.task.loss_sum(outputs, batch.targets)
                 sums = task.sums(run.task, loss_sum, outputs, batch.targets)
-                loss = loss_sum * plan.loss_scale(number)
+                loss = loss_sum * plan.loss_scale(number)  # with what divides it later: Σ loss / Σ samples of the step
             if first:
                 run.optimizer.zero_grad()
             backward(run, loss)
         recorder.batch(sums, batch.ids)
         totals += sums
         rate = optimizer_step(run, recorder) if last else None
-        run.report.batch(sums, run.step, rate)
-    recorder.end_epoch(run.epoch + 1, run.step)
+        run.report.batch(sums, run.step, rate)  # on every rank: its curves are sums over ranks
     return over_ranks(totals)
 
 
 def backward(run: Run, loss: Tensor) -> None:
-    """Add this batch's part to the gradient: the loss is scaled for a mean over the accumulated batches."""
+    """Add this batch's part to the gradient. Lightning divides by the number of batches; the bits are to be its."""
     run.precision.scale(loss / run.plan.accumulate_grad_batches).backward()  # type: ignore[no-untyped-call]
 
 

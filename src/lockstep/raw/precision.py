@@ -20,7 +20,7 @@ class Precision:
         self.scaler = torch.amp.GradScaler(self.device, enabled=plan.precision == "16-mixed")
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Around forward and loss, never around backward."""
+        """Around forward and loss, never around backward. A cache of cast weights would serve one forward only."""
         if self.mixed is None:
             return nullcontext()
         return torch.autocast(self.device, self.mixed, cache_enabled=False)

@@ -52,12 +52,21 @@ BY_HAND: dict[str, Callable[[Gradients], None]] = {
 
 
 def ring_all_reduce(tensor: Tensor) -> None:
-    """Replace a flat tensor, of any size, on every rank by its sum over ranks, in 2(W-1) steps.
+    """Replace a tensor of one dimension, of any size, on every rank by its sum over ranks, in 2(W-1) steps.
 
     The tensor is cut into W chunks. Reduce-scatter: in each of W-1 steps every rank sends a chunk to its right-hand
     neighbour and adds the one that arrives from the left to its own; then rank r owns the whole sum of chunk r+1.
     All-gather: the finished chunks go round once more, and replace instead of being added. Each rank sends
     2(W-1)/W of the tensor, whatever W is (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms).
+
+    Three ranks a, b, c and their chunks 0, 1, 2:
+
+                  rank 0                 rank 1                 rank 2
+        start     a0     a1    a2        b0    b1     b2        c0    c1    c2
+        step 1    a0     a1    a2+c2     a0+b0 b1     b2        c0    b1+c1 c2
+        step 2    a0     all   a2+c2     a0+b0 b1     all       all   b1+c1 c2
+        step 3    all    all   a2+c2     a0+b0 all    all       all   b1+c1 all
+        step 4    all    all   all       all   all    all       all   all   all
     """
     rank, world = dist.get_rank(), dist.get_world_size()
     chunks = tensor.tensor_split(world)
@@ -75,7 +84,7 @@ def _pass_on(chunk: Tensor, like: Tensor) -> Tensor:
     arrived = torch.empty_like(like)
     transfers = []
     if chunk.numel():
-        transfers.append(dist.P2POp(dist.isend, chunk.contiguous(), (rank + 1) % world))
+        transfers.append(dist.P2POp(dist.isend, chunk, (rank + 1) % world))
     if arrived.numel():
         transfers.append(dist.P2POp(dist.irecv, arrived, (rank - 1) % world))
     for transfer in dist.batch_isend_irecv(transfers) if transfers else ():

@@ -17,7 +17,10 @@ from lockstep.seeding import initial_net, seed_rank
 
 
 def run(plan: Plan, place: Place) -> Metrics:
-    """Train and test as the plan says. Every rank returns the same metrics. The process group is there already."""
+    """Train and test as the plan says. Every rank returns the same metrics.
+
+    Each rank is a process, and has joined its peers: `lockstep.launch.worker` calls init_process_group and set_device.
+    """
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))  # the same weights on every rank
     seed_rank(plan.seed, place.rank)  # and from here on random numbers of its own
@@ -34,7 +37,8 @@ def run(plan: Plan, place: Place) -> Metrics:
     if plan.ckpt_path is not None:
         checkpoint = read_checkpoint(plan, net)
         checkpoints.restore(checkpoint, training=plan.train)
-        state.epoch, state.step = checkpoint["epoch"] + 1, checkpoint["global_step"]
+        if plan.train:
+            state.epoch, state.step = checkpoint["epoch"] + 1, checkpoint["global_step"]
     if plan.train:
         fit(state, Recorder(plan, place.rank, net), checkpoints)
     if plan.test:

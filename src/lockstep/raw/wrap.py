@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -19,17 +20,21 @@ class Wrapped:
     """The plain net, whose names and numbers are saved, and how the strategy uses it."""
 
     net: nn.Module
-    train: Forward
+    forward: Forward
     """Outputs whose backward leads to gradients over all ranks, at the latest after `synchronise`."""
     evaluate: Forward
+    """The same outputs where no gradient is wanted, so that no rank waits for another."""
     synchronise: Callable[[], None]
-    """To be called after the last backward of an optimizer step."""
+    """To be called after the last backward of an optimizer step. Under DDP backward has done it already."""
     accumulating: Callable[[], AbstractContextManager[None]]
     """Around forward and backward of all batches of a step but the last: they need not be synchronised."""
 
 
 def wrap(plan: Plan, net: nn.Module) -> Wrapped:
-    """Put the net where it computes, and around it what its strategy needs."""
+    """Put the net where it computes, and around it what its strategy needs.
+
+    DDP gives every rank the first weights of rank 0. By hand nobody does: they are the same by the same seed.
+    """
     place(plan, net)
     plain = forward_of(plan, net)
     if plan.strategy.wrap != "ddp":
@@ -49,6 +54,10 @@ def same_buffers(net: nn.Module) -> None:
 
 
 def _by_hand(way: str, net: nn.Module) -> None:
+    """Every rank brings the same tensors, zeros where its share of the batch gave a parameter no gradient."""
+    for parameter in net.parameters():
+        if parameter.grad is None and parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
     BY_HAND[way]([parameter.grad for parameter in net.parameters() if parameter.grad is not None])
 
 
