@@ -13,6 +13,7 @@ LAYERS = [
     {"refusal", "batches", "nets", "task", "record", "progress"},
     {"choices", "shards", "typed"},
     {"plan", "data"},
+    {"precision"},
     {"optimizers", "seeding", "parallel", "recorder", "checkpoint"},
     {"compare"},
     {"launch"},

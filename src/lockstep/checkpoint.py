@@ -24,10 +24,14 @@ def state_of(net: nn.Module) -> dict[str, Tensor]:
     return {PREFIX + name: tensor for name, tensor in net.state_dict().items()}
 
 
+def own_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The other way: a checkpoint's parameters and buffers by the net's own names."""
+    return {name.removeprefix(PREFIX): tensor for name, tensor in state.items()}
+
+
 def net_state(path: Path) -> dict[str, Tensor]:
-    """The parameters and buffers that a checkpoint holds, by the net's own names."""
-    saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-    return {name.removeprefix(PREFIX): tensor for name, tensor in saved.items()}
+    """The parameters and buffers in a checkpoint file, by the net's own names."""
+    return own_names(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
 
 
 def read_checkpoint(plan: Plan, net: nn.Module) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from torch import nn
 from lockstep import nets
 from lockstep.data.tensors import TensorData
 from lockstep.plan import Plan
+from lockstep.precision import dtype_of
 
 
 def initial_net(plan: Plan, data: TensorData) -> nn.Module:
@@ -18,8 +19,7 @@ def initial_net(plan: Plan, data: TensorData) -> nn.Module:
     """
     torch.manual_seed(plan.seed)
     options = {key: value for key, value in vars(plan.model).items() if key != "name"}
-    net = nets.create(plan.model.name, data.shape, data.outputs, **options)
-    return net.double() if plan.precision == "64-true" else net
+    return nets.create(plan.model.name, data.shape, data.outputs, **options).to(dtype_of(plan))
 
 
 def seed_rank(seed: int, rank: int) -> None:

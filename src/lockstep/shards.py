@@ -17,6 +17,11 @@ EVALUATION_BATCH = 1024
 """Global batch of evaluation, at least; larger batches change nothing in sums but their speed."""
 
 
+def evaluation_batch(batch_size: int) -> int:
+    """The global batch of evaluation for that of training."""
+    return max(batch_size, EVALUATION_BATCH)
+
+
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     """The order of one epoch: a permutation of 0 … samples-1, shape (samples,), int64."""
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed + epoch))

@@ -6,13 +6,13 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep import task
+from lockstep.parallel import same_buffers
 from lockstep.recorder import Recorder
 
 
@@ -152,15 +152,10 @@ class Stopwatch(Callback):
 
 
 class SameBuffers(Callback):
-    """Before validation give every rank the buffers of rank 0, so that all judge the net that is saved.
-
-    DDP does so at the start of each training step; after the last one, BatchNorm's running statistics differ.
-    """
+    """Before validation let all ranks have the same."""
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if dist.is_initialized():
-            for buffer in pl_module.buffers():
-                dist.broadcast(buffer, src=0)
+        same_buffers(pl_module)
 
 
 class EndOnSigterm(Callback):

@@ -7,7 +7,8 @@ from torch.utils.data import DataLoader
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.launch.place import Place
 from lockstep.plan import Plan
-from lockstep.shards import EVALUATION_BATCH, ShardSampler
+from lockstep.precision import dtype_of
+from lockstep.shards import ShardSampler, evaluation_batch
 
 
 class ShardedData(pl.LightningDataModule):
@@ -16,7 +17,7 @@ class ShardedData(pl.LightningDataModule):
     def __init__(self, data: TensorData, plan: Plan, place: Place) -> None:
         super().__init__()
         self.data, self.plan, self.place = data, plan, place
-        self.dtype = torch.float64 if plan.precision == "64-true" else torch.float32
+        self.dtype = dtype_of(plan)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         return self._loader(self.data.train, self.plan.batch_size, self.plan.seed, self.plan.drop_last)
@@ -31,7 +32,7 @@ class ShardedData(pl.LightningDataModule):
         return self.data.as_float(batch, self.dtype)
 
     def _evaluation(self, split: Split) -> DataLoader[Batch]:
-        return self._loader(split, max(self.plan.batch_size, EVALUATION_BATCH))
+        return self._loader(split, evaluation_batch(self.plan.batch_size))
 
     def _loader(
         self, split: Split, batch_size: int, seed: int | None = None, drop_last: bool = False

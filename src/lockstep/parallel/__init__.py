@@ -6,12 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.parallel.autocast import Autocasting
+from lockstep.parallel.buffers import same_buffers
 from lockstep.parallel.replicas import Replicas
 from lockstep.parallel.stages import Staged, Stages
 from lockstep.parallel.sync_batchnorm import synchronise_batchnorm
 from lockstep.plan import Plan
 
-__all__ = ["devices_of", "forward_of", "place", "synchronise_batchnorm"]
+__all__ = ["devices_of", "forward_of", "place", "same_buffers", "synchronise_batchnorm"]
 
 Forward = Callable[[Tensor], Tensor]
 

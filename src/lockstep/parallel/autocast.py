@@ -1,12 +1,10 @@
-"""Mixed precision, and the one place where torch forgets which."""
+"""Mixed precision where torch forgets which."""
 
 import torch
 from torch import Tensor, nn
 
 from lockstep.plan import Plan
-
-MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-"""The short numbers that a plan's precision mixes in; the others mix none."""
+from lockstep.precision import MIXED
 
 
 class Autocasting(nn.Module):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lockstep.checkpoint import PREFIX, state_of
+from lockstep.checkpoint import own_names, state_of
 from lockstep.plan import Plan
 from lockstep.raw.precision import Precision
 
@@ -55,8 +55,7 @@ class Checkpoints:
 
     def restore(self, checkpoint: Mapping[str, Any], *, training: bool) -> None:
         """Load the net, and what else training goes on from."""
-        state = {name.removeprefix(PREFIX): tensor for name, tensor in checkpoint["state_dict"].items()}
-        self.net.load_state_dict(state)
+        self.net.load_state_dict(own_names(checkpoint["state_dict"]))
         if not training:
             return
         self.optimizer.load_state_dict(checkpoint["optimizer_states"][0])

@@ -14,13 +14,14 @@ from torch.optim.lr_scheduler import LRScheduler
 from lockstep import task
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.launch.place import Place
+from lockstep.parallel import Forward, same_buffers
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
-from lockstep.raw.wrap import Wrapped, same_buffers
+from lockstep.raw.wrap import Wrapped
 from lockstep.recorder import Recorder
-from lockstep.shards import EVALUATION_BATCH, ShardSampler
+from lockstep.shards import ShardSampler, evaluation_batch
 from lockstep.task import Sums
 
 
@@ -37,15 +38,12 @@ class Run:
     scheduler: LRScheduler | None
     precision: Precision
     report: Report
+    task: task.Task
     epoch: int = 0
     step: int = 0
     trained: int = 0
     seconds: float = 0.0
     results: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def task(self) -> task.Task:
-        return task.task_of(self.plan.data.classes)
 
 
 def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
@@ -90,9 +88,7 @@ def train_epoch(run: Run, recorder: Recorder) -> Sums:
         last = (number + 1) % plan.accumulate_grad_batches == 0 or number + 1 == len(sampler)
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
-                outputs = wrapped.forward(batch.inputs)
-                loss_sum = run.task.loss_sum(outputs, batch.targets)
-                sums = task.sums(run.task, loss_sum, outputs, batch.targets)
+                loss_sum, sums = judge(run, wrapped.forward, batch)
                 loss = loss_sum * plan.loss_scale(number)  # with what divides it later: Σ loss / Σ samples of the step
             if first:
                 run.optimizer.zero_grad()
@@ -129,15 +125,20 @@ def evaluate(run: Run, stage: str, split: Split) -> dict[str, float]:
     """`{stage}/loss` and `{stage}/acc` over a split, each sample once: sums over ranks, divided once."""
     run.wrapped.net.eval()
     same_buffers(run.wrapped.net)
-    size = max(run.plan.batch_size, EVALUATION_BATCH)
+    size = evaluation_batch(run.plan.batch_size)
     sampler = ShardSampler(len(split), size, rank=run.place.rank, world_size=run.place.world_size)
     totals = torch.zeros(3, dtype=torch.float64, device=run.device)
     for batch in batches(run, split, sampler):
         with run.precision.autocast():
-            outputs = run.wrapped.evaluate(batch.inputs)
-            loss_sum = run.task.loss_sum(outputs, batch.targets)
-            totals += task.sums(run.task, loss_sum, outputs, batch.targets)
+            totals += judge(run, run.wrapped.evaluate, batch)[1]
     return dict(task.means(stage, over_ranks(totals), run.plan.data.classes))
+
+
+def judge(run: Run, forward: Forward, batch: Batch) -> tuple[Tensor, Sums]:
+    """The loss summed over the batch, to go backward from, and the batch's sums."""
+    outputs = forward(batch.inputs)
+    loss_sum = run.task.loss_sum(outputs, batch.targets)
+    return loss_sum, task.sums(run.task, loss_sum, outputs, batch.targets)
 
 
 def batches(run: Run, split: Split, sampler: ShardSampler) -> Iterator[Batch]:

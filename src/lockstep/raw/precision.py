@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.parallel.autocast import MIXED
 from lockstep.plan import Plan
+from lockstep.precision import MIXED, dtype_of
 
 
 class Precision:
     """`dtype` is that of parameters and inputs. The other methods do what the name says, or nothing."""
 
     def __init__(self, plan: Plan, device: torch.device) -> None:
-        self.dtype = torch.float64 if plan.precision == "64-true" else torch.float32
+        self.dtype = dtype_of(plan)
         self.mixed = MIXED.get(plan.precision)
         self.device = device.type
         self.scaler = torch.amp.GradScaler(self.device, enabled=plan.precision == "16-mixed")

@@ -14,6 +14,7 @@ from lockstep.raw.wrap import wrap
 from lockstep.record import Metrics
 from lockstep.recorder import Recorder, results_of
 from lockstep.seeding import initial_net, seed_rank
+from lockstep.task import task_of
 
 
 def run(plan: Plan, place: Place) -> Metrics:
@@ -31,7 +32,9 @@ def run(plan: Plan, place: Place) -> Metrics:
     optimizer = create_optimizer(plan.optimizer, net.parameters())
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     report = Report(plan, place.rank)
-    state = Run(plan, place, device, tensors, wrapped, optimizer, scheduler, precision, report)
+    state = Run(
+        plan, place, device, tensors, wrapped, optimizer, scheduler, precision, report, task_of(plan.data.classes)
+    )
 
     checkpoints = Checkpoints(plan, place.rank, net, optimizer, scheduler, precision)
     if plan.ckpt_path is not None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -44,13 +43,6 @@ def wrap(plan: Plan, net: nn.Module) -> Wrapped:
         ddp = DistributedDataParallel(net, device_ids, gradient_as_bucket_view=True)
         return Wrapped(net, ddp, plain, _nothing, ddp.no_sync)
     return Wrapped(net, plain, plain, partial(_by_hand, plan.gradient_sync, net), nullcontext)
-
-
-def same_buffers(net: nn.Module) -> None:
-    """Give every rank rank 0's buffers (BatchNorm's running statistics), so that all judge the net that is saved."""
-    if dist.is_initialized():
-        for buffer in net.buffers():
-            dist.broadcast(buffer, src=0)
 
 
 def _by_hand(way: str, net: nn.Module) -> None:

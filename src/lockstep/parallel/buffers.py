@@ -1,0 +1,14 @@
+"""Buffers, which no gradient keeps equal."""
+
+import torch.distributed as dist
+from torch import nn
+
+
+def same_buffers(net: nn.Module) -> None:
+    """Give every rank the buffers of rank 0 (BatchNorm's running statistics), so that all judge the net that is saved.
+
+    DDP does so at the start of each training step; after the last one they differ.
+    """
+    if dist.is_initialized():
+        for buffer in net.buffers():
+            dist.broadcast(buffer, src=0)
