@@ -60,15 +60,9 @@ class Plan:
         return self.local_world_size * self.num_nodes
 
     @property
-    def shares_devices(self) -> bool:
-        return isinstance(self.strategy, choices.DDP) and self.strategy.share_device
-
-    @property
     def gradient_sync(self) -> str:
         """How gradients are averaged over ranks."""
-        if self.strategy.wrap != "ddp":
-            return "none"
-        return self.engine.gradient_sync if isinstance(self.engine, choices.Raw) else "ddp"
+        return self.engine.gradient_sync if self.strategy.wrap == "ddp" else "none"
 
     @property
     def total_steps(self) -> int:
@@ -111,7 +105,7 @@ class Plan:
             "batch_size": self.batch_size,
             "precision": self.precision,
             "gradient_sync": self.gradient_sync,
-            "micro_batches": getattr(self.strategy, "micro_batches", 1),
+            "micro_batches": self.strategy.micro_batches,
             "sync_batchnorm": self.sync_batchnorm,
             "seed": self.seed,
             "threads": self.threads,
@@ -145,7 +139,7 @@ class Plan:
             require(stages > 0, "model", self.model.name, why, "model=split_cnn, or strategy=single")
             why = f"model={self.model.name} has {stages} stages to spread"
             require(devices <= stages, "devices", devices, why, f"devices={stages}, or fewer")
-        if self.shares_devices and self.accelerator == "gpu" and self.gradient_sync == "ring":
+        if strategy.share_device and self.accelerator == "gpu" and self.gradient_sync == "ring":
             why = "ranks that share GPUs talk by gloo, which passes no GPU tensors from rank to rank"
             raise refuse("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
         if strategy.wrap == "dp" and self.sync_batchnorm:

@@ -1,12 +1,13 @@
 """Who runs the loop."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True)
 class Lightning:
     name: Literal["lightning"]
+    gradient_sync: ClassVar[Literal["ddp"]] = "ddp"
 
 
 @dataclass(frozen=True)

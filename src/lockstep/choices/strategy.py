@@ -13,6 +13,8 @@ class Single:
     name: Literal["single"]
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["none"]] = "none"
+    share_device: ClassVar[bool] = False
+    micro_batches: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class DDP:
     name: Literal["ddp", "ddp_spawn"]
     share_device: bool
     wrap: ClassVar[Literal["ddp"]] = "ddp"
+    micro_batches: ClassVar[int] = 1
 
     @property
     def start(self) -> Literal["elastic", "spawn"]:
@@ -35,6 +38,8 @@ class DP:
     name: Literal["dp"]
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["dp"]] = "dp"
+    share_device: ClassVar[bool] = False
+    micro_batches: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class ModelParallel:
     micro_batches: int
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["stages"]] = "stages"
+    share_device: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         key, value = "strategy.micro_batches", self.micro_batches

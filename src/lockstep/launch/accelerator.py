@@ -29,10 +29,10 @@ def resolve_accelerator(
         if wanted == "gpu":
             raise refuse("accelerator", wanted, "torch sees no GPU on this machine", "accelerator=cpu")
         return "cpu"
-    if isinstance(strategy, choices.DDP) and strategy.share_device:
+    if strategy.share_device:
         return "gpu"
     if devices > gpus:
         why = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
-        sharing = ", strategy.share_device=true" if isinstance(strategy, choices.DDP) else ""
+        sharing = ", strategy.share_device=true" if strategy.wrap == "ddp" else ""
         raise refuse("devices", devices, why, f"devices={gpus}{sharing}, or accelerator=cpu")
     return "gpu"

@@ -23,7 +23,7 @@ def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
     """What could surprise (samplers, sanity steps, summaries) is off; `measuring` comes before what shows it."""
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
-        devices="auto" if plan.shares_devices else plan.local_world_size,
+        devices="auto" if plan.strategy.share_device else plan.local_world_size,
         num_nodes=plan.num_nodes,
         strategy=create_strategy(plan),
         plugins=[EitherEngine(plan)],
@@ -52,7 +52,7 @@ def create_strategy(plan: Plan) -> Strategy:
     first, *_ = devices = devices_of(plan)
     match plan.strategy.wrap:
         case "ddp":
-            sharing = devices * plan.devices if plan.shares_devices else None
+            sharing = devices * plan.devices if plan.strategy.share_device else None
             environment = TorchElasticEnvironment()
             return DDPStrategy(parallel_devices=sharing, cluster_environment=environment, gradient_as_bucket_view=True)
         case "stages":
