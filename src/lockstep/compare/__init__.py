@@ -1,16 +1,20 @@
 """Where two runs part: every quantity of their records, step by step."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep.compare.folder import RunFolder
 from lockstep.compare.owed import Owed, owed_between
 from lockstep.compare.verdict import Comparison
-from lockstep.record import UNREADABLE, digest
+from lockstep.record import digest
 from lockstep.refusal import Refusal, require
 
-__all__ = ["Comparison", "RunFolder", "compare"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Comparison", "RunFolder", "compare", "compare_runs"]
 
 FIELDS = {
     "samples": "samples",
@@ -37,15 +41,20 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
     if tolerance is not None:
         why = "it is the largest difference allowed"
         require(0 <= tolerance < math.inf, "tolerance", tolerance, why, "tolerance=1e-10, or 0 for the same bits")
-    left, right = RunFolder(a), RunFolder(b)
+    return compare_runs(RunFolder(a), RunFolder(b), tolerance)
+
+
+def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = None) -> Comparison:
+    """The same for two folders that have been read."""
     owed = owed_between(left.heading, right.heading) if tolerance is None else Owed(tolerance)
-    comparison = Comparison(str(a), str(b), owed)
+    comparison = Comparison(str(left.folder), str(right.folder), owed)
     _compare_steps(comparison, left, right)
     _compare_evaluations(comparison, left, right)
     _compare_tensors(comparison, left, right)
     comparison.unfinished = bool(left.steps) and not left.tensors and not right.tensors
     if not comparison.quantities:
-        raise Refusal(f"{a}: it has nothing in common with {b} to compare; write the folders of two trained runs.")
+        nothing = f"it has nothing in common with {right.folder} to compare"
+        raise Refusal(f"{left.folder}: {nothing}; write the folders of two trained runs.")
     return comparison
 
 
@@ -93,26 +102,26 @@ def _end(left: RunFolder, right: RunFolder) -> float:
 
 
 def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
-    for order, name in enumerate([*left.tensors, *(right.tensors.keys() - left.tensors.keys())]):
-        a, b = left.tensors.get(name), right.tensors.get(name)
-        where, when = "after the last epoch", (_end(left, right), TENSORS + order)
-        if a is None or b is None or a == b:
-            comparison.of(name).see(a, b, where, when)
-        else:
-            a_value, b_value = _furthest(name, left, right)
-            comparison.of(name).see(a_value, b_value, where, when)
+    names = [*left.tensors, *(right.tensors.keys() - left.tensors.keys())]
+    end, weights = _end(left, right), None
+    for order, name in enumerate(names):
+        values: tuple[Any, Any] = left.tensors.get(name), right.tensors.get(name)
+        if None not in values and values[0] != values[1]:
+            weights = weights or (left.weights(), right.weights())
+            values = _furthest(name, values, weights)
+        comparison.of(name).see(*values, "after the last epoch", (end, TENSORS + order))
 
 
-def _furthest(name: str, left: RunFolder, right: RunFolder) -> tuple[float | str, float | str]:
+def _furthest(
+    name: str, digests: tuple[str, str], weights: tuple[Mapping[str, "Tensor"], Mapping[str, "Tensor"]]
+) -> tuple[float | str, float | str]:
     """The two numbers, of all in a tensor of the last checkpoints, that are furthest apart.
 
     The digests instead where the checkpoints cannot tell: one is lost or damaged, or not what was recorded.
     """
-    digests = left.tensors[name], right.tensors[name]
-    try:
-        a, b = (run.weights[name] for run in (left, right))
-    except UNREADABLE:
+    if not all(name in one for one in weights):
         return digests
+    a, b = (one[name] for one in weights)
     if a.shape != b.shape or tuple(digest({name: tensor}) for tensor in (a, b)) != digests:
         return digests
     a, b = a.double(), b.double()

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.record import METRICS, RECORD
+from lockstep.record import METRICS, RECORD, UNREADABLE
 from lockstep.refusal import refuse
 
 if TYPE_CHECKING:
@@ -46,12 +45,14 @@ class RunFolder:
             why = f"there is neither {RECORD} nor {METRICS} in this folder"
             raise refuse("run", folder, why, "the folder of a run, logs/train/…")
 
-    @cached_property
     def weights(self) -> "Mapping[str, Tensor]":
-        """Parameters and buffers at the end, from the last checkpoint."""
+        """Parameters and buffers at the end, from the last checkpoint; none where it is lost or damaged."""
         from lockstep.checkpoint import net_state
 
-        return net_state(self.folder / "checkpoints" / "last.ckpt")
+        try:
+            return net_state(self.folder / "checkpoints" / "last.ckpt")
+        except UNREADABLE:
+            return {}
 
     def _read_results(self, text: str) -> None:
         self.results.update(json.loads(text))

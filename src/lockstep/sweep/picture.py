@@ -7,7 +7,7 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.sweep.rows import Job, Row, steps_of
+from lockstep.sweep.rows import Job, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def _speed_ups(axes: "Axes", rows: Sequence[Row]) -> None:
 
 def _losses(axes: "Axes", rows: Sequence[Row], jobs: Sequence[Job]) -> None:
     for row, job in zip(rows, jobs, strict=True):
-        if steps := steps_of(job):
+        if steps := job.steps:
             losses = [nan if line["loss_sum"] is None else line["loss_sum"] / line["samples"] for line in steps]
             name = f"{row.job}: {row.label} × {row.devices}"
             axes.plot([line["step"] for line in steps], losses, linewidth=1, alpha=0.7, label=name)

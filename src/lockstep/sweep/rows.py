@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from lockstep.compare import Comparison, compare
+from lockstep.compare import RunFolder, compare_runs
 from lockstep.record import METRICS, RECORD
 from lockstep.refusal import Refusal
 from lockstep.sweep import UNFINISHED
@@ -64,6 +65,15 @@ class Job:
             self.config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))  # type: ignore[assignment]
         # a job with both engines keeps the record of each; they have been compared already
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
+
+    @cached_property
+    def record(self) -> RunFolder:
+        return RunFolder(self.run)
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The lines of its optimizer steps; none where it has no record."""
+        return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
 
     @property
     def speed(self) -> float:
@@ -141,15 +151,7 @@ def _row(job: Job, reference: Job | None) -> Row:
 
 
 def _epoch_samples(job: Job) -> int:
-    return sum(line["samples"] for line in steps_of(job) if line["epoch"] == job.results["epochs"])
-
-
-def steps_of(job: Job) -> list[dict[str, Any]]:
-    """The step lines of a job's record."""
-    if not (job.run / RECORD).is_file():
-        return []
-    lines = map(json.loads, (job.run / RECORD).read_text().splitlines())
-    return [line["step"] for line in lines if "step" in line]
+    return sum(line["samples"] for line in job.steps if line["epoch"] == job.results["epochs"])
 
 
 def _compared(job: Job, reference: Job) -> dict[str, Any]:
@@ -158,7 +160,7 @@ def _compared(job: Job, reference: Job) -> dict[str, Any]:
     if job is reference:
         return {"verdict": "reference", "loss_apart": 0.0}
     try:
-        comparison: Comparison = compare(reference.run, job.run)
+        comparison = compare_runs(reference.record, job.record)
     except Refusal:
         return {}
     verdict = comparison.verdict if job.owes_the_numbers_of(reference) else "another plan"
