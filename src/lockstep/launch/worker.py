@@ -79,9 +79,8 @@ def group(plan: Plan, place: Place, store: Store | None) -> Iterator[None]:
     if plan.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK)
-    backend = (
-        "nccl" if plan.accelerator == "gpu" and not plan.strategy.share_device else "gloo"
-    )  # nccl wants a GPU a rank
+    a_gpu_each = plan.accelerator == "gpu" and not plan.strategy.share_device  # nccl takes no less
+    backend = "nccl" if a_gpu_each else "gloo"
     dist.init_process_group(backend, timeout=GROUP_TIMEOUT, store=store, rank=place.rank, world_size=place.world_size)
     yield
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
