@@ -27,7 +27,8 @@ def on_ranks(plan: Plan, task: Callable[[Plan, Place], Metrics]) -> Metrics:
     before = os.environ.get("RANK_TASK")
     os.environ["RANK_TASK"] = f"{task.__module__}:{task.__name__}"
     try:
-        return launch.start(plan, __name__)
+        metrics: Metrics = launch.start(plan, __name__)
+        return metrics
     finally:
         os.environ.pop("RANK_TASK")
         if before is not None:

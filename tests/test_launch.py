@@ -161,7 +161,7 @@ def test_nothing_stays_in_the_temporary_folder(
 
 def test_several_machines_are_not_started_from_here(make_plan: MakePlan) -> None:
     with pytest.raises(Refusal, match="torchrun --nnodes=2"):
-        launch.check_launchable(make_plan("strategy=ddp", "num_nodes=2"))
+        launch.check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)
 
 
 TORCHRUN = {
@@ -200,12 +200,12 @@ def test_slurm_tasks_meet_on_the_first_host() -> None:
 
 def test_a_world_of_another_size_is_refused(make_plan: MakePlan) -> None:
     four = Place(0, 4, 0, 2)
-    check_outside(four, make_plan("strategy=ddp", "devices=2", "num_nodes=2"))
-    check_outside(Place(0, 1, 0, 1), make_plan("strategy=dp", "devices=2"))
+    check_outside(four, make_plan("strategy=ddp", "devices=2", "num_nodes=2").world)
+    check_outside(Place(0, 1, 0, 1), make_plan("strategy=dp", "devices=2").world)
     with pytest.raises(Refusal, match="write devices=2 num_nodes=2"):
-        check_outside(four, make_plan("strategy=ddp", "devices=1", "num_nodes=1"))
+        check_outside(four, make_plan("strategy=ddp", "devices=1", "num_nodes=1").world)
     with pytest.raises(Refusal, match="strategy=dp: it is one process, and 4 processes were started"):
-        check_outside(four, make_plan("strategy=dp", "devices=2"))
+        check_outside(four, make_plan("strategy=dp", "devices=2").world)
 
 
 def test_the_cause_is_told_from_its_consequences(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 LAYERS = [
     {"refusal", "batches", "nets", "task", "record", "progress"},
     {"choices", "shards", "typed"},
+    {"world"},
     {"plan", "data"},
     {"precision"},
     {"optimizers", "seeding", "parallel", "recorder", "checkpoint"},

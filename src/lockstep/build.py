@@ -10,8 +10,8 @@ from typing import Any, Literal
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.choices import GROUPS
-from lockstep.launch.accelerator import resolve_accelerator
+from lockstep.choices import GROUPS, ProcessGroup
+from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal, refuse, require
 from lockstep.typed import check_keys, typed, value_of
@@ -33,6 +33,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     check_keys("", values, [*DERIVED, *(field.name for field in fields(Plan) if field.name != "run_dir")])
     for group in GROUPS:
         values[group] = _choice(group, values[group])
+    values["process_group"] = typed(ProcessGroup, "process_group.", values["process_group"])
+    require_backend(values["process_group"])
     values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": _absolute(values["ckpt_path"])}
     return typed(Plan, "", _resolved(values))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import extract_tb
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.choices import GROUPS
@@ -87,7 +87,9 @@ SENTENCES: dict[str, Callable[..., Refusal]] = {
 
 def known_keys() -> list[str]:
     """Every key that may be written: groups, their options' keys, top-level keys."""
-    top = [str(key) for key in OmegaConf.load(CONF / "train.yaml") if key not in ("defaults", "hydra")]
+    train = {str(key): value for key, value in OmegaConf.load(CONF / "train.yaml").items()}
+    top = [key for key in train if key not in ("defaults", "hydra")]
+    top += [f"{key}.{name!s}" for key in top if isinstance(train[key], DictConfig) for name in train[key]]
     options = (path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
     own = {f"{path.parent.name}.{key!s}" for path in options for key in OmegaConf.load(path) if key != "name"}
     return [*top, *GROUPS, "experiment", *sorted(own)]

@@ -37,9 +37,9 @@ def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
         began: the time.perf_counter() that total_seconds counts from.
     """
     plan = plan_from(config, run_dir)
-    launch.check_launchable(plan)
+    launch.check_launchable(plan.world)
     data.prepare(plan.data)
-    with launch.place_held(plan):
+    with launch.place_held(plan.world):
         metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
     if first_of_all():
         print(f"\n{table(metrics)}\n{verdict}\n  {run_dir}", flush=True)
@@ -49,7 +49,7 @@ def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
 def run_one(plan: Plan, began: float) -> Metrics:
     """The plan by its engine."""
     leave_config(plan)
-    metrics = launch.start(plan, ENGINES[plan.engine.name])
+    metrics: Metrics = launch.start(plan, ENGINES[plan.engine.name])
     metrics["total_seconds"] = time.perf_counter() - began
     if first_of_all():
         save_metrics(Path(plan.run_dir), metrics)

@@ -5,12 +5,14 @@ sentence that names the key and what to write instead. No torch here.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from lockstep import choices
 from lockstep.batches import window_count, window_samples
 from lockstep.refusal import refuse, require
+from lockstep.world import World
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Plan:
     optimizer: choices.Optimizer
     scheduler: choices.Scheduler
     logger: choices.Logger
+    process_group: choices.ProcessGroup
     devices: int
     num_nodes: int
     accelerator: Literal["cpu", "gpu"]
@@ -49,15 +52,27 @@ class Plan:
         self._check_parts()
         self._check_work()
 
-    @property
-    def local_world_size(self) -> int:
-        """Ranks, that is processes, on each machine."""
-        return self.devices if self.strategy.wrap == "ddp" else 1
+    @cached_property
+    def world(self) -> World:
+        """The ranks: a process a device under ddp, else one process."""
+        joined = self.strategy.wrap == "ddp"
+        return World(
+            self.strategy.name,
+            self.strategy.start,
+            joined,
+            self.devices if joined else 1,
+            self.num_nodes,
+            self.accelerator,
+            self.strategy.share_device,
+            self.threads,
+            self.process_group,
+            self.run_dir,
+        )
 
     @property
     def world_size(self) -> int:
         """Ranks over all machines."""
-        return self.local_world_size * self.num_nodes
+        return self.world.world_size
 
     @property
     def gradient_sync(self) -> str:
@@ -105,6 +120,7 @@ class Plan:
             "batch_size": self.batch_size,
             "precision": self.precision,
             "gradient_sync": self.gradient_sync,
+            "backend": self.world.backend if self.world.joined else "none",
             "micro_batches": self.strategy.micro_batches,
             "sync_batchnorm": self.sync_batchnorm,
             "seed": self.seed,
@@ -139,8 +155,8 @@ class Plan:
             require(stages > 0, "model", self.model.name, why, "model=split_cnn, or strategy=single")
             why = f"model={self.model.name} has {stages} stages to spread"
             require(devices <= stages, "devices", devices, why, f"devices={stages}, or fewer")
-        if strategy.share_device and self.accelerator == "gpu" and self.gradient_sync == "ring":
-            why = "ranks that share GPUs talk by gloo, which passes no GPU tensors from rank to rank"
+        if self.world.backend == "gloo" and self.accelerator == "gpu" and self.gradient_sync == "ring":
+            why = "ranks talk by gloo here, which passes no GPU tensors from rank to rank"
             raise refuse("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
         if strategy.wrap == "dp" and self.sync_batchnorm:
             why = "each replica of strategy=dp normalises its own slice of the batch"

@@ -8,6 +8,7 @@ from lockstep.choices.engine import Engine, Lightning, Raw
 from lockstep.choices.logger import Logger
 from lockstep.choices.model import CNN, MLP, LeNet, Linear, Model, SplitCNN
 from lockstep.choices.optimizer import SGD, Adam, Optimizer
+from lockstep.choices.process_group import ProcessGroup
 from lockstep.choices.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
 from lockstep.choices.strategy import DDP, DP, ModelParallel, Single, Strategy
 
@@ -34,6 +35,7 @@ __all__ = [
     "OneCycle",
     "Optimizer",
     "Points",
+    "ProcessGroup",
     "Raw",
     "Scheduler",
     "Single",

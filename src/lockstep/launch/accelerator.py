@@ -1,11 +1,11 @@
-"""Which accelerator a run gets on this machine: never another one than it was promised."""
+"""Which accelerator a run gets on this machine, and which backend: never another one than it was promised."""
 
 import sys
 from pathlib import Path
 from typing import Literal
 
 from lockstep import choices
-from lockstep.refusal import refuse
+from lockstep.refusal import refuse, require
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")
 """Device files of NVIDIA's driver, AMD's, and WSL's: without one Linux has no GPU, and torch need not be asked."""
@@ -36,3 +36,19 @@ def resolve_accelerator(
         sharing = ", strategy.share_device=true" if strategy.wrap == "ddp" else ""
         raise refuse("devices", devices, why, f"devices={gpus}{sharing}, or accelerator=cpu")
     return "gpu"
+
+
+def require_backend(process_group: choices.ProcessGroup) -> None:
+    """Refuse a backend that this torch was built without."""
+    backend = process_group.backend
+    if backend == "auto":
+        return
+    import torch.distributed as dist
+
+    ways = {
+        "gloo": "auto, or install a torch that has it",
+        "nccl": "process_group.backend=gloo, or install a torch built with CUDA",
+        "mpi": "process_group.backend=gloo, or build torch from source on a machine with MPI and start by mpirun",
+    }
+    has = dist.is_available() and dist.is_backend_available(backend)
+    require(has, "process_group.backend", backend, "this torch was built without it", ways[backend])

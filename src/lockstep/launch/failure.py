@@ -31,6 +31,15 @@ class RankFailed(RuntimeError):
         return f"rank {self.rank} failed: {self.reason}"
 
 
+class NotJoined(RuntimeError):
+    """A rank that never came to the meeting place. The sentence says all: no traceback of those who waited."""
+
+
+def told(error: BaseException) -> str:
+    """An error as the user reads it."""
+    return str(error) if isinstance(error, NotJoined) else "".join(traceback.format_exception(error)).rstrip()
+
+
 def leave_note(folder: Path, rank: int, error: Exception) -> None:
     """Write down this rank's error; a rank that only lost a peer then waits to be ended."""
     lost = lost_a_peer(error)
@@ -39,7 +48,7 @@ def leave_note(folder: Path, rank: int, error: Exception) -> None:
         "time": time.time(),
         "lost_peer": lost,
         "refusal": str(error) if isinstance(error, Refusal) else None,
-        "traceback": "".join(traceback.format_exception(error)),
+        "traceback": told(error),
     }
     part = folder / f".failed-{rank}.part"
     part.write_text(json.dumps(note))
@@ -71,13 +80,13 @@ def first_failure(folder: Path, exit_codes: Mapping[int, int]) -> Refusal | Rank
         if note["refusal"]:
             return Refusal(note["refusal"])
         if not note["lost_peer"]:
-            return RankFailed(note["rank"], note["traceback"].rstrip())
+            return RankFailed(note["rank"], note["traceback"])
     noted = {note["rank"] for note in notes}
     for rank, code in exit_codes.items():
         if rank not in noted:
             return RankFailed(rank, how_it_ended(code))
     if notes:
-        return RankFailed(notes[0]["rank"], notes[0]["traceback"].rstrip())
+        return RankFailed(notes[0]["rank"], notes[0]["traceback"])
     return RankFailed(-1, "no rank left a trace of what happened")
 
 

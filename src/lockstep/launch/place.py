@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep.plan import Plan
-from lockstep.refusal import refuse
+from lockstep.refusal import refuse, require
+from lockstep.world import World
 
 TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 SLURM = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"}
@@ -22,6 +22,14 @@ class Place:
     world_size: int
     local_rank: int
     local_world_size: int
+
+    def __post_init__(self) -> None:
+        for key, rank, size in (
+            ("RANK", self.rank, self.world_size),
+            ("LOCAL_RANK", self.local_rank, self.local_world_size),
+        ):
+            why = f"of {size} rank{'s' if size > 1 else ''} the last is {size - 1}"
+            require(0 <= rank < size, key, rank, why, f"{key}=0 to {size - 1}, or WORLD_SIZE={rank + 1}")
 
     @property
     def variables(self) -> dict[str, str]:
@@ -56,16 +64,16 @@ def _number(environment: Mapping[str, str], key: str) -> int:
     return int(environment[key])
 
 
-def check_outside(place: Place, plan: Plan) -> None:
-    """Refuse a plan for another world than the one that was started."""
+def check_outside(place: Place, world: World) -> None:
+    """Refuse another world than the one that was started."""
     nodes = place.world_size // place.local_world_size
-    if (plan.local_world_size, plan.num_nodes) == (place.local_world_size, nodes):
+    if (world.local_world_size, world.num_nodes) == (place.local_world_size, nodes):
         return
     started = f"{place.world_size} processes were started from outside"
-    if plan.strategy.wrap != "ddp":
-        raise refuse("strategy", plan.strategy.name, f"it is one process, and {started}", "strategy=ddp, or start one")
+    if not world.joined:
+        raise refuse("strategy", world.strategy, f"it is one process, and {started}", "strategy=ddp, or start one")
     why = f"{started}, {place.local_world_size} on each of {nodes} machine{'s' if nodes > 1 else ''}"
-    raise refuse("devices", plan.devices, why, f"devices={place.local_world_size} num_nodes={nodes}")
+    raise refuse("devices", world.local_world_size, why, f"devices={place.local_world_size} num_nodes={nodes}")
 
 
 def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:

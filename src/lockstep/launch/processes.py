@@ -7,6 +7,7 @@ import multiprocessing
 import uuid
 from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
+from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -17,18 +18,17 @@ from lockstep.launch.failure import first_failure
 from lockstep.launch.place import Place
 from lockstep.launch.server import start_method
 from lockstep.launch.worker import Job, started_by_elastic, work
-from lockstep.record import Metrics
 
 GRACE = 2.0
 """Seconds between asking the peers of a failed rank to end and ending them."""
 
 
-def by_elastic(job: Job) -> Metrics:
+def by_elastic(job: Job) -> Any:
     """Under torch's elastic agent, which supervises and could restart. It meets itself at a file: no socket listens."""
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=job.plan.local_world_size,
+        nproc_per_node=job.work.world.local_world_size,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint=str(job.folder / "agents"),
@@ -40,8 +40,7 @@ def by_elastic(job: Job) -> Metrics:
         logs_specs=DefaultLogsSpecs(log_dir=str(job.folder / "elastic")),
     )
     try:
-        metrics: Metrics = elastic_launch(config, started_by_elastic)(job)[0]
-        return metrics
+        return elastic_launch(config, started_by_elastic)(job)[0]
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         raise first_failure(job.folder, codes) from None
@@ -49,9 +48,9 @@ def by_elastic(job: Job) -> Metrics:
         raise SystemExit(128 + error.sigval) from None
 
 
-def by_spawn(job: Job) -> Metrics:
+def by_spawn(job: Job) -> Any:
     """By torch.multiprocessing: what its `spawn` does, forked from the fork server where there is one."""
-    world = job.plan.local_world_size
+    world = job.work.world.local_world_size
     context = multiprocessing.get_context(start_method())
     returned = context.SimpleQueue()
     ranks = start_processes(  # type: ignore[no-untyped-call]
@@ -60,8 +59,7 @@ def by_spawn(job: Job) -> Metrics:
     try:
         while not ranks.join(grace_period=GRACE):
             pass
-        metrics: Metrics = returned.get()
-        return metrics
+        return returned.get()
     except ProcessException as error:
         codes = {error.error_index: ranks.processes[error.error_index].exitcode}
         raise first_failure(job.folder, codes) from None
@@ -72,10 +70,10 @@ def by_spawn(job: Job) -> Metrics:
             process.join()
 
 
-def started_by_spawn(rank: int, job: Job, world: int, returned: "SimpleQueue[Metrics]") -> None:
-    metrics = work(job, Place(rank, world, rank, world))
+def started_by_spawn(rank: int, job: Job, world: int, returned: "SimpleQueue[Any]") -> None:
+    result = work(job, Place(rank, world, rank, world))
     if rank == 0:
-        returned.put(metrics)
+        returned.put(result)
 
 
-STARTS: dict[str, Callable[[Job], Metrics]] = {"elastic": by_elastic, "spawn": by_spawn}
+STARTS: dict[str, Callable[[Job], Any]] = {"elastic": by_elastic, "spawn": by_spawn}

@@ -11,86 +11,85 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import FileStore, Store  # type: ignore[attr-defined]
 
 from lockstep.launch.failure import leave_note
+from lockstep.launch.meeting import Meeting, join
 from lockstep.launch.place import Place
-from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.world import Startable, World
 
-GROUP_TIMEOUT = timedelta(minutes=30)
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a rank is handed: the plan, the module whose `run(plan, place)` is the engine, and where to meet."""
+    """All that a rank is handed: the work, the module whose `run(work, place)` is to do it, and where to meet.
 
-    plan: Plan
+    In `folder` ranks that fail leave their notes.
+    """
+
+    work: Startable
     engine: str
+    meeting: Meeting
     folder: Path
     environment: Mapping[str, str]
 
 
-def started_by_elastic(job: Job) -> Metrics:
+def started_by_elastic(job: Job) -> Any:
     """Entry of a rank that torch's elastic agent started: the agent put its place into the environment."""
     keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     rank, world, local_rank, local_world = (int(os.environ[key]) for key in keys)
     return work(job, Place(rank, world, local_rank, local_world))
 
 
-def work(job: Job, place: Place) -> Metrics:
+def work(job: Job, place: Place) -> Any:
     """Entry of every rank that we start. Returns what the engine returns; an error leaves the parent a note first."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, also inside a collective
-    adopt(job.environment, place)
-    quiet_unless_first(Path(job.plan.run_dir), place)
+    adopt(job.environment, place, job.meeting)
+    world = job.work.world
+    quiet_unless_first(Path(world.folder), place)
     try:
-        store = FileStore(str(job.folder / "group"), place.world_size)
-        with group(job.plan, place, store):
-            return run_engine(job.plan, job.engine, place)
+        with group(world, place, job.meeting):
+            return run_engine(job.work, job.engine, place)
     except Exception as error:
         leave_note(job.folder, place.rank, error)
         raise
 
 
-def run_engine(plan: Plan, engine: str, place: Place) -> Metrics:
-    """Run the engine with the plan's number of threads."""
-    os.environ["OMP_NUM_THREADS"] = str(plan.threads)  # Lightning sets its own number unless this is set
-    torch.set_num_threads(plan.threads)
-    metrics: Metrics = importlib.import_module(engine).run(plan, place)
-    return metrics
+def run_engine(work: Startable, engine: str, place: Place) -> Any:
+    """Run the engine with the number of threads that its world gives each rank."""
+    os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
+    torch.set_num_threads(work.world.threads)
+    return importlib.import_module(engine).run(work, place)
 
 
 @contextmanager
-def group(plan: Plan, place: Place, store: Store | None) -> Iterator[None]:
-    """The process group, where the strategy has one. It meets at `store`, or by MASTER_ADDR and MASTER_PORT.
-
-    Lightning uses the group that it finds, so it never opens a socket of its own.
-    """
-    if plan.accelerator == "gpu":
+def group(world: World, place: Place, meeting: Meeting) -> Iterator[None]:
+    """The process group, where there is one. Lightning uses the group that it finds, so it opens no socket itself."""
+    if world.accelerator == "gpu":
         torch.cuda.set_device(place.local_rank % torch.cuda.device_count())  # in turn, where ranks share
-    if plan.strategy.wrap != "ddp":
+    if not world.joined:
         yield
         return
-    if plan.num_nodes == 1:
+    if world.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK)
-    a_gpu_each = plan.accelerator == "gpu" and not plan.strategy.share_device  # nccl takes no less
-    backend = "nccl" if a_gpu_each else "gloo"
-    dist.init_process_group(backend, timeout=GROUP_TIMEOUT, store=store, rank=place.rank, world_size=place.world_size)
+    timeout = timedelta(seconds=world.process_group.timeout)
+    store = join(world, place, meeting)
+    dist.init_process_group(world.backend, timeout=timeout, store=store, rank=place.rank, world_size=place.world_size)
     yield
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
 
 
-def adopt(environment: Mapping[str, str], place: Place) -> None:
+def adopt(environment: Mapping[str, str], place: Place, meeting: Meeting) -> None:
     """The environment of the parent now, which is not always what the fork server was started with, plus the place."""
     agent = {key: value for key, value in os.environ.items() if key.startswith("TORCHELASTIC_")}
     os.environ.clear()
-    os.environ.update({**environment, **agent, **place.variables})
+    os.environ.update({**environment, **agent, **place.variables, **meeting.variables})
 
 
 def quiet_unless_first(run_dir: Path, place: Place) -> None:

@@ -23,7 +23,7 @@ def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
     """What could surprise (samplers, sanity steps, summaries) is off; `measuring` comes before what shows it."""
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
-        devices="auto" if plan.strategy.share_device else plan.local_world_size,
+        devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
         num_nodes=plan.num_nodes,
         strategy=create_strategy(plan),
         plugins=[EitherEngine(plan)],

@@ -18,7 +18,10 @@ from lockstep.sweep import UNFINISHED
 SAME_WORK = ("model", "data", "batch_size")
 """What a run has in common with the one that it is measured against."""
 
-MAY_DIFFER = ("name", "run_dir", "engine", "strategy", "devices", "num_nodes", "threads", "accelerator", "logger")
+MAY_DIFFER = (
+    *("name", "run_dir", "engine", "strategy", "devices", "num_nodes", "threads", "accelerator", "logger"),
+    "process_group",
+)
 """What two runs may differ in and still owe each other the same numbers."""
 
 

@@ -1,0 +1,50 @@
+"""The ranks of a run: how many, how they start and how they join. All that the launcher knows of what they will do."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from lockstep.choices import ProcessGroup
+from lockstep.refusal import refuse
+
+
+@dataclass(frozen=True)
+class World:
+    """`joined`: the ranks form a process group. `folder` is where what ranks above 0 print goes."""
+
+    strategy: str
+    start: Literal["elastic", "spawn"]
+    joined: bool
+    local_world_size: int
+    num_nodes: int
+    accelerator: Literal["cpu", "gpu"]
+    share_device: bool
+    threads: int
+    process_group: ProcessGroup
+    folder: str
+
+    def __post_init__(self) -> None:
+        if self.joined and self.process_group.backend == "nccl":
+            key = "process_group.backend"
+            if self.accelerator == "cpu":
+                raise refuse(key, "nccl", "it passes GPU tensors only, and accelerator=cpu", f"{key}=gloo")
+            if self.share_device:
+                raise refuse(key, "nccl", "it takes no two ranks on one GPU", f"{key}=gloo")
+
+    @property
+    def world_size(self) -> int:
+        """Ranks over all machines."""
+        return self.local_world_size * self.num_nodes
+
+    @property
+    def backend(self) -> Literal["gloo", "nccl", "mpi"]:
+        """Who carries the messages: nccl where each rank has a GPU of its own, unless told otherwise."""
+        if self.process_group.backend != "auto":
+            return self.process_group.backend
+        return "nccl" if self.accelerator == "gpu" and not self.share_device else "gloo"
+
+
+class Startable(Protocol):
+    """What ranks can be started for: a plan, or anything else that knows its world and can be pickled."""
+
+    @property
+    def world(self) -> World: ...

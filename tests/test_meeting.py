@@ -1,0 +1,109 @@
+"""Where ranks meet: the same run whichever way, no open door, no guess of a port, and names for who did not come."""
+
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lockstep import launch
+from lockstep.launch.meeting import opened
+from lockstep.plan import Plan
+from lockstep.refusal import Refusal
+from tests.conftest import ROOT, Command
+from tests.test_launch import DDP, ENGINE
+
+MakePlan = Callable[..., Plan]
+WAYS = ["auto", "file", "env", "tcp", "file://"]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def method(way: str, folder: Path) -> str:
+    """As it is typed."""
+    own = {"tcp": f"tcp://127.0.0.1:{free_port()}", "file://": f"file://{folder / 'meeting'}"}
+    return f"process_group.init_method={own.get(way, way)}"
+
+
+@pytest.mark.parametrize("strategy", DDP)
+@pytest.mark.parametrize("way", WAYS)
+def test_ranks_meet(make_plan: MakePlan, strategy: str, way: str, tmp_path: Path) -> None:
+    plan = make_plan(strategy, "devices=3", "batch_size=12", method(way, tmp_path), "process_group.backend=gloo")
+    assert launch.start(plan, ENGINE)["total"] == 18
+    assert not psutil.Process().net_connections("tcp"), "the door is shut behind them"
+
+
+@pytest.mark.parametrize("way", ["env", "tcp"])
+def test_only_loopback_listens(make_plan: MakePlan, way: str, tmp_path: Path) -> None:
+    world = make_plan("strategy=ddp", "devices=2", method(way, tmp_path)).world
+    with opened(world, tmp_path) as meeting:
+        doors = [door.laddr for door in psutil.Process().net_connections("tcp") if door.status == psutil.CONN_LISTEN]
+        assert doors == [("127.0.0.1", meeting.port)]
+        assert meeting.variables == {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
+
+
+def test_a_port_that_is_taken_is_refused(make_plan: MakePlan) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        way = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(Refusal, match=f"process_group.init_method={way}: this machine cannot open it .*; write"):
+            launch.start(make_plan("strategy=ddp", "devices=2", f"process_group.init_method={way}"), ENGINE)
+
+
+def test_a_file_of_an_earlier_meeting_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
+    (tmp_path / "meeting").write_text("")
+    plan = make_plan("strategy=ddp", "devices=2", method("file://", tmp_path))
+    with pytest.raises(Refusal, match="the file is there already, from an earlier meeting; write"):
+        launch.start(plan, ENGINE)
+    nowhere = replace(plan, process_group=replace(plan.process_group, init_method="file:///nowhere/at/all"))
+    with pytest.raises(Refusal, match="its folder does not exist; write"):
+        launch.start(nowhere, ENGINE)
+
+
+SHORT = ("data=line", "model=linear", "data.samples=64", "data.val_size=0", "max_epochs=1", "logger=none", "engine=raw")
+
+
+def rank_by_hand(rank: int, world: int, port: int) -> dict[str, Any]:
+    """What a person sets who starts each rank from a shell of its own."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return {key: str(value) for key, value in place.items()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ranks_started_by_hand_meet(command: Command, way: str, tmp_path: Path) -> None:
+    port, typed = free_port(), method(way, tmp_path)
+    train = (sys.executable, str(ROOT / "train.py"), *SHORT, "strategy=ddp", "devices=2", typed)
+    second, first = (command.popen(*train, **rank_by_hand(rank, 2, port)) for rank in (1, 0))
+    ended = [command.wait(process) for process in (first, second)]
+    assert [rank.status for rank in ended] == [0, 0], ended
+
+
+@pytest.mark.parametrize("way", ["env", "file", "tcp"])
+def test_a_rank_that_never_comes_is_named(command: Command, way: str, tmp_path: Path) -> None:
+    limit = "process_group.timeout=2"
+    three = (*SHORT, "strategy=ddp", "devices=3", "batch_size=63")
+    ended = command.train(*three, limit, method(way, tmp_path), **rank_by_hand(0, 3, free_port()))
+    assert (ended.status, ended.err) == (
+        1,
+        "rank 0 failed: ranks 1, 2 of 3 did not join within 2 s (process_group.timeout)\n",
+    )
+    assert ended.seconds < 12, "start of Python included"
+
+
+def test_a_host_that_never_comes_is_named(command: Command) -> None:
+    port = free_port()
+    ended = command.train(*SHORT, "strategy=ddp", "devices=2", "process_group.timeout=2", **rank_by_hand(1, 2, port))
+    sentence = f"nobody answered at 127.0.0.1:{port} within 2 s (process_group.timeout); is rank 0 running?"
+    assert (ended.status, ended.err) == (1, f"rank 1 failed: {sentence}\n")
+
+
+def test_a_rank_out_of_range_is_refused(command: Command) -> None:
+    ended = command.train(*SHORT, "strategy=ddp", "devices=2", **rank_by_hand(2, 2, 29500))
+    assert ended.status == 2
+    assert ended.err.startswith("RANK=2: of 2 ranks the last is 1; write RANK=0 to 1")
