@@ -18,6 +18,7 @@ from lockstep.lit.callbacks import Totals
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
+from lockstep.parallel import Masks
 from lockstep.plan import Plan
 from lockstep.record import digest
 from lockstep.seeding import initial_net, seed_rank
@@ -60,7 +61,7 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
     trainer = create_trainer(plan, [Totals(classes=0)])
-    trainer.fit(create_module(net, plan), ShardedData(integers(), plan, ALONE))
+    trainer.fit(create_module(net, plan, Masks(plan, 0)), ShardedData(integers(), plan, ALONE))
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 
 

@@ -26,7 +26,7 @@ NETS = {
     "linear": ["model=linear", *LINE],
     "mlp-points": ["model=mlp", "model.hidden=[30,20]", *POINTS],
     "mlp": ["model=mlp", "model.hidden=[32]", *DIGITS],
-    "lenet": ["model=lenet", "model.dropout=0", *DIGITS],
+    "lenet": ["model=lenet", "dropout=sliced", *DIGITS],
     "cnn": ["model=cnn", "model.norm=none", *DIGITS],
     "cnn-sync": ["model=cnn", "model.norm=batch", "sync_batchnorm=true", *DIGITS],
     "split_cnn": ["model=split_cnn", *DIGITS],

@@ -38,6 +38,7 @@ class Plan:
     accumulate_grad_batches: int
     drop_last: bool
     sync_batchnorm: bool
+    dropout: Literal["independent", "sliced"]
     log_every_n_steps: int
     ckpt_path: str | None
     train: bool
@@ -123,6 +124,7 @@ class Plan:
             "backend": self.world.backend if self.world.joined else "none",
             "micro_batches": self.strategy.micro_batches,
             "sync_batchnorm": self.sync_batchnorm,
+            "dropout": self.dropout if getattr(self.model, "dropout", 0) else "none",
             "seed": self.seed,
             "threads": self.threads,
         }
@@ -158,6 +160,9 @@ class Plan:
         if self.world.backend == "gloo" and self.accelerator == "gpu" and self.gradient_sync == "ring":
             why = "ranks talk by gloo here, which passes no GPU tensors from rank to rank"
             raise refuse("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
+        if strategy.micro_batches > 1 and self.dropout == "sliced":
+            why = "a mask is of a whole batch, and stages see micro-batches"
+            raise refuse("dropout", "sliced", why, "dropout=independent, or strategy.micro_batches=1")
         if strategy.wrap == "dp" and self.sync_batchnorm:
             why = "each replica of strategy=dp normalises its own slice of the batch"
             raise refuse("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")

@@ -5,6 +5,7 @@ training may double such a difference at every step: there a measured bound is o
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ class Owed:
     steps: float = math.inf
 
     def __str__(self) -> str:
+        if self == OTHER_MASKS:
+            return "the same samples alone (independent dropout masks; dropout=sliced makes them equal)"
         bound = f"within {self.within:g}" if self.within else "identical"
         return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
 
@@ -27,12 +30,15 @@ FLOAT64 = Owed(1e-10)
 FLOAT32 = Owed(1e-4, 3)
 MIXED = Owed(0.1, 3)
 """By precision; the last two are ten times or more what was measured (README)."""
+OTHER_MASKS = Owed(sys.float_info.max)
 
 
 def owed_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Owed:
     """What two plans owe each other."""
     if _arithmetic(a) == _arithmetic(b):
         return IDENTICAL
+    if "independent" in (a.get("dropout"), b.get("dropout")):
+        return OTHER_MASKS
     precisions = {a["precision"], b["precision"]}
     if precisions == {"64-true"}:
         return FLOAT64
@@ -49,4 +55,5 @@ def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
         "dp": ("dp", heading["devices"]),
     }
     own = wrap.get(strategy, ("ddp", world))
-    return *own, by_hand, heading["precision"], heading["accelerator"], heading["threads"], heading["sync_batchnorm"]
+    alike = ("precision", "accelerator", "threads", "sync_batchnorm", "dropout")
+    return *own, by_hand, *(heading.get(key) for key in alike)

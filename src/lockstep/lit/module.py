@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer, create_scheduler
-from lockstep.parallel import forward_of
+from lockstep.parallel import Masks, forward_of
 from lockstep.plan import Plan
 from lockstep.task import Classification, Regression, Sums, Task, sums
 
@@ -17,15 +17,16 @@ class Supervised(pl.LightningModule):
 
     task: Task
 
-    def __init__(self, net: nn.Module, plan: Plan) -> None:
+    def __init__(self, net: nn.Module, plan: Plan, masks: Masks) -> None:
         super().__init__()
-        self.net, self.plan = net, plan
+        self.net, self.plan, self.masks = net, plan, masks
         self.compute = forward_of(plan, net)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.compute(inputs)
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        self.masks.begin(self.current_epoch, batch_idx)
         loss_sum, batch_sums = self._judge(batch)
         return {"loss": loss_sum * self.plan.loss_scale(batch_idx), "sums": batch_sums, "ids": batch.ids}
 
@@ -60,5 +61,5 @@ class Regressor(Supervised):
     task = Regression()
 
 
-def create_module(net: nn.Module, plan: Plan) -> Supervised:
-    return (Classifier if plan.data.classes else Regressor)(net, plan)
+def create_module(net: nn.Module, plan: Plan, masks: Masks) -> Supervised:
+    return (Classifier if plan.data.classes else Regressor)(net, plan, masks)

@@ -14,7 +14,7 @@ from lockstep.lit.callbacks import Recording, Stopwatch, Totals
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
-from lockstep.parallel import synchronise_batchnorm
+from lockstep.parallel import slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.record import Metrics
 from lockstep.recorder import Recorder, results_of
@@ -38,8 +38,9 @@ def run(plan: Plan, place: Place) -> Metrics:
     _hush()
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))
+    masks = slice_dropout(plan, place.rank, net)
     seed_rank(plan.seed, place.rank)
-    module, loaders = create_module(net, plan), ShardedData(tensors, plan, place)
+    module, loaders = create_module(net, plan, masks), ShardedData(tensors, plan, place)
     if plan.ckpt_path is not None:
         read_checkpoint(plan, net)
     stopwatch, totals = Stopwatch(), Totals(plan.data.classes)

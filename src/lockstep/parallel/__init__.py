@@ -1,4 +1,4 @@
-"""Nets on several devices of one process, and BatchNorm over several processes: the wrapping that no engine owns."""
+"""Nets on several devices of one process, BatchNorm and dropout over several: the wrapping that no engine owns."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from lockstep.parallel.autocast import Autocasting
 from lockstep.parallel.buffers import same_buffers
 from lockstep.parallel.replicas import Replicas
+from lockstep.parallel.sliced_dropout import Masks, slice_dropout
 from lockstep.parallel.stages import Staged, Stages
 from lockstep.parallel.sync_batchnorm import synchronise_batchnorm
 from lockstep.plan import Plan
 
-__all__ = ["devices_of", "forward_of", "place", "same_buffers", "synchronise_batchnorm"]
+__all__ = ["Masks", "devices_of", "forward_of", "place", "same_buffers", "slice_dropout", "synchronise_batchnorm"]
 
 Forward = Callable[[Tensor], Tensor]
 

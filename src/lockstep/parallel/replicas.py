@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from lockstep.parallel.sliced_dropout import SlicedDropout
+
 
 class Replicas:
     """Called like the net, on the whole batch. The net itself is replica 0: only its buffers are kept."""
@@ -38,6 +40,9 @@ class Replicas:
         """`count` replicas, all with the parameters and buffers that the net has now."""
         while len(self.copies) < count:
             self.copies.append(_without_parameters(deepcopy(self.net)))
+            for module in self.copies[-1].modules():
+                if isinstance(module, SlicedDropout):
+                    module.replica = len(self.copies) - 1
         own = list(self.net.parameters())
         handed_out = _Broadcast.apply(count, *own)
         for number, replica in enumerate(self.copies[:count]):

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from lockstep import task
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.launch.place import Place
-from lockstep.parallel import Forward, same_buffers
+from lockstep.parallel import Forward, Masks, same_buffers
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
@@ -34,6 +34,7 @@ class Run:
     device: torch.device
     data: TensorData
     wrapped: Wrapped
+    masks: Masks
     optimizer: Optimizer
     scheduler: LRScheduler | None
     precision: Precision
@@ -86,6 +87,7 @@ def train_epoch(run: Run, recorder: Recorder) -> Sums:
     for number, batch in enumerate(batches(run, run.data.train, sampler)):
         first = number % plan.accumulate_grad_batches == 0
         last = (number + 1) % plan.accumulate_grad_batches == 0 or number + 1 == len(sampler)
+        run.masks.begin(run.epoch, number)
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
                 loss_sum, sums = judge(run, wrapped.forward, batch)

@@ -4,7 +4,7 @@ from lockstep import data
 from lockstep.checkpoint import read_checkpoint
 from lockstep.launch.place import Place
 from lockstep.optimizers import create_optimizer, create_scheduler
-from lockstep.parallel import devices_of, synchronise_batchnorm
+from lockstep.parallel import devices_of, slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import Run, evaluate, fit
@@ -24,6 +24,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     """
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))  # the same weights on every rank
+    masks = slice_dropout(plan, place.rank, net)
     seed_rank(plan.seed, place.rank)  # and from here on random numbers of its own
 
     device, *_ = devices_of(plan)
@@ -32,9 +33,8 @@ def run(plan: Plan, place: Place) -> Metrics:
     optimizer = create_optimizer(plan.optimizer, net.parameters())
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     report = Report(plan, place.rank)
-    state = Run(
-        plan, place, device, tensors, wrapped, optimizer, scheduler, precision, report, task_of(plan.data.classes)
-    )
+    task = task_of(plan.data.classes)
+    state = Run(plan, place, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, task)
 
     checkpoints = Checkpoints(plan, place.rank, net, optimizer, scheduler, precision)
     if plan.ckpt_path is not None:

@@ -1,0 +1,80 @@
+"""Dropout that no world size changes: the mask of the global batch is drawn from (seed, step, layer), and sliced.
+
+Every rank draws the whole mask and keeps the rows of its own samples: W times the drawing, no message, and a net with
+dropout computes what it computes in one process. Plain dropout (Srivastava et al., 2014) draws anew on each rank.
+"""
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from lockstep.batches import batch_count
+from lockstep.plan import Plan
+
+
+class Masks:
+    """One for a net: which global batch is under way, and the masks of its layers. `begin` before each batch."""
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self.plan, self.rank = plan, rank
+        data = plan.data
+        self.batches = batch_count(data.train_samples, plan.batch_size, plan.drop_last)
+        self.begin(0, 0)
+
+    def begin(self, epoch: int, batch: int) -> None:
+        """Global batch `batch` of epoch `epoch`, both from 0, is next."""
+        self.step = epoch * self.batches + batch
+        left = self.plan.data.train_samples - batch * self.plan.batch_size
+        self.samples = min(self.plan.batch_size, left)
+
+    def rows(self, layer: int, shape: tuple[int, ...], p: float) -> Tensor:
+        """What this rank multiplies its samples by: 0, or 1/(1-p) with probability 1-p. Shape (own samples, *shape).
+
+        Drawn on the CPU in float32 whatever the net computes in, so that every device and precision has the same mask.
+        """
+        key = f"{self.plan.seed} {self.step} {layer}".encode()
+        seed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
+        uniform = torch.rand((self.samples, *shape), generator=torch.Generator().manual_seed(seed))
+        return (uniform[self.rank :: self.plan.world_size] >= p).double() / (1 - p)
+
+    def __deepcopy__(self, _: object) -> "Masks":
+        """Replicas of the net ask the same masks."""
+        return self
+
+
+class SlicedDropout(nn.Module):
+    """(samples, …) → the same shape. `whole_features`: a channel is kept or dropped as one, as Dropout2d does."""
+
+    def __init__(self, plain: _DropoutNd, layer: int, masks: Masks) -> None:
+        super().__init__()
+        self.p, self.layer, self.masks = plain.p, layer, masks
+        self.whole_features = not isinstance(plain, nn.Dropout)
+        self.replica = 0
+        self.training = plain.training
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return input
+        channels, *rest = input.shape[1:]
+        shape = (channels, *[1] * len(rest)) if self.whole_features else (channels, *rest)
+        rows = self.masks.rows(self.layer, shape, self.p)
+        if self.masks.plan.strategy.wrap == "dp":  # each replica has a chunk of them
+            rows = rows.chunk(self.masks.plan.devices)[input.device.index if input.is_cuda else self.replica]
+        return input * rows.to(input)
+
+
+def slice_dropout(plan: Plan, rank: int, net: nn.Module) -> Masks:
+    """Replace the net's dropout, where the plan asks for it. The engines tell the masks which batch is next."""
+    masks = Masks(plan, rank)
+    if plan.dropout == "sliced":
+        layers = (
+            (parent, name, child)
+            for parent in [*net.modules()]
+            for name, child in parent.named_children()
+            if isinstance(child, _DropoutNd)
+        )
+        for layer, (parent, name, child) in enumerate(layers):
+            setattr(parent, name, SlicedDropout(child, layer, masks))
+    return masks
