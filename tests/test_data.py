@@ -1,9 +1,11 @@
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from torch import nn
 
 from lockstep import data
-from lockstep.choices import Digits, Line, Points
+from lockstep.choices import Digits, Line, Points, Rows
+from lockstep.data.line import learned
 from lockstep.data.tensors import Split, TensorData, split_three
 
 
@@ -48,7 +50,7 @@ def test_generated_points_surround_the_same_classes() -> None:
 
 
 def test_the_line_is_the_one_asked_for() -> None:
-    choice = Line("line", slope=2.0, intercept=3.0, noise=0.1, samples=10_000, val_size=500)
+    choice = Line("line", slope=2.0, intercept=3.0, noise=0.1, samples=10_000, inputs=(), val_size=500, predict=())
     line = data.load(choice)
     assert [len(split) for split in (line.train, line.val, line.test)] == [10_000, 500, 1000]
     x, y = line.train.inputs[:, 0], line.train.targets[:, 0]
@@ -78,3 +80,25 @@ def test_digits_are_scaled_to_mean_0_and_deviation_1() -> None:
     inputs, _targets, _ids = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
     assert inputs.mean().item() == pytest.approx(0, abs=0.005)
     assert inputs.std().item() == pytest.approx(1, abs=0.005)
+
+
+def test_a_line_through_given_points() -> None:
+    line = data.load(Line("line", 2.0, 0.0, noise=0.0, samples=7, inputs=(1.0, 2.0, 3.0), val_size=0, predict=()))
+    assert line.train.inputs.tolist() == [[1.0], [2.0], [3.0]]
+    assert line.train.targets.tolist() == [[2.0], [4.0], [6.0]]
+
+
+def test_what_a_net_has_learned_of_a_line() -> None:
+    net = nn.Linear(1, 1).double()
+    with torch.no_grad():
+        net.weight.fill_(2.0)
+        net.bias.fill_(0.5)
+    assert learned(net, (7.0, -0.25)) == {"slope": 2.0, "intercept": 0.5, "predict/7": 14.5, "predict/-0.25": 0.0}
+
+
+def test_rows_follow_a_hidden_linear_map() -> None:
+    rows = data.load(Rows("rows", features=5, outputs=2, noise=0.1, samples=90))
+    assert (rows.shape, rows.outputs, len(rows.train), len(rows.val), len(rows.test)) == ((5,), 2, 90, 0, 1000)
+    slopes = torch.linalg.lstsq(rows.train.inputs, rows.train.targets).solution
+    residual = rows.test.inputs @ slopes - rows.test.targets
+    assert residual.std().item() == pytest.approx(0.1, rel=0.1)

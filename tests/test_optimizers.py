@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch.nn import Parameter
+from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
 from lockstep.optimizers import create_optimizer, create_scheduler, one_cycle, warmup_linear
@@ -20,7 +20,7 @@ def test_without_warm_up_it_only_falls() -> None:
 
 @pytest.mark.parametrize(("fraction", "total"), [(0.3, 20), (0.5, 101), (0.9, 40), (0.05, 200)])
 def test_one_cycle_is_torchs(fraction: float, total: int) -> None:
-    optimizer = torch.optim.SGD([Parameter(torch.zeros(1))], lr=1.0)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     torchs = OneCycleLR(optimizer, max_lr=1.0, total_steps=total, pct_start=fraction, cycle_momentum=False)
     rates = []
     for _ in range(total):
@@ -47,7 +47,7 @@ def test_schedules_last_the_whole_run(make_plan: Callable[..., Plan], name: str)
         f"scheduler={name}", "max_epochs=10", "optimizer=sgd", "optimizer.lr=0.5", "optimizer.momentum=0.25"
     )
     assert plan.total_steps == 200
-    optimizer = create_optimizer(plan.optimizer, [Parameter(torch.zeros(1))])
+    optimizer = create_optimizer(plan.optimizer, nn.Linear(1, 1))
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     rates = []
     for _ in range(200):
@@ -66,12 +66,38 @@ def test_schedules_last_the_whole_run(make_plan: Callable[..., Plan], name: str)
 def test_adamw_is_not_adam(make_plan: Callable[..., Plan]) -> None:
     ends = {}
     for name in ("adam", "adamw"):
-        weight = Parameter(torch.ones(1, dtype=torch.float64))
+        net = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+        nn.init.ones_(net.weight)
         plan = make_plan(f"optimizer={name}", "optimizer.weight_decay=0.1", "optimizer.lr=0.01")
-        optimizer = create_optimizer(plan.optimizer, [weight])
-        weight.grad = torch.ones_like(weight)
+        optimizer = create_optimizer(plan.optimizer, net)
+        net.weight.grad = torch.ones_like(net.weight)
         optimizer.step()
-        ends[name] = weight.item()
+        ends[name] = net.weight.item()
     # the first step moves by lr·g/(|g| + eps), with bias-corrected moments; AdamW also shrinks the weight by lr·decay
     assert ends["adam"] == pytest.approx(1 - 0.01, abs=1e-9)
     assert ends["adamw"] == pytest.approx(1 * (1 - 0.01 * 0.1) - 0.01, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_biases_and_norm_layers_are_spared(make_plan: Callable[..., Plan], name: str) -> None:
+    """Gradients are 0, so decay alone can move a parameter: by hand, the first step of adamw is 1 - 0.01·0.1."""
+    for spared in (True, False):
+        net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
+        decay = f"optimizer.decay_bias_and_norm={str(not spared).lower()}"
+        plan = make_plan(f"optimizer={name}", "optimizer.lr=0.01", "optimizer.weight_decay=0.1", decay)
+        optimizer = create_optimizer(plan.optimizer, net)
+        for parameter in net.parameters():
+            nn.init.ones_(parameter)
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        moved = {
+            key for key, parameter in net.named_parameters() if not torch.equal(parameter, torch.ones_like(parameter))
+        }
+        assert moved == ({"0.weight", "2.weight"} if spared else {key for key, _ in net.named_parameters()})
+        if name == "adamw":
+            assert net.state_dict()["0.weight"][0, 0, 0, 0].item() == pytest.approx(1 - 0.01 * 0.1)
+
+
+def test_without_decay_there_is_one_group(make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan("optimizer=adam", "optimizer.decay_bias_and_norm=false")
+    assert len(create_optimizer(plan.optimizer, nn.Linear(2, 2)).param_groups) == 1

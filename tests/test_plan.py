@@ -73,7 +73,14 @@ REFUSED = [
     (["train=false"], "ckpt_path=null:", "best.ckpt"),
     (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt: there is no such file", "null"),
     (["optimized_metric=val/accuracy"], "optimized_metric=val/accuracy:", "val/acc"),
-    (["optimized_metric=val/acc", "data=points"], "optimized_metric=val/acc:", "train/loss, test/loss, test/acc"),
+    (["optimized_metric=val/acc", "data=points"], "optimized_metric=val/acc:", "train/loss, test/loss, train/acc, test/acc"),
+    (["checkpoint.monitor=val/f2"], "checkpoint.monitor=val/f2: no epoch of this run", "val/acc, val/f1"),
+    (["checkpoint.monitor=val/f1", "data.val_size=0"], "checkpoint.monitor=val/f1:", "train/loss, train/acc"),
+    (["checkpoint.monitor=test/acc"], "checkpoint.monitor=test/acc:", "val/acc"),
+    (["checkpoint=best"], "checkpoint=best", "checkpoint.monitor=VALUE"),
+    (["data=rows", "data.outputs=0"], "data.outputs=0:", "data.outputs=2"),
+    (["data=line", "data.inputs=3"], "data.inputs=3: it is a list", "[128,64]"),
+    (["data=line", "data.predict=[a]"], "data.predict=a: it takes a number", "data.predict=0.1"),
     (["name=null"], "name=null: it takes text", "name=a"),
     (["+zzzz=1"], "zzzz: there is no such key", "--help"),
     (["+model.hiden=[3]"], "model.hiden: there is no such key", "model.hidden"),
@@ -156,6 +163,8 @@ def test_the_best_is_judged_by_what_there_is(make_plan: MakePlan) -> None:
     assert make_plan().monitor == ("val/acc", "max")
     assert make_plan("model=linear", "data=line").monitor == ("val/loss", "min")
     assert make_plan("data=points").monitor == ("train/loss", "min")
+    assert make_plan("checkpoint.monitor=val/f1").monitor == ("val/f1", "max")
+    assert make_plan("checkpoint.monitor=train/loss").monitor == ("train/loss", "min")
 
 
 def test_whole_floats_are_whole_numbers(make_plan: MakePlan) -> None:

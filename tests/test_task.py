@@ -1,6 +1,9 @@
 import math
 
+import pytest
 import torch
+from sklearn.metrics import f1_score
+from torch import nn
 
 from lockstep import task
 
@@ -34,3 +37,36 @@ def test_sums_of_unequal_batches_divide_once() -> None:
     assert task.means("val", totals, classes=0) == {"val/loss": 0.75}
     mean_of_means = (2.0 / 1 + 1.0 / 3) / 2
     assert mean_of_means != 0.75
+
+
+def test_a_row_of_several_outputs_counts_their_mean() -> None:
+    """As nn.MSELoss does: (1 + 4) / 2 and (9 + 0) / 2."""
+    outputs, targets = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [0.0, 4.0]])
+    loss = task.Regression().loss_sum(outputs, targets)
+    assert loss.item() == 7
+    assert loss.item() / 2 == nn.MSELoss()(outputs, targets).item()
+
+
+def test_confusion_and_macro_f1_by_hand() -> None:
+    """Three classes; true 0 0 0 1 1 2, taken for 0 0 1 1 2 2. The fourth class neither occurs nor is predicted.
+
+    F1 of 0: 2·2 / (3 + 2) = 4/5; of 1: 2·1 / (2 + 2) = 1/2; of 2: 2·1 / (1 + 2) = 2/3. Mean: 59/90.
+    """
+    targets = torch.tensor([0, 0, 0, 1, 1, 2])
+    outputs = torch.eye(4)[torch.tensor([0, 0, 1, 1, 2, 2])]
+    counts = task.confusion(outputs, targets, classes=4)
+    assert counts.tolist() == [[2, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert task.macro_f1(counts) == pytest.approx(59 / 90, abs=1e-15)
+    none = task.confusion(outputs[:0], targets[:0], classes=4)
+    assert none.tolist() == [[0] * 4] * 4
+
+
+def test_macro_f1_is_that_of_scikit_learn_and_of_no_mean_of_shards() -> None:
+    generator = torch.Generator().manual_seed(3)
+    targets = torch.randint(0, 5, (999,), generator=generator)
+    outputs = torch.randn(999, 10, generator=generator) + 2 * torch.eye(10)[targets]
+    shards = [task.confusion(outputs[rank::3], targets[rank::3], classes=10) for rank in range(3)]
+    ours = task.macro_f1(sum(shards[1:], start=shards[0]))
+    theirs = f1_score(targets, outputs.argmax(1), average="macro")
+    assert ours == pytest.approx(theirs, abs=1e-12)
+    assert abs(sum(map(task.macro_f1, shards)) / 3 - ours) > 1e-4, "the mean over ranks is another number"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.choices import GROUPS, ProcessGroup
+from lockstep.choices import GROUPS, Checkpoint, ProcessGroup
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal, refuse, require
@@ -18,6 +18,9 @@ from lockstep.typed import check_keys, typed, value_of
 
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""
+
+NESTED: dict[str, type] = {"process_group": ProcessGroup, "checkpoint": Checkpoint}
+"""Keys of keys, of which there is one kind only."""
 
 
 def plan_from(config: DictConfig, run_dir: Path) -> Plan:
@@ -33,7 +36,10 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     check_keys("", values, [*DERIVED, *(field.name for field in fields(Plan) if field.name != "run_dir")])
     for group in GROUPS:
         values[group] = _choice(group, values[group])
-    values["process_group"] = typed(ProcessGroup, "process_group.", values["process_group"])
+    for key, options in NESTED.items():
+        is_group = isinstance(values[key], Mapping)
+        require(is_group, key, values[key], "it is a group of keys", f"{key}.{fields(options)[0].name}=VALUE")
+        values[key] = typed(options, f"{key}.", values[key])
     require_backend(values["process_group"])
     values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": _absolute(values["ckpt_path"])}
     return typed(Plan, "", _resolved(values))

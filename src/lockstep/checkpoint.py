@@ -58,4 +58,9 @@ def read_checkpoint(plan: Plan, net: nn.Module) -> Mapping[str, Any]:
         same = kind == plan.optimizer.name
         why = "the checkpoint holds the state of another optimizer"
         require(same, "optimizer", plan.optimizer.name, why, f"optimizer={kind}")
+        spared = len(optimizers[0]["param_groups"]) > 1
+        same = spared == plan.optimizer.spares_bias_and_norm
+        key, value = "optimizer.decay_bias_and_norm", plan.optimizer.decay_bias_and_norm
+        why = f"the checkpoint's weight decay {'spares' if spared else 'does not spare'} biases and norm layers"
+        require(same, key, value, why, f"{key}={str(not spared).lower()}, with the weight decay of that run")
     return checkpoint

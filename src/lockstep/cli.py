@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from lockstep.explain import HYDRA_ERRORS, explained
 from lockstep.job import execute, run
-from lockstep.launch import Place, RankFailed, outside
+from lockstep.launch import Place, RankFailed, leave, outside
 from lockstep.refusal import Refusal
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
 
@@ -56,8 +56,8 @@ def command(hydra_main: Callable[[], None]) -> None:
 def as_guest(arguments: list[str]) -> None:
     if flags := [argument for argument in arguments if argument.startswith("-")]:
         raise Refusal(f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them.")
-    if run(arguments).get("as_owed") is False:
-        raise SystemExit(1)
+    metrics = run(arguments)
+    leave(1 if metrics.get("as_owed") is False else 0)
 
 
 def by_hydra(hydra_main: Callable[[], None]) -> None:

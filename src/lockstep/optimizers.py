@@ -1,22 +1,36 @@
 """The optimizer and the learning-rate schedule that a plan names, the same for every engine."""
 
 import math
-from collections.abc import Iterable
+from typing import Any
 
-from torch.nn import Parameter
+from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from lockstep import choices
 
 
-def create_optimizer(choice: choices.Optimizer, parameters: Iterable[Parameter]) -> Optimizer:
+def create_optimizer(choice: choices.Optimizer, net: nn.Module) -> Optimizer:
+    groups = parameter_groups(choice, net)
     match choice:
         case choices.SGD():
-            return SGD(parameters, lr=choice.lr, momentum=choice.momentum, weight_decay=choice.weight_decay)
+            return SGD(groups, lr=choice.lr, momentum=choice.momentum, weight_decay=choice.weight_decay)
         case choices.Adam():
             kind = AdamW if choice.name == "adamw" else Adam
-            return kind(parameters, lr=choice.lr, weight_decay=choice.weight_decay)
+            return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay)
+
+
+def parameter_groups(choice: choices.Optimizer, net: nn.Module) -> list[dict[str, Any]]:
+    """One group; or a second one, without decay, of biases and what normalises: all that has one dimension.
+
+    Decay draws a weight to 0 so that no input counts too much. A shift or a scale has no such excess to give up.
+    """
+    parameters = list(net.parameters())
+    if not choice.spares_bias_and_norm:
+        return [{"params": parameters}]
+    spared = [parameter for parameter in parameters if parameter.dim() <= 1]
+    decayed = [parameter for parameter in parameters if parameter.dim() > 1]
+    return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
 
 
 def create_scheduler(choice: choices.Scheduler, optimizer: Optimizer, total_steps: int) -> LRScheduler | None:

@@ -26,6 +26,7 @@ class Plan:
     scheduler: choices.Scheduler
     logger: choices.Logger
     process_group: choices.ProcessGroup
+    checkpoint: choices.Checkpoint
     devices: int
     num_nodes: int
     accelerator: Literal["cpu", "gpu"]
@@ -89,9 +90,10 @@ class Plan:
     @property
     def monitor(self) -> tuple[str, Literal["min", "max"]]:
         """The metric that the best checkpoint is best by, and in which direction."""
-        if self.data.val_size == 0:
-            return "train/loss", "min"
-        return ("val/acc", "max") if self.data.classes else ("val/loss", "min")
+        stage = "val" if self.data.val_size else "train"
+        usual = "val/acc" if self.data.val_size and self.data.classes else f"{stage}/loss"
+        name = self.checkpoint.monitor or usual
+        return name, "min" if name.endswith("loss") else "max"
 
     def loss_scale(self, batch: int) -> float:
         """From a rank's loss sum over its part of global batch `batch` to its part of the optimizer step's mean.
@@ -203,9 +205,15 @@ class Plan:
             known = self.optimized_metric in measured
             why = "this run measures no such thing"
             require(known, "optimized_metric", self.optimized_metric, why, f"one of {', '.join(measured)}")
+        if self.train and self.checkpoint.monitor is not None:
+            measured = [name for name in self._measured() if name.startswith(("train/", "val/"))]
+            known = self.checkpoint.monitor in measured
+            why = "no epoch of this run measures such a thing"
+            require(known, "checkpoint.monitor", self.checkpoint.monitor, why, f"one of {', '.join(measured)}")
 
     def _measured(self) -> list[str]:
         stages = {"train": self.train, "val": self.train and self.data.val_size > 0, "test": self.test}
-        losses = [f"{stage}/loss" for stage, runs in stages.items() if runs]
-        accuracies = [f"{stage}/acc" for stage in ("val", "test") if stages[stage] and self.data.classes]
-        return losses + accuracies + (["train_seconds", "samples_per_second"] if self.train else [])
+        names = ["loss", "acc", "f1"] if self.data.classes else ["loss"]
+        measured = [f"{stage}/{name}" for name in names for stage, runs in stages.items() if runs]
+        measured = [name for name in measured if name != "train/f1"]
+        return measured + (["train_seconds", "samples_per_second"] if self.train else [])

@@ -4,11 +4,12 @@ record.jsonl begins with a `run` line, which tells this run from others. Then co
 in full precision, and at the end a `tensor` line for every parameter and buffer. Epochs and steps count from 1.
 """
 
+import csv
 import hashlib
 import json
 import math
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 METRICS = "metrics.json"
 RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
+CONFUSION = "confusion.csv"
 Metrics = dict[str, str | int | float]
 
 UNREADABLE = (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError)
@@ -46,10 +48,18 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
     part.replace(path)
 
 
+def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
+    """confusion.csv: how often each class (row) of the test split was taken for each (column)."""
+    with (folder / CONFUSION).open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["true", *(f"predicted {label}" for label in range(len(counts)))])
+        writer.writerows([label, *row] for label, row in enumerate(counts))
+
+
 def clear_records(folder: Path) -> None:
     """Remove what an earlier run left in the same folder, by one engine or by both."""
     for part in (folder, folder / "lightning", folder / "raw"):
-        for name in (METRICS, RECORD, COMPARISON):
+        for name in (METRICS, RECORD, COMPARISON, CONFUSION):
             (part / name).unlink(missing_ok=True)
 
 

@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lockstep import choices
+from lockstep.data.line import learned
 from lockstep.plan import Plan
 from lockstep.record import RECORD, Metrics, append_record, digest
 from lockstep.task import Sums
@@ -149,6 +151,7 @@ def results_of(
         "train_seconds": seconds,
         "samples_per_second": trained / seconds if trained else 0.0,
         **measured,
+        **(learned(net, plan.data.predict) if isinstance(plan.data, choices.Line) else {}),
         "digest": digest(net.state_dict()),
     }
 

@@ -33,10 +33,13 @@ class Classification:
 
 
 class Regression:
-    """Squared error over outputs and targets of shape (batch, 1); nothing is 'correct'."""
+    """Squared error over outputs and targets of shape (batch, outputs), a sample's being the mean over its outputs.
+
+    Nothing is 'correct'.
+    """
 
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.mse_loss(outputs, targets, reduction="sum")
+        return F.mse_loss(outputs, targets, reduction="sum") / outputs.shape[1]
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return torch.zeros((), dtype=torch.int64, device=outputs.device)
@@ -59,3 +62,20 @@ def means(stage: str, totals: Sums, classes: int) -> Mapping[str, float]:
     loss, correct, count = totals.tolist()
     named = {f"{stage}/loss": loss / count}
     return named | {f"{stage}/acc": correct / count} if classes else named
+
+
+def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
+    """How often each class (row) was taken for each (column): int64 counts, (classes, classes), to be added."""
+    pairs = targets * classes + outputs.argmax(dim=1)
+    return torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+
+
+def macro_f1(counts: Tensor) -> float:
+    """The mean over classes of F1 = 2·TP / (2·TP + FP + FN), from confusion counts over all ranks and batches.
+
+    A class that neither occurs nor is predicted is left out, as scikit-learn's and torchmetrics' macro average does. A
+    mean of ranks' or batches' F1 would be another number: F1 is no mean over samples.
+    """
+    hits = counts.diagonal().double()
+    both = (counts.sum(0) + counts.sum(1)).double()  # 2·TP + FP + FN
+    return float((2 * hits / both)[both > 0].mean())

@@ -3,7 +3,8 @@
 No torch here: a wrong value is refused before anything heavy is imported.
 """
 
-from lockstep.choices.data import MNIST, Data, Digits, Line, Points
+from lockstep.choices.checkpoint import Checkpoint
+from lockstep.choices.data import MNIST, Data, Digits, Line, Points, Rows
 from lockstep.choices.engine import Engine, Lightning, Raw
 from lockstep.choices.logger import Logger
 from lockstep.choices.model import CNN, MLP, LeNet, Linear, Model, SplitCNN
@@ -21,6 +22,7 @@ __all__ = [
     "MNIST",
     "SGD",
     "Adam",
+    "Checkpoint",
     "Constant",
     "Data",
     "Digits",
@@ -37,6 +39,7 @@ __all__ = [
     "Points",
     "ProcessGroup",
     "Raw",
+    "Rows",
     "Scheduler",
     "Single",
     "SplitCNN",
@@ -48,7 +51,7 @@ GROUPS: dict[str, dict[str, type]] = {
     "engine": {"lightning": Lightning, "raw": Raw, "both": Raw},
     "strategy": {"single": Single, "ddp": DDP, "ddp_spawn": DDP, "dp": DP, "model_parallel": ModelParallel},
     "model": {"linear": Linear, "mlp": MLP, "cnn": CNN, "lenet": LeNet, "split_cnn": SplitCNN},
-    "data": {"digits": Digits, "mnist": MNIST, "points": Points, "line": Line},
+    "data": {"digits": Digits, "mnist": MNIST, "points": Points, "line": Line, "rows": Rows},
     "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},
     "scheduler": {"none": Constant, "onecycle": OneCycle, "warmup_linear": WarmupLinear},
     "logger": {"tensorboard": Logger, "csv": Logger, "none": Logger},

@@ -77,7 +77,9 @@ class Line:
     intercept: float
     noise: float
     samples: int
+    inputs: tuple[float, ...]
     val_size: int
+    predict: tuple[float, ...]
     images: ClassVar[bool] = False
     classes: ClassVar[int] = 0
 
@@ -88,7 +90,29 @@ class Line:
 
     @property
     def train_samples(self) -> int:
+        return len(self.inputs) or self.samples
+
+
+@dataclass(frozen=True)
+class Rows:
+    name: Literal["rows"]
+    features: int
+    outputs: int
+    noise: float
+    samples: int
+    images: ClassVar[bool] = False
+    classes: ClassVar[int] = 0
+    val_size: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        not_negative("data.noise", self.noise)
+        for key, instead in (("features", 5), ("outputs", 2), ("samples", 90)):
+            value = getattr(self, key)
+            require(value > 0, f"data.{key}", value, "it must be 1 or more", f"data.{key}={instead}")
+
+    @property
+    def train_samples(self) -> int:
         return self.samples
 
 
-Data = Digits | MNIST | Points | Line
+Data = Digits | MNIST | Points | Line | Rows

@@ -20,7 +20,7 @@ def prepare(choice: choices.Data) -> None:
 
 def load(choice: choices.Data) -> "TensorData":
     """The splits as tensors. What is random in them (order of splits, noise) is fixed, whatever the run's seed."""
-    from lockstep.data import digits, line, points
+    from lockstep.data import digits, line, points, rows
 
     match choice:
         case choices.Digits():
@@ -30,4 +30,7 @@ def load(choice: choices.Data) -> "TensorData":
         case choices.Points():
             return points.load(choice.samples)
         case choices.Line():
-            return line.load(choice.slope, choice.intercept, choice.noise, choice.samples, choice.val_size)
+            own = (choice.slope, choice.intercept, choice.noise, choice.train_samples, choice.val_size)
+            return line.load(*own, choice.inputs)
+        case choices.Rows():
+            return rows.load(choice.features, choice.outputs, choice.noise, choice.samples)

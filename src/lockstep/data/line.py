@@ -1,16 +1,35 @@
 """y = slope·x + intercept + noise·ε, x and ε standard normal (S2): the regression whose answer is known."""
 
+from collections.abc import Sequence
+
 import torch
+from torch import nn
 
 from lockstep.data.tensors import TensorData, split_three
 
 TEST_SAMPLES = 1000
 
 
-def load(slope: float, intercept: float, noise: float, samples: int, val_size: int) -> TensorData:
-    """Float64 columns x and y: `samples` to train on, then `val_size`, then 1,000 to test, from one fixed generator."""
+def load(
+    slope: float, intercept: float, noise: float, samples: int, val_size: int, inputs: Sequence[float] = ()
+) -> TensorData:
+    """Float64 columns x and y: `samples` to train on, then `val_size`, then 1,000 to test, from one fixed generator.
+
+    `inputs`, where there are any, are the x of the first samples.
+    """
     generator = torch.Generator().manual_seed(0)
     total = samples + val_size + TEST_SAMPLES
     x, epsilon = torch.randn(2, total, 1, generator=generator, dtype=torch.float64)
+    x[: len(inputs), 0] = torch.tensor(inputs, dtype=torch.float64)
     y = slope * x + intercept + noise * epsilon
     return TensorData(*split_three(x, y, val_size, TEST_SAMPLES), outputs=1)
+
+
+@torch.no_grad()
+def learned(net: nn.Module, predict: Sequence[float]) -> dict[str, float]:
+    """The line that a net has learned, f(1) - f(0) and f(0), and f(x) for each x to predict."""
+    weight = next(net.parameters())
+    x = torch.tensor([0.0, 1.0, *predict], dtype=weight.dtype, device=weight.device)
+    at_zero, at_one, *rest = net.eval()(x[:, None]).flatten().tolist()
+    line = {"slope": at_one - at_zero, "intercept": at_zero}
+    return line | {f"predict/{where:g}": value for where, value in zip(predict, rest, strict=True)}

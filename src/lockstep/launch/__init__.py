@@ -7,7 +7,7 @@ import os
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.place import Place, check_outside, outside
@@ -16,7 +16,7 @@ from lockstep.launch.undisturbed import undisturbed
 from lockstep.refusal import refuse
 from lockstep.world import Startable, World
 
-__all__ = ["Place", "RankFailed", "check_launchable", "outside", "place_held", "start", "warm_up"]
+__all__ = ["Place", "RankFailed", "check_launchable", "leave", "outside", "place_held", "start", "warm_up"]
 
 
 def check_launchable(world: World) -> None:
@@ -38,6 +38,13 @@ def place_held(world: World) -> AbstractContextManager[None]:
     from lockstep.launch.guest import membership
 
     return membership(world, place)
+
+
+def leave(status: int) -> NoReturn:
+    """End a process that was started from outside as a rank, its work done."""
+    from lockstep.launch import guest
+
+    guest.leave(status)
 
 
 def start(work: Startable, engine: str) -> Any:

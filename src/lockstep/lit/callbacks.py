@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep import task
+from lockstep.lit.module import Classifier
 from lockstep.parallel import same_buffers
 from lockstep.recorder import Recorder
 
@@ -19,8 +21,8 @@ from lockstep.recorder import Recorder
 class Totals(Callback):
     """Add the steps' sums over batches, then over ranks in one collective, and divide once.
 
-    `results` holds the latest metrics in float64 (`log` rounds what it hands on to float32), `trained` the number of
-    samples trained on in this run.
+    `results` holds the latest metrics in float64 (`log` rounds what it hands on to float32), `confusion` the counts of
+    the latest evaluation, `trained` the number of samples trained on in this run.
     """
 
     def __init__(self, classes: int) -> None:
@@ -51,20 +53,32 @@ class Totals(Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Kept from the loggers, where `train/loss` is a curve over steps."""
-        self._log("train", trainer, pl_module)
+        totals = self._over_ranks("train", trainer)
+        self.trained += int(totals[2])
+        self._log(task.means("train", totals, self.classes), trainer, pl_module)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._log("val", trainer, pl_module, *trainer.loggers)
+        self._log(self._evaluated("val", trainer, pl_module), trainer, pl_module, *trainer.loggers)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._log("test", trainer, pl_module, *trainer.loggers)
+        self._log(self._evaluated("test", trainer, pl_module), trainer, pl_module, *trainer.loggers)
 
-    def _log(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule, *loggers: Logger) -> None:
+    def _over_ranks(self, stage: str, trainer: pl.Trainer) -> Tensor:
+        totals: Tensor = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
+        return totals
+
+    def _evaluated(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule) -> Mapping[str, float]:
+        metrics = task.means(stage, self._over_ranks(stage, trainer), self.classes)
+        if not isinstance(module, Classifier):
+            return metrics
+        self.confusion = module.confusion.compute()  # over all ranks
+        module.confusion.reset()
+        return {**metrics, f"{stage}/f1": task.macro_f1(self.confusion)}
+
+    def _log(
+        self, metrics: Mapping[str, float], trainer: pl.Trainer, module: pl.LightningModule, *loggers: Logger
+    ) -> None:
         """To the loggers at the step that training has reached: by `self.log` it would be one less."""
-        totals = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
-        classes = 0 if stage == "train" else self.classes
-        self.trained += int(totals[2]) if stage == "train" else 0
-        metrics = task.means(stage, totals, classes)
         self.results |= metrics
         module.log_dict(dict(metrics), logger=False, prog_bar=True)
         for logger in loggers:

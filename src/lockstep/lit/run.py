@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from pathlib import Path
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
@@ -16,11 +17,12 @@ from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
 from lockstep.parallel import slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder, results_of
 from lockstep.seeding import initial_net, seed_rank
 
-METRICS = ("train/loss", "val/loss", "val/acc", "test/loss", "test/acc")
+EVALUATED = (f"{stage}/{name}" for stage in ("val", "test") for name in ("loss", "acc", "f1"))
+METRICS = ("train/loss", "train/acc", *EVALUATED)
 NOT_FOR_US = (
     "The '.*_dataloader' does not have many workers",  # the data lies in memory
     "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
@@ -53,6 +55,8 @@ def run(plan: Plan, place: Place) -> Metrics:
     if plan.test:
         ckpt_path = None if plan.train else plan.ckpt_path
         trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
+        if place.rank == 0 and plan.data.classes:
+            save_confusion(Path(plan.run_dir), totals.confusion.tolist())
     results = {name: totals.results[name] for name in METRICS if name in totals.results}
     _log_final(trainer, plan, results)
     return results_of(

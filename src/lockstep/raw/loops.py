@@ -58,9 +58,9 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
         run.epoch += 1
         recorder.end_epoch(run.epoch, run.step)
         run.trained += int(totals[2])
-        run.results |= task.means("train", totals, classes=0)
+        run.results |= task.means("train", totals, run.plan.data.classes)
         if len(run.data.val):
-            validation = evaluate(run, "val", run.data.val)
+            validation, _ = evaluate(run, "val", run.data.val)
             run.results |= validation
             run.report.log({**validation, "epoch": run.epoch - 1}, run.step)
             recorder.validation(run.epoch, validation)
@@ -90,7 +90,7 @@ def train_epoch(run: Run, recorder: Recorder) -> Sums:
         run.masks.begin(run.epoch, number)
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
-                loss_sum, sums = judge(run, wrapped.forward, batch)
+                loss_sum, sums, _ = judge(run, wrapped.forward, batch)
                 loss = loss_sum * plan.loss_scale(number)  # with what divides it later: Σ loss / Σ samples of the step
             if first:
                 run.optimizer.zero_grad()
@@ -123,24 +123,33 @@ def optimizer_step(run: Run, recorder: Recorder) -> float:
 
 
 @torch.inference_mode()
-def evaluate(run: Run, stage: str, split: Split) -> dict[str, float]:
-    """`{stage}/loss` and `{stage}/acc` over a split, each sample once: sums over ranks, divided once."""
+def evaluate(run: Run, stage: str, split: Split) -> tuple[dict[str, float], Tensor]:
+    """`{stage}/loss`, `{stage}/acc` and `{stage}/f1` over a split, each sample once, and the confusion counts.
+
+    What ranks and batches add up are sums and counts; what is divided is divided once.
+    """
+    classes = run.plan.data.classes
     run.wrapped.net.eval()
     same_buffers(run.wrapped.net)
     size = evaluation_batch(run.plan.batch_size)
     sampler = ShardSampler(len(split), size, rank=run.place.rank, world_size=run.place.world_size)
     totals = torch.zeros(3, dtype=torch.float64, device=run.device)
+    counts = torch.zeros(classes, classes, dtype=torch.int64, device=run.device)
     for batch in batches(run, split, sampler):
         with run.precision.autocast():
-            totals += judge(run, run.wrapped.evaluate, batch)[1]
-    return dict(task.means(stage, over_ranks(totals), run.plan.data.classes))
+            _, sums, outputs = judge(run, run.wrapped.evaluate, batch)
+        totals += sums
+        if classes:
+            counts += task.confusion(outputs, batch.targets, classes)
+    metrics = dict(task.means(stage, over_ranks(totals), classes))
+    return metrics | ({f"{stage}/f1": task.macro_f1(over_ranks(counts))} if classes else {}), counts
 
 
-def judge(run: Run, forward: Forward, batch: Batch) -> tuple[Tensor, Sums]:
-    """The loss summed over the batch, to go backward from, and the batch's sums."""
+def judge(run: Run, forward: Forward, batch: Batch) -> tuple[Tensor, Sums, Tensor]:
+    """The loss summed over the batch, to go backward from, the batch's sums, and the net's outputs."""
     outputs = forward(batch.inputs)
     loss_sum = run.task.loss_sum(outputs, batch.targets)
-    return loss_sum, task.sums(run.task, loss_sum, outputs, batch.targets)
+    return loss_sum, task.sums(run.task, loss_sum, outputs, batch.targets), outputs
 
 
 def batches(run: Run, split: Split, sampler: ShardSampler) -> Iterator[Batch]:
@@ -150,7 +159,7 @@ def batches(run: Run, split: Split, sampler: ShardSampler) -> Iterator[Batch]:
         yield run.data.as_float(batch, run.precision.dtype)
 
 
-def over_ranks(sums: Sums) -> Sums:
+def over_ranks(sums: Tensor) -> Tensor:
     if dist.is_initialized():
         dist.all_reduce(sums)
     return sums

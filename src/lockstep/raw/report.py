@@ -15,7 +15,8 @@ from lockstep.plan import Plan
 from lockstep.progress import epoch_line
 from lockstep.task import Sums
 
-COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", "val/loss", "val/acc", "test/loss", "test/acc")
+MEASURED = (f"{stage}/{name}" for stage in ("val", "test") for name in ("loss", "acc", "f1"))
+COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *MEASURED)
 
 
 class Report:

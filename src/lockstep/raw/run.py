@@ -1,5 +1,7 @@
 """One run from its plan to its metrics, in this rank's place: the whole of it on one page."""
 
+from pathlib import Path
+
 from lockstep import data
 from lockstep.checkpoint import read_checkpoint
 from lockstep.launch.place import Place
@@ -11,7 +13,7 @@ from lockstep.raw.loops import Run, evaluate, fit
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.raw.wrap import wrap
-from lockstep.record import Metrics
+from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder, results_of
 from lockstep.seeding import initial_net, seed_rank
 from lockstep.task import task_of
@@ -30,7 +32,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     device, *_ = devices_of(plan)
     precision = Precision(plan, device)
     wrapped = wrap(plan, net)
-    optimizer = create_optimizer(plan.optimizer, net.parameters())
+    optimizer = create_optimizer(plan.optimizer, net)
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     report = Report(plan, place.rank)
     task = task_of(plan.data.classes)
@@ -45,8 +47,10 @@ def run(plan: Plan, place: Place) -> Metrics:
     if plan.train:
         fit(state, Recorder(plan, place.rank, net), checkpoints)
     if plan.test:
-        tested = evaluate(state, "test", tensors.test)
+        tested, counts = evaluate(state, "test", tensors.test)
         state.results |= tested
+        if place.rank == 0 and plan.data.classes:
+            save_confusion(Path(plan.run_dir), counts.tolist())
         report.log({**tested, "epoch": state.epoch}, state.step)
     report.close(state.results)
     return results_of(
