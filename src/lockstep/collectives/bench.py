@@ -37,13 +37,10 @@ class Timing:
     factor: float
 
     @property
-    def algorithm_bandwidth(self) -> float:
-        """In GB/s, 10⁹ bytes."""
-        return self.size / self.seconds / 1e9
-
-    @property
-    def bus_bandwidth(self) -> float:
-        return self.algorithm_bandwidth * self.factor
+    def bandwidths(self) -> tuple[float | None, float | None]:
+        """Algorithm and bus, in GB/s, 10⁹ bytes; None where nothing moves."""
+        algorithm = self.size / self.seconds / 1e9
+        return (algorithm, algorithm * self.factor) if self.size else (None, None)
 
     def cells(self) -> dict[str, object]:
         """A row of bench.csv."""
@@ -51,8 +48,8 @@ class Timing:
             "primitive": self.primitive,
             "bytes": self.size,
             "seconds": self.seconds,
-            "algorithm_GB_per_s": self.algorithm_bandwidth,
-            "bus_GB_per_s": self.bus_bandwidth,
+            "algorithm_GB_per_s": self.bandwidths[0],
+            "bus_GB_per_s": self.bandwidths[1],
             "repetitions": self.repetitions,
         }
 

@@ -27,10 +27,10 @@ class Cost:
         return self.factor(world) * size if world > 1 else 0.0
 
 
-ONCE = Cost("n", lambda world: 1.0)
+ONCE = Cost("n", lambda _world: 1.0)
 ALL_BUT_OWN = Cost("(W-1)/W·n", lambda world: (world - 1) / world)
 TWICE_ALL_BUT_OWN = Cost("2(W-1)/W·n", lambda world: 2 * (world - 1) / world)
-NOTHING = Cost("0", lambda world: 0.0)
+NOTHING = Cost("0", lambda _world: 0.0)
 
 
 def ten_and_up(rank: int, index: int) -> float:
@@ -55,7 +55,7 @@ class Primitive:
     gives: Literal["whole", "share"] = "whole"
     takes: Literal["whole", "share", "none"] = "none"
     only_root: Literal["gives", "takes", "none"] = "none"
-    numbers: Callable[[int], int] = lambda world: 2
+    numbers: Callable[[int], int] = lambda _world: 2
     first: Callable[[int, int], float] = ten_and_up
     fewest_ranks: int = 1
     timed: Call | None = None

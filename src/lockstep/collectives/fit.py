@@ -29,21 +29,17 @@ class Fit:
         return self.alpha + size * self.beta
 
     @property
-    def algorithm_bandwidth(self) -> float | None:
-        """In GB/s; None where time does not grow with size."""
-        return 1e-9 / self.beta if self.beta > 0 else None
-
-    @property
-    def bus_bandwidth(self) -> float | None:
-        return None if self.algorithm_bandwidth is None else self.algorithm_bandwidth * self.factor
+    def bandwidths(self) -> tuple[float | None, float | None]:
+        """Algorithm and bus, in GB/s; None where time does not grow with size."""
+        return (1e-9 / self.beta, 1e-9 / self.beta * self.factor) if self.beta > 0 else (None, None)
 
     def cells(self) -> dict[str, object]:
         """A row of fit.csv."""
         return {
             "primitive": self.primitive,
             "alpha_us": 1e6 * self.alpha,
-            "algorithm_GB_per_s": self.algorithm_bandwidth,
-            "bus_GB_per_s": self.bus_bandwidth,
+            "algorithm_GB_per_s": self.bandwidths[0],
+            "bus_GB_per_s": self.bandwidths[1],
             "median_relative_error": self.error,
         }
 

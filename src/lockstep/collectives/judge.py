@@ -42,7 +42,7 @@ def rows(
         elif primitive.name in seen:
             table += judged(primitive, seen[primitive.name], root, backend)
         else:
-            last = next(reversed(seen))
+            last = list(seen)[-1]
             table += unseen(primitive.name, world, f"not tried: {last} had broken the group")
     return table
 

@@ -35,6 +35,7 @@ def values(words: Sequence[str]) -> dict[str, Any]:
     try:
         found = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=True)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
-        raise Refusal(f"{' '.join(words)}: this cannot be read ({' '.join(str(error).split())}).") from None
+        why = f"this cannot be read ({' '.join(str(error).split())})"
+        raise Refusal(f"{' '.join(words)}: {why}; write KEY=VALUE.") from None
     assert isinstance(found, dict)
     return {str(key): value for key, value in found.items()}

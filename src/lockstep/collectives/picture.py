@@ -35,5 +35,5 @@ def draw(timings: Sequence[Timing], lines: Sequence[Fit], path: Path) -> None:
 
 
 def label(line: Fit) -> str:
-    bandwidth = line.algorithm_bandwidth
+    bandwidth, _ = line.bandwidths
     return f"{1e6 * line.alpha:.3g} µs" + ("" if bandwidth is None else f" + n / {bandwidth:.3g} GB/s")

@@ -97,6 +97,7 @@ def all_gather(given: Tensor, taken: Tensor | None, root: int) -> None:
 
 def scatter(given: Tensor, taken: Tensor | None, root: int) -> None:
     """Only the root has a list of shares to give."""
+    assert taken is not None
     shares = list(given.chunk(dist.get_world_size())) if dist.get_rank() == root else None
     dist.scatter(taken, shares, src=root)
 
@@ -130,7 +131,7 @@ PRIMITIVES = (
         "send/recv", send_recv, theory.one_more_from_the_first,
         "rank 0 adds 1 to a zero and sends it to rank 1, and both wait until it is done",
         "the two move", ONCE,
-        first=lambda rank, index: 0.0, numbers=lambda world: 1, fewest_ranks=2, timed=ping_pong, trips=2,
+        first=lambda _rank, _index: 0.0, numbers=lambda _world: 1, fewest_ranks=2, timed=ping_pong, trips=2,
     ),
     Primitive(
         "isend/irecv", isend_irecv, theory.first_two_swapped,
@@ -213,6 +214,6 @@ PRIMITIVES = (
         "no rank leaves before all have come (before: by how many seconds it comes late; after: how many had come "
         "when it left)",
         "it costs the wait for the slowest, and no bytes", NOTHING,
-        first=lambda rank, index: LATER * rank, numbers=lambda world: 1, timed=barrier,
+        first=lambda rank, _index: LATER * rank, numbers=lambda _world: 1, timed=barrier,
     ),
 )  # fmt: skip

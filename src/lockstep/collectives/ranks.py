@@ -88,7 +88,9 @@ def own_device() -> torch.device:
 def group_of_its_own(timeout: float) -> dist.ProcessGroup | None:
     """A second group of all ranks, where a primitive that goes wrong disturbs nothing; mpi's cannot be of gloo."""
     patience = timedelta(seconds=2 * timeout + 10)  # a peer may wait in the primitive for its whole timeout
-    return dist.new_group(backend="mpi" if dist.get_backend() == "mpi" else "gloo", timeout=patience)
+    group = dist.new_group(backend="mpi" if dist.get_backend() == "mpi" else "gloo", timeout=patience)
+    assert not isinstance(group, int), "this rank is a member"
+    return group
 
 
 def told_to_all(mine: Seen, messenger: dist.ProcessGroup | None) -> list[Seen]:

@@ -3,7 +3,7 @@
 import math
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby, zip_longest
 
 from lockstep.collectives.bench import Timing
@@ -73,16 +73,12 @@ def bench_text(timings: Sequence[Timing]) -> str:
     for _, group in groupby(timings, key=lambda timing: timing.primitive):
         for number, timing in enumerate(list(group)[::SHOWN_SIZES]):
             name = "" if number else timing.primitive
-            bandwidths = (timing.algorithm_bandwidth, timing.bus_bandwidth) if timing.size else (None, None)
-            table.append([name, size_text(timing.size), time_text(timing.seconds), *map(figures, bandwidths)])
+            table.append([name, size_text(timing.size), time_text(timing.seconds), *map(figures, timing.bandwidths)])
     return columns_text(("primitive", "n", "time", "algorithm GB/s", "bus GB/s"), table)
 
 
 def fit_text(lines: Sequence[Fit]) -> str:
-    table = [
-        [fit.primitive, *map(figures, (1e6 * fit.alpha, fit.algorithm_bandwidth, fit.bus_bandwidth)), f"{fit.error:.0%}"]
-        for fit in lines
-    ]
+    table = [[fit.primitive, *map(figures, (1e6 * fit.alpha, *fit.bandwidths)), f"{fit.error:.0%}"] for fit in lines]
     headings = ("t = α + n·β", "α in µs", "1/β: algorithm GB/s", "bus GB/s", "median error")
     return columns_text(headings, table)
 
@@ -95,12 +91,28 @@ def figures(value: float | None) -> str:
 
 
 def size_text(size: int) -> str:
-    """4 B, 1 KiB, 64 MiB; one decimal where a size was rounded up to equal shares."""
+    """4 B, 1 KiB, 64 MiB; to the byte where a size was rounded up to equal shares."""
     for unit, name in ((2**20, "MiB"), (2**10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.4g} {name}"
+        if size and size % unit == 0:
+            return f"{size // unit} {name}"
     return f"{size} B"
 
 
 def time_text(seconds: float) -> str:
     return f"{figures(1e6 * seconds)} µs" if seconds < 1e-3 else f"{figures(1e3 * seconds)} ms"
+
+
+def mistakes_text(rows: Sequence[Mapping[str, object]], width: int) -> str:
+    """What was done and what is read wrap; the numbers stand to their right."""
+    headings = list(rows[0])
+    short = [max(len(str(row[name])) for row in [*rows, dict.fromkeys(headings, name)]) for name in headings[2:]]
+    half = max(NARROWEST, width - sum(short) - len(GAP) * (len(headings) - 1)) // 2
+    widths = [half - 8, half + 8, *short[:-1]]
+    lines = [line(headings[:-1], widths, headings[-1])]
+    for row in rows:
+        wrapped = [
+            textwrap.wrap(str(cell), size) for cell, size in zip(row.values(), [*widths, short[-1]], strict=True)
+        ]
+        for *parts, final in zip_longest(*wrapped, fillvalue=""):
+            lines.append(line(parts, widths, final))
+    return "\n".join(lines)

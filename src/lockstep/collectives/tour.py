@@ -47,7 +47,7 @@ def work_of(tour: Tour) -> Work:
     return Work(tour, world)
 
 
-def world_of(devices: int, process_group: ProcessGroup, joined: bool = True) -> World:
+def world_of(devices: int, process_group: ProcessGroup) -> World:
     """So many ranks on each machine: those that were started from outside, or ranks of this machine."""
     require_backend(process_group)
     accelerator = accelerator_of(devices, process_group.backend)
@@ -57,9 +57,7 @@ def world_of(devices: int, process_group: ProcessGroup, joined: bool = True) -> 
         started = f"{place.local_world_size} processes were started on this machine from outside"
         instead = f"devices={place.local_world_size}, or leave it out"
         require(devices == place.local_world_size, "devices", devices, started, instead)
-    world = World(
-        "tour", "elastic", joined, devices, nodes, accelerator, False, 1, process_group, str(fresh_folder())
-    )
+    world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, str(fresh_folder()))
     launch.check_launchable(world)
     return world
 
