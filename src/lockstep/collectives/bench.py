@@ -16,8 +16,8 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
+from lockstep.collectives.calls import barrier, own_device
 from lockstep.collectives.entry import NOTHING, Primitive
-from lockstep.collectives.primitives import barrier
 
 SIZES = tuple(4**power for power in range(1, 14))
 """4, 16, 64, … bytes, up to 64 MiB."""
@@ -80,26 +80,25 @@ def measure(
 
 def calls(primitive: Primitive, numbers: int, root: int, times: int) -> list[float]:
     """The seconds that each of so many calls took on this rank. The tensors are zeros: no sum of theirs overflows."""
-    gpu = dist.get_backend() == "nccl"
-    device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+    device = own_device()
     gives, takes = primitive.sizes(numbers, dist.get_rank(), dist.get_world_size(), root)
     given = torch.zeros(gives, device=device)
     taken = None if takes is None else torch.zeros(takes, device=device)
     call, seconds = primitive.timed or primitive.call, []
     for _ in range(times):
-        settle(gpu)
+        settle(device)
         barrier()
-        settle(gpu)
+        settle(device)
         began = time.perf_counter()
         call(given, taken, root)
-        settle(gpu)
+        settle(device)
         seconds.append(time.perf_counter() - began)
     return seconds
 
 
-def settle(gpu: bool) -> None:
+def settle(device: torch.device) -> None:
     """A GPU's work is only queued when a call returns: wait for it before looking at the clock."""
-    if gpu:
+    if device.type == "cuda":
         torch.cuda.synchronize()
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.collectives.bench import Timing, measure
+from lockstep.collectives.calls import own_device
 from lockstep.collectives.entry import Primitive
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import Work
@@ -78,11 +79,6 @@ def broken(ranks: Sequence[Seen]) -> bool:
 
 def lost(error: str) -> bool:
     return any(words in error.lower() for words in ("timed out", "timeout", "connection", "peer"))
-
-
-def own_device() -> torch.device:
-    """nccl passes GPU tensors only; gloo and mpi get tensors of the CPU."""
-    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
 def group_of_its_own(timeout: float) -> dist.ProcessGroup | None:

@@ -1,8 +1,7 @@
-"""What each rank does in a mistake: the wrong call, and the error that it raises, in one clear sentence."""
+"""What each rank does in a mistake: the wrong call, made on purpose, and the error that comes of it."""
 
 import faulthandler
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +13,9 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
+from lockstep.collectives.calls import own_device
 from lockstep.collectives.checked import checked_recv, checked_send
-from lockstep.collectives.ranks import own_device
+from lockstep.collectives.reading import sentence
 from lockstep.launch import Place
 from lockstep.launch.meeting import Meeting, join
 from lockstep.world import World
@@ -174,30 +174,3 @@ def silent() -> Iterator[None]:
         os.dup2(terminal, 2)
         os.close(terminal)
         os.close(nowhere)
-
-
-FINGERPRINT = re.compile(
-    r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(\w+)"
-    r"(?:, TensorShape=(\[[\d, ]*\]), TensorDtypes=(\w+))?"
-)
-"""What DETAIL says of each rank's call; the rest of the message is layouts and flags."""
-
-
-def sentence(error: str, world: int, limit: float) -> str:
-    """What torch says, in the words of the project; what is not known here stays as it is, on one line."""
-    said = " ".join(error.split()).replace("process_group.", "")
-    calls = FINGERPRINT.findall(said)
-    if len(calls) == 2:
-        ours, theirs = (called(*call) for call in calls)
-        return f"{ours}, but {theirs}"
-    if found := re.search(r"(?:invalid root rank:|Global rank) (\d+)", said):
-        return f"root={found[1]}: there is no such rank, only 0 to {world - 1}"
-    if found := re.search(r"Ranks ([\d, ]+) failed to pass monitoredBarrier", said):
-        return f"rank {found[1].strip()} stayed away from the collective for {limit:g} s"
-    return said
-
-
-def called(rank: str, operation: str, shape: str, kind: str) -> str:
-    """`rank 0 calls allreduce on [4] of float32`."""
-    names = {"Float": "float32", "Double": "float64", "Long": "int64", "Int": "int32"}
-    return f"rank {rank} calls {operation.lower()}" + (f" on {shape} of {names.get(kind, kind)}" if shape else "")
