@@ -71,6 +71,16 @@ def test_under_torchrun(command: Command) -> None:
     assert len(list(ended.folder.glob("logs/collectives/*"))) == 1
 
 
+@pytest.mark.slow
+def test_the_benchmark_as_it_is_typed(command: Command) -> None:
+    ended = command(*TOUR, "devices=2", "bench=true", timeout=110)
+    assert (ended.status, ended.err) == (0, "")
+    folder = Path(ended.out.splitlines()[-1].strip())
+    assert {path.name for path in folder.iterdir()} == {"tour.csv", "bench.csv", "fit.csv", "bench.png", "ranks"}
+    with (folder / "bench.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 13 * (len(PRIMITIVES) - 1) + 1
+
+
 @pytest.mark.parametrize(
     ("words", "reads"),
     [

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from torch import Tensor
 from lockstep.choices import ProcessGroup
 from lockstep.collectives import calls
 from lockstep.collectives.entry import Primitive
+from lockstep.collectives.guide import ENGINE, guide
 from lockstep.collectives.judge import rows
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import Report, take_part
-from lockstep.collectives.tour import Tour, Work
+from lockstep.collectives.tour import Tour, Work, work_of
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from tests.ranks import on_ranks
@@ -100,6 +102,22 @@ def test_a_fault_is_what_it_is(make_plan: MakePlan, task: Callable[[Plan, Place]
     assert time.monotonic() - began < 2 * LIMIT + 15
     if task is unsupported:
         assert table[0].explain == "gloo: it is not implemented"
+
+
+def run(work: Work, place: Place) -> Report:
+    """An engine for the whole tour, in which the ring is broken."""
+    broken = {"ring all-reduce": replace(BY_NAME["ring all-reduce"], call=half_a_ring)}
+    return take_part(work, [broken.get(primitive.name, primitive) for primitive in PRIMITIVES])
+
+
+@pytest.mark.parametrize(("engine", "status"), [(__name__, 1), (ENGINE, 0)])
+def test_a_broken_primitive_is_the_exit_status(
+    engine: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert guide(work_of(Tour(devices=2)), engine) == status
+    said = capsys.readouterr().out
+    assert ("theory holds in 29 rows and fails in 1 (ring all-reduce)" in said) == bool(status)
 
 
 def sends_and_receives(plan: Plan, place: Place) -> Any:
