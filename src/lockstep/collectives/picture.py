@@ -21,7 +21,7 @@ def draw(timings: Sequence[Timing], lines: Sequence[Fit], path: Path) -> None:
     height = max(1, math.ceil(len(drawn) / COLUMNS))
     figure = Figure(figsize=(14, 3 * height), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(height, COLUMNS, sharex=True, sharey=True, squeeze=False).flat
+    panels = figure.subplots(height, COLUMNS, sharex=True, sharey=True, squeeze=False).flatten()
     for panel, line in zip(panels, drawn, strict=False):
         own = [timing for timing in timings if timing.primitive == line.primitive]
         sizes = [timing.size for timing in own]
@@ -29,6 +29,8 @@ def draw(timings: Sequence[Timing], lines: Sequence[Fit], path: Path) -> None:
         panel.loglog(sizes, [1e6 * line.seconds(size) for size in sizes], "-", label=label(line))
         panel.set_title(line.primitive, fontsize="medium")
         panel.legend(fontsize="x-small")
+    for empty in panels[len(drawn) :]:
+        empty.set_visible(False)
     figure.supxlabel("bytes")
     figure.supylabel("microseconds")
     figure.savefig(path, dpi=110)
