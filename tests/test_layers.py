@@ -19,6 +19,7 @@ LAYERS = [
     {"compare"},
     {"launch"},
     {"lit", "raw"},
+    {"collectives"},
     {"help", "build"},
     {"explain"},
     {"compose"},
@@ -27,7 +28,7 @@ LAYERS = [
     {"cli"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-HYDRA_ROOMS = {"build", "compose", "explain", "job", "sweep", "cli"}
+HYDRA_ROOMS = {"collectives", "build", "compose", "explain", "job", "sweep", "cli"}
 
 
 def room(path: Path) -> str:

@@ -48,13 +48,37 @@ def ring_of_any_size(plan: Plan, place: Place) -> Metrics:
     return together(plan, wrong)
 
 
+def ring_as_the_library(plan: Plan, place: Place) -> Metrics:
+    """Beside torch's all-reduce, on numbers that both sum exactly, in any shape, scattered ones too."""
+    wrong = []
+    for kind in (torch.int32, torch.int64, torch.float32, torch.float64, torch.bfloat16):
+        for size in (0, 1, 2, 3, 5, 7, 1000, 1001):
+            ours = ((torch.arange(size) * 7 + 3 * place.rank) % 11 - 5).to(kind)
+            theirs = ours.clone()
+            ring_all_reduce(ours)
+            dist.all_reduce(theirs)
+            wrong += [] if torch.equal(ours, theirs) else [f"{size} {kind}"]
+    square = torch.arange(15.0).view(3, 5) * (place.rank + 1)
+    for ours in (square, torch.tensor(place.rank + 1.0), square.t(), square[:, 1:3], square[::2], torch.empty(0, 4)):
+        ours, theirs = ours.clone(memory_format=torch.preserve_format), ours.contiguous().clone()
+        shape, stride = ours.shape, ours.stride()
+        ring_all_reduce(ours)
+        dist.all_reduce(theirs)
+        same = torch.equal(ours, theirs) and (ours.shape, ours.stride()) == (shape, stride)
+        wrong += [] if same else [f"{tuple(shape)} {stride}"]
+    grid = torch.ones(4, 6)
+    ring_all_reduce(grid[:, ::2])
+    wrong += [] if grid[:, 1::2].eq(1).all() and grid[:, ::2].eq(plan.world_size).all() else ["a view's neighbours"]
+    return together(plan, wrong)
+
+
 def together(plan: Plan, wrong: list[str]) -> Metrics:
     everyones: list[list[str]] = [[]] * plan.world_size
     dist.all_gather_object(everyones, wrong)
     return {"wrong": "; ".join(sentence for one in everyones for sentence in one)}
 
 
-@pytest.mark.parametrize("task", [three_gradients, ring_of_any_size])
+@pytest.mark.parametrize("task", [three_gradients, ring_of_any_size, ring_as_the_library])
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_by_hand(make_plan: MakePlan, devices: int, task: Callable[[Plan, Place], Metrics]) -> None:
     plan = make_plan("strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "accelerator=cpu")

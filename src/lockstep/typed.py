@@ -30,10 +30,10 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
             raise Refusal(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
 
 
-def unknown_key(key: str, known: list[str]) -> Refusal:
+def unknown_key(key: str, known: list[str], command: str = "python train.py") -> Refusal:
     """The refusal of a key that does not exist, with the nearest that does."""
     near = get_close_matches(key, known, n=1)
-    instead = f"did you mean {near[0]}?" if near else "python train.py --help lists the keys."
+    instead = f"did you mean {near[0]}?" if near else f"{command} --help lists the keys."
     return Refusal(f"{key}: there is no such key; {instead}")
 
 

@@ -52,7 +52,7 @@ BY_HAND: dict[str, Callable[[Gradients], None]] = {
 
 
 def ring_all_reduce(tensor: Tensor) -> None:
-    """Replace a tensor of one dimension, of any size, on every rank by its sum over ranks, in 2(W-1) steps.
+    """Replace a tensor, of any shape and size, on every rank by its sum over ranks, in 2(W-1) steps.
 
     The tensor is cut into W chunks. Reduce-scatter: in each of W-1 steps every rank sends a chunk to its right-hand
     neighbour and adds the one that arrives from the left to its own; then rank r owns the whole sum of chunk r+1.
@@ -68,8 +68,13 @@ def ring_all_reduce(tensor: Tensor) -> None:
         step 3    all    all   a2+c2     a0+b0 all    all       all   b1+c1 all
         step 4    all    all   all       all   all    all       all   all   all
     """
+    if not tensor.is_contiguous():  # its numbers lie scattered, and chunks go as they lie
+        packed = tensor.contiguous()
+        ring_all_reduce(packed)
+        tensor.copy_(packed)
+        return
     rank, world = dist.get_rank(), dist.get_world_size()
-    chunks = tensor.tensor_split(world)
+    chunks = tensor.view(-1).tensor_split(world)
     for step in range(world - 1):
         arrived = _pass_on(chunks[(rank - step) % world], like=chunks[(rank - step - 1) % world])
         chunks[(rank - step - 1) % world].add_(arrived)

@@ -1,0 +1,62 @@
+"""The tour from its start to its last line: start the ranks, judge what they saw, print it and leave it as files."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lockstep import launch
+from lockstep.collectives.judge import rows
+from lockstep.collectives.primitives import PRIMITIVES
+from lockstep.collectives.ranks import Report
+from lockstep.collectives.table import bench_text, fit_text, terminal_width, tour_text
+from lockstep.collectives.tour import Work, speaks
+from lockstep.refusal import refuse
+
+ENGINE = "lockstep.collectives.ranks"
+
+
+def guide(work: Work, engine: str = ENGINE) -> int:
+    """Exit status 1 if some rank does not hold what theory says."""
+    world, folder, speaker = work.world, Path(work.world.folder), speaks(launch.outside())
+    if speaker:
+        make(folder)
+    with launch.place_held(world):
+        report: Report = launch.start(work, engine)
+    table = rows(PRIMITIVES, report.seen, world.world_size, work.tour.root, world.backend)
+    failed = [row for row in table if row.theory == "fails"]
+    if speaker:
+        print(tour_text(table, terminal_width()), flush=True)
+        save([row.cells() for row in table], folder / "tour.csv")
+        if report.timings:
+            benchmark(report, folder)
+        held = sum(row.theory == "holds" for row in table)
+        named = f" ({', '.join(dict.fromkeys(row.primitive for row in failed))})" if failed else ""
+        print(f"\ntheory holds in {held} rows and fails in {len(failed)}{named}\n  {folder}", flush=True)
+    return 1 if failed else 0
+
+
+def benchmark(report: Report, folder: Path) -> None:
+    """The measured times and the lines through them: two tables, two files and a picture."""
+    from lockstep.collectives.fit import fits
+    from lockstep.collectives.picture import draw
+
+    lines = fits(report.timings)
+    save([timing.cells() for timing in report.timings], folder / "bench.csv")
+    save([line.cells() for line in lines], folder / "fit.csv")
+    draw(report.timings, lines, folder / "bench.png")
+    print(f"\n{bench_text(report.timings)}\n\n{fit_text(lines)}", flush=True)
+
+
+def make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"the tour's folder cannot be made ({error.strerror})"
+        raise refuse("logs/collectives", folder, why, "the command in a folder where it can") from None
+
+
+def save(table: Sequence[Mapping[str, object]], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, table[0])
+        writer.writeheader()
+        writer.writerows(table)

@@ -1,0 +1,90 @@
+"""What the tour is asked for, and the world of ranks that it takes place in."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from lockstep import launch
+from lockstep.choices import ProcessGroup
+from lockstep.launch import Place
+from lockstep.launch.accelerator import gpu_count, require_backend
+from lockstep.refusal import refuse, require
+from lockstep.world import World
+
+Backend = Literal["auto", "gloo", "nccl", "mpi"]
+
+
+@dataclass(frozen=True)
+class Tour:
+    """The keys of the command: `devices` are ranks of each machine, `timeout` is in seconds."""
+
+    devices: int = 4
+    backend: Backend = "auto"
+    init_method: str = "auto"
+    timeout: float = 30.0
+    root: int = 0
+    bench: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.devices >= 1, "devices", self.devices, "it must be 1 or more", "devices=2, say")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the ranks are started for."""
+
+    tour: Tour
+    world: World
+
+
+def work_of(tour: Tour) -> Work:
+    """The tour in its world; raises Refusal where they do not fit."""
+    world = world_of(tour.devices, ProcessGroup(tour.backend, tour.init_method, tour.timeout))
+    last = world.world_size - 1
+    ranks = f"there are ranks 0 to {last}" if last else "there is rank 0 alone"
+    require(0 <= tour.root <= last, "root", tour.root, ranks, f"root={last}" + (", or one below" if last else ""))
+    return Work(tour, world)
+
+
+def world_of(devices: int, process_group: ProcessGroup) -> World:
+    """So many ranks on each machine: those that were started from outside, or ranks of this machine."""
+    require_backend(process_group)
+    accelerator = accelerator_of(devices, process_group.backend)
+    place, nodes = launch.outside(), 1
+    if place is not None:
+        nodes = place.world_size // place.local_world_size
+        started = f"{place.local_world_size} processes were started on this machine from outside"
+        instead = f"devices={place.local_world_size}, or leave it out"
+        require(devices == place.local_world_size, "devices", devices, started, instead)
+    world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, str(fresh_folder()))
+    launch.check_launchable(world)
+    return world
+
+
+def accelerator_of(devices: int, backend: Backend) -> Literal["cpu", "gpu"]:
+    """A GPU for each rank, where nccl is wanted, or nothing is and there are enough."""
+    if backend in ("gloo", "mpi"):
+        return "cpu"
+    gpus = gpu_count()
+    if backend == "nccl" and devices > gpus:
+        why = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
+        instead = f"devices={gpus}, or backend=gloo" if gpus else "backend=gloo"
+        raise refuse("devices", devices, why, instead) if gpus else refuse("backend", backend, why, instead)
+    return "gpu" if devices <= gpus else "cpu"
+
+
+def fresh_folder() -> Path:
+    """Where the tour leaves its tables, named by the clock like the folder of a run."""
+    return Path("logs", "collectives", f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}").absolute()
+
+
+def devices_here(otherwise: int) -> int:
+    """The ranks that were started on this machine from outside, or so many."""
+    place = launch.outside()
+    return otherwise if place is None else place.local_world_size
+
+
+def speaks(place: Place | None) -> bool:
+    """Whether this process prints and writes for all."""
+    return place is None or place.rank == 0

@@ -1,0 +1,160 @@
+"""The benchmark: its sizes, its arithmetic, the line through its times, and what it leaves."""
+
+import csv
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lockstep.collectives.bench import SIZES, Timing, measure, repetitions
+from lockstep.collectives.entry import ALL_BUT_OWN, TWICE_ALL_BUT_OWN
+from lockstep.collectives.fit import Fit, fits, line_through
+from lockstep.collectives.guide import benchmark
+from lockstep.collectives.picture import draw
+from lockstep.collectives.primitives import PRIMITIVES
+from lockstep.collectives.ranks import Report, group_of_its_own
+from lockstep.collectives.table import bench_text, figures, fit_text, size_text
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from tests.ranks import on_ranks
+
+MakePlan = Callable[..., Plan]
+SMALL = (4, 64, 4096)
+
+
+def test_sizes() -> None:
+    assert len(SIZES) == 13
+    assert (SIZES[0], SIZES[-1]) == (4, 64 * 2**20)
+    assert all(repetitions(size)[1] % 2 for size in SIZES[8:]), "the median is a measured one"
+
+
+def every_primitive(plan: Plan, place: Place) -> Any:
+    can = [primitive for primitive in PRIMITIVES if primitive.fewest_ranks <= place.world_size]
+    return measure(can, 0, group_of_its_own(20), SMALL)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_every_primitive_is_timed(make_plan: MakePlan, devices: int) -> None:
+    plan = make_plan("strategy=ddp", f"devices={devices}", "batch_size=12", "accelerator=cpu")
+    timings: list[Timing] = on_ranks(plan, every_primitive)  # type: ignore[assignment]
+    for primitive in PRIMITIVES:
+        own = [timing for timing in timings if timing.primitive == primitive.name]
+        if primitive.fewest_ranks > devices:
+            assert not own
+            continue
+        rounded = [-(-size // (4 * devices)) * 4 * devices for size in SMALL]
+        real = [0] if primitive.name == "barrier" else rounded if primitive.cost is ALL_BUT_OWN else list(SMALL)
+        if primitive.name == "barrier":
+            assert [timing.bandwidths for timing in own] == [(None, None)]
+        else:
+            assert [timing.size for timing in own] == real
+        assert all(timing.seconds > 0 for timing in own)
+
+
+def test_bandwidth_as_nccl_tests_count_it() -> None:
+    """1 GB in half a second on 4 ranks: 2 GB/s, and 3 GB/s on the bus of an all-reduce."""
+    timing = Timing("all-reduce (sum)", 10**9, 0.5, 5, TWICE_ALL_BUT_OWN.factor(4))
+    assert timing.bandwidths == pytest.approx((2.0, 3.0))
+    factors = {primitive.name: primitive.cost.factor(4) for primitive in PRIMITIVES}
+    assert factors == {
+        **dict.fromkeys(("all-reduce (sum)", "all-reduce (max)", "all-reduce (avg)", "ring all-reduce"), 1.5),
+        **dict.fromkeys(("gather", "all-gather", "scatter", "reduce-scatter", "all-to-all"), 0.75),
+        **dict.fromkeys(("send/recv", "isend/irecv", "batched isend/irecv", "broadcast", "reduce"), 1.0),
+        "barrier": 0.0,
+    }
+
+
+def weighted_normal_equations(sizes: "np.ndarray[Any, Any]", seconds: "np.ndarray[Any, Any]") -> tuple[float, float]:
+    """The same least squares by the textbook's sums, in another way than the fit's."""
+    weight = 1 / seconds**2
+    total, mean = weight.sum(), (weight * sizes).sum() / weight.sum()
+    slope = (weight * (sizes - mean) * seconds).sum() / (weight * (sizes - mean) ** 2).sum()
+    return float((weight * seconds).sum() / total - slope * mean), float(slope)
+
+
+def test_the_fit_finds_an_exact_line() -> None:
+    sizes = np.array(SIZES, dtype=float)
+    for alpha, beta in ((5e-5, 2e-10), (1e-3, 1e-9), (2e-6, 4e-12)):
+        assert line_through(sizes.tolist(), (alpha + sizes * beta).tolist()) == pytest.approx((alpha, beta), rel=1e-9)
+
+
+def test_the_fit_against_an_independent_computation() -> None:
+    generator = np.random.default_rng(0)
+    sizes = np.array(SIZES, dtype=float)
+    for _ in range(20):
+        seconds = (5e-5 + sizes * 3e-10) * np.exp(0.3 * generator.normal(size=len(sizes)))
+        ours = line_through(sizes.tolist(), seconds.tolist())
+        assert ours == pytest.approx(weighted_normal_equations(sizes, seconds), rel=1e-6)
+        plain = np.polyfit(sizes, seconds, 1)[::-1]
+        assert abs(plain[0] / ours[0] - 1) > 1e-3, "the control: unweighted least squares is another line"
+
+
+def test_neither_latency_nor_slope_is_negative() -> None:
+    sizes = [4.0, 4e6]
+    alpha, beta = line_through(sizes, [1e-3, 1e-4])
+    assert beta == 0
+    assert alpha == pytest.approx((1e3 + 1e4) / (1e6 + 1e8)), "the best constant: the sum of 1/t over that of 1/t²"
+    alpha, beta = line_through([1e3, 1e6], [1e-9, 1e-3])
+    assert alpha >= 0
+    assert beta > 0
+
+
+def made_up(error: float = 0.0) -> list[Timing]:
+    """50 µs and 2 GB/s, half of the times longer by `error`; and a barrier of 10 µs."""
+    times = [(5e-5 + size / 2e9) * (1 + error * (index % 2)) for index, size in enumerate(SIZES)]
+    timings = [Timing("broadcast", size, seconds, 5, 1.0) for size, seconds in zip(SIZES, times, strict=True)]
+    return [*timings, Timing("barrier", 0, 1e-5, 40, 0.0)]
+
+
+def test_fits_say_how_well_they_fit() -> None:
+    exact, barrier = fits(made_up())
+    assert exact.bandwidths == pytest.approx((2.0, 2.0))
+    assert exact.alpha == pytest.approx(5e-5)
+    assert exact.error < 1e-9
+    assert barrier.alpha == pytest.approx(1e-5)
+    assert barrier.bandwidths == (None, None)
+    assert fits(made_up(error=0.5))[0].error > 0.1
+
+
+def test_what_the_benchmark_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark(Report({}, made_up()), tmp_path)
+    with (tmp_path / "bench.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["bytes"]) for row in rows] == [*SIZES, 0]
+    for row in rows[:-1]:
+        size, seconds = int(row["bytes"]), float(row["seconds"])
+        assert float(row["algorithm_GB_per_s"]) == pytest.approx(size / seconds / 1e9)
+    with (tmp_path / "fit.csv").open(newline="") as file:
+        [line, barrier] = csv.DictReader(file)
+    assert float(line["alpha_us"]) == pytest.approx(50)
+    assert float(line["algorithm_GB_per_s"]) == pytest.approx(2)
+    assert barrier["bus_GB_per_s"] == ""
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+    said = capsys.readouterr().out
+    assert "64 MiB" in said
+    assert "50.0" in said
+
+
+def test_texts() -> None:
+    assert [figures(value) for value in (None, 0.0, 1234.5, 12.345, 0.0012345)] == ["–", "0", "1234", "12.3", "0.00123"]
+    assert [size_text(size) for size in (0, 4, 1024, 1032, 2**26)] == ["0 B", "4 B", "1 KiB", "1032 B", "64 MiB"]
+    assert "–" in fit_text([Fit("barrier", 1e-5, 0.0, 0.0, 0.0)])
+    assert bench_text(made_up()).count("broadcast") == 1
+
+
+def test_a_picture_of_what_moves_nothing_is_empty(tmp_path: Path) -> None:
+    draw(made_up()[-1:], fits(made_up()[-1:]), tmp_path / "empty.png")
+    assert (tmp_path / "empty.png").stat().st_size > 0
+    assert asdict(fits(made_up())[0])["primitive"] == "broadcast"
+
+
+def test_the_rank_modules_bring_no_more_than_they_need() -> None:
+    import subprocess
+
+    code = "import sys, lockstep.collectives.ranks, lockstep.collectives.wrong; print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert not {"matplotlib", "scipy", "lightning"} & set(out.split())
