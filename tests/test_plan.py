@@ -73,7 +73,11 @@ REFUSED = [
     (["train=false"], "ckpt_path=null:", "best.ckpt"),
     (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt: there is no such file", "null"),
     (["optimized_metric=val/accuracy"], "optimized_metric=val/accuracy:", "val/acc"),
-    (["optimized_metric=val/acc", "data=points"], "optimized_metric=val/acc:", "train/loss, test/loss, train/acc, test/acc"),
+    (
+        ["optimized_metric=val/acc", "data=points"],
+        "optimized_metric=val/acc:",
+        "train/loss, test/loss, train/acc, test/acc",
+    ),
     (["checkpoint.monitor=val/f2"], "checkpoint.monitor=val/f2: no epoch of this run", "val/acc, val/f1"),
     (["checkpoint.monitor=val/f1", "data.val_size=0"], "checkpoint.monitor=val/f1:", "train/loss, train/acc"),
     (["checkpoint.monitor=test/acc"], "checkpoint.monitor=test/acc:", "val/acc"),

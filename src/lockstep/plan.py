@@ -40,6 +40,7 @@ class Plan:
     drop_last: bool
     sync_batchnorm: bool
     dropout: Literal["independent", "sliced"]
+    show_shapes: bool
     log_every_n_steps: int
     ckpt_path: str | None
     train: bool

@@ -15,7 +15,7 @@ from lockstep.lit.callbacks import Recording, Stopwatch, Totals
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
-from lockstep.parallel import slice_dropout, synchronise_batchnorm
+from lockstep.parallel import show_shapes, slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder, results_of
@@ -41,6 +41,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))
     masks = slice_dropout(plan, place.rank, net)
+    show_shapes(plan, net)
     seed_rank(plan.seed, place.rank)
     module, loaders = create_module(net, plan, masks), ShardedData(tensors, plan, place)
     if plan.ckpt_path is not None:

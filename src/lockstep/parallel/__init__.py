@@ -8,12 +8,22 @@ from torch import Tensor, nn
 from lockstep.parallel.autocast import Autocasting
 from lockstep.parallel.buffers import same_buffers
 from lockstep.parallel.replicas import Replicas
+from lockstep.parallel.shapes import show_shapes
 from lockstep.parallel.sliced_dropout import Masks, slice_dropout
 from lockstep.parallel.stages import Staged, Stages
 from lockstep.parallel.sync_batchnorm import synchronise_batchnorm
 from lockstep.plan import Plan
 
-__all__ = ["Masks", "devices_of", "forward_of", "place", "same_buffers", "slice_dropout", "synchronise_batchnorm"]
+__all__ = [
+    "Masks",
+    "devices_of",
+    "forward_of",
+    "place",
+    "same_buffers",
+    "show_shapes",
+    "slice_dropout",
+    "synchronise_batchnorm",
+]
 
 Forward = Callable[[Tensor], Tensor]
 

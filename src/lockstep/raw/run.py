@@ -6,7 +6,7 @@ from lockstep import data
 from lockstep.checkpoint import read_checkpoint
 from lockstep.launch.place import Place
 from lockstep.optimizers import create_optimizer, create_scheduler
-from lockstep.parallel import devices_of, slice_dropout, synchronise_batchnorm
+from lockstep.parallel import devices_of, show_shapes, slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import Run, evaluate, fit
@@ -27,6 +27,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))  # the same weights on every rank
     masks = slice_dropout(plan, place.rank, net)
+    show_shapes(plan, net)
     seed_rank(plan.seed, place.rank)  # and from here on random numbers of its own
 
     device, *_ = devices_of(plan)

@@ -15,8 +15,8 @@ from lockstep.record import METRICS, RECORD
 from lockstep.refusal import Refusal
 from lockstep.sweep import UNFINISHED
 
-SAME_WORK = ("model", "data", "batch_size")
-"""What a run has in common with the one that it is measured against."""
+SAME_WORK = ("model", "data")
+"""What a run has in common with the one that it is measured against, beside the batch: all of it, or each device's."""
 
 MAY_DIFFER = (
     *("name", "run_dir", "engine", "strategy", "devices", "num_nodes", "threads", "accelerator", "logger"),
@@ -86,8 +86,17 @@ class Job:
     def devices(self) -> int:
         return int(self.results["devices"] * self.results["num_nodes"])
 
+    @property
+    def samples_a_device(self) -> float:
+        """Of one batch: stages see all of it, one after the other."""
+        stages = self.config["strategy"]["name"] == "model_parallel"
+        return float(self.config["batch_size"] / (1 if stages else self.devices))
+
     def does_the_work_of(self, other: "Job") -> bool:
         return all(self.config.get(key) == other.config.get(key) for key in SAME_WORK)
+
+    def shares_the_batch_of(self, other: "Job") -> bool:
+        return bool(self.config["batch_size"] == other.config["batch_size"])
 
     def owes_the_numbers_of(self, other: "Job") -> bool:
         keys = (self.config.keys() | other.config.keys()) - set(MAY_DIFFER)
@@ -106,7 +115,10 @@ def rows_of(jobs: Sequence[Job]) -> list[Row]:
     """The table's rows, in the order of the jobs."""
     keys = _varied([_flat(job.config) for job in jobs if job.results])
     return [
-        replace(_row(job, _reference(job, jobs)), varied={key: _flat(job.config).get(key, "") for key in keys})
+        replace(
+            _row(job, _reference(job, jobs) if job.results else None),
+            varied={key: _flat(job.config).get(key, "") for key in keys},
+        )
         for job in jobs
     ]
 
@@ -130,9 +142,15 @@ def _flat(config: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _reference(job: Job, jobs: Sequence[Job]) -> Job | None:
-    """The first job on one device that trained the same model on the same data in the same batches."""
-    alone = (other for other in jobs if other.results and other.devices == 1 and other.speed)
-    return next((other for other in alone if other.does_the_work_of(job)), None)
+    """The first job on one device that trained the same model on the same data, in the same batches.
+
+    Where there is none, in batches of as many samples a device: a speed-up too, by more work at once.
+    """
+    alone = [other for other in jobs if other.results and other.devices == 1 and other.speed]
+    alike = [other for other in alone if other.does_the_work_of(job)]
+    same = (other for other in alike if other.shares_the_batch_of(job))
+    scaled = (other for other in alike if other.samples_a_device == job.samples_a_device)
+    return next(same, None) or next(scaled, None)
 
 
 def _row(job: Job, reference: Job | None) -> Row:
@@ -162,6 +180,8 @@ def _compared(job: Job, reference: Job) -> dict[str, Any]:
         return {"verdict": "engines apart"}
     if job is reference:
         return {"verdict": "reference", "loss_apart": 0.0}
+    if not job.shares_the_batch_of(reference):
+        return {"verdict": "another batch"}
     try:
         comparison = compare_runs(reference.record, job.record)
     except Refusal:

@@ -1,0 +1,21 @@
+"""What each replica sees of a batch, printed: the first look at data parallelism."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from lockstep.plan import Plan
+
+
+def show_shapes(plan: Plan, net: nn.Module) -> None:
+    """Have every replica, in a process or a thread of its own, print its first shapes, where the plan asks for it."""
+    left = plan.devices if plan.strategy.wrap == "dp" else int(plan.show_shapes)
+
+    def show(module: nn.Module, inputs: Any, outputs: Tensor) -> None:
+        nonlocal left
+        if left > 0 and module.training:
+            left -= 1
+            print(f"a replica sees {tuple(inputs[0].shape)} and returns {tuple(outputs.shape)}", flush=True)
+
+    if plan.show_shapes:
+        net.register_forward_hook(show)

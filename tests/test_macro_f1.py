@@ -1,0 +1,69 @@
+"""Macro-F1 and confusion counts of real runs, held against scikit-learn on the whole test split in one process."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from sklearn.metrics import confusion_matrix, f1_score
+
+from lockstep import data
+from lockstep.checkpoint import net_state
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from lockstep.record import Metrics, save_metrics
+from lockstep.seeding import initial_net
+from tests.ranks import ENGINES, on_ranks, with_engine
+
+OWN = ("model=mlp", "model.hidden=[16]", "max_epochs=2", "batch_size=60", "logger=none", "checkpoint.monitor=val/f1")
+
+
+def by_both_engines(plan: Plan, place: Place) -> Metrics:
+    """On a rank: both engines, each in its folder."""
+    for name, run in ENGINES.items():
+        folder = Path(plan.run_dir) / name
+        metrics = run(with_engine(plan, name, folder), place)
+        if place.rank == 0:
+            save_metrics(folder, metrics)
+    return {}
+
+
+@pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 3), ("dp", 2)])
+def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan: Callable[..., Plan]) -> None:
+    """361 test digits on three ranks: 121, 120, 120. The net is bad enough for all classes to be confused."""
+    plan = make_plan(f"strategy={strategy}", f"devices={devices}", "data.test_size=361", *OWN)
+    on_ranks(plan, by_both_engines)
+    tensors = data.load(plan.data)
+    net = initial_net(plan, tensors)
+    for name in ENGINES:
+        folder = Path(plan.run_dir) / name
+        net.load_state_dict(net_state(folder / "checkpoints" / "last.ckpt"))
+        ids = torch.arange(361)
+        batch = tensors.as_float(tensors.test[ids], torch.float32)
+        predicted = net(batch.inputs).argmax(1)
+        with (folder / "confusion.csv").open() as file:
+            header, *rows = csv.reader(file)
+        assert header == ["true", *(f"predicted {label}" for label in range(10))]
+        counts = [[int(cell) for cell in row[1:]] for row in rows]
+        assert counts == confusion_matrix(batch.targets, predicted, labels=range(10)).tolist()
+        measured = json.loads((folder / "metrics.json").read_text())
+        assert measured["test/f1"] == pytest.approx(f1_score(batch.targets, predicted, average="macro"), abs=1e-12)
+        assert measured["test/acc"] == sum(counts[label][label] for label in range(10)) / 361
+        assert 0.1 < measured["test/f1"] < 0.999
+    both = [(Path(plan.run_dir) / name / "confusion.csv").read_bytes() for name in ENGINES]
+    assert both[0] == both[1]
+
+
+def test_the_best_checkpoint_is_best_by_macro_f1(make_plan: Callable[..., Plan]) -> None:
+    """Of eight epochs, each engine keeps the one whose recorded val/f1 is the largest."""
+    plan = make_plan(*OWN, "max_epochs=8", "optimizer.lr=0.02")
+    on_ranks(plan, by_both_engines)
+    for name in ENGINES:
+        folder = Path(plan.run_dir) / name
+        lines = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+        f1 = [line["validation"]["val/f1"] for line in lines if "validation" in line]
+        best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+        assert best["epoch"] == f1.index(max(f1))
+        assert len(set(f1)) > 1

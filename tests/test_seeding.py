@@ -1,0 +1,47 @@
+"""What must be equal on all ranks (weights, order) is, and what must differ (random streams, dropout masks) does."""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from lockstep import data
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from lockstep.record import Metrics, digest
+from lockstep.seeding import initial_net, seed_rank
+from lockstep.shards import epoch_order
+from tests.ranks import on_ranks
+
+
+def streams(plan: Plan, place: Place) -> Metrics:
+    """On a rank: rank 0 returns how many different ones there are of each thing."""
+    net = initial_net(plan, data.load(plan.data))
+    seed_rank(plan.seed, place.rank)
+    own = {
+        "weights": digest(net.state_dict()),
+        "order": epoch_order(plan.data.train_samples, plan.seed, 3).tolist(),
+        "masks": nn.Dropout(0.5)(torch.ones(64)).tolist(),
+        "python": random.random(),
+        "numpy": float(np.random.random()),
+    }
+    everyone = [own] * place.world_size
+    dist.all_gather_object(everyone, own)
+    return {key: len({str(one[key]) for one in everyone}) for key in own}
+
+
+def test_ranks_share_weights_and_order_and_nothing_else(make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", "model=lenet")
+    seen = on_ranks(plan, streams)
+    assert seen == {"weights": 1, "order": 1, "masks": 3, "python": 3, "numpy": 3}
+
+
+def test_a_rank_draws_the_same_again() -> None:
+    drawn = []
+    for seed, rank in ((7, 1), (7, 1), (8, 1)):
+        seed_rank(seed, rank)
+        drawn.append(nn.Dropout(0.5)(torch.ones(64)).tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
