@@ -14,7 +14,7 @@ import torch
 
 from lockstep import shards
 from lockstep.compare import compare
-from lockstep.compare.owed import FLOAT32, FLOAT64, IDENTICAL, MIXED, Owed, owed_between
+from lockstep.compare.owed import FLOAT32, FLOAT64, IDENTICAL, MIXED, OTHER_MASKS, Owed, owed_between
 from lockstep.compare.verdict import difference
 from lockstep.launch import Place
 from lockstep.plan import Plan
@@ -267,7 +267,7 @@ def test_tolerances_that_mean_nothing_are_refused(tolerance: str, copied: Path) 
 
 def heading(**changes: object) -> dict[str, object]:
     usual = {"strategy": "ddp", "world_size": 2, "devices": 2, "precision": "32-true", "gradient_sync": "ddp"}
-    rest = {"micro_batches": 1, "accelerator": "cpu", "threads": 1, "sync_batchnorm": False}
+    rest = {"micro_batches": 1, "accelerator": "cpu", "threads": 1, "sync_batchnorm": False, "dropout": "none"}
     return {**usual, **rest, **changes}
 
 
@@ -289,10 +289,27 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
         ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, FLOAT64),
         ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, IDENTICAL),
         ({**ALONE, "precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, MIXED),
+        ({"dropout": "independent"}, {"dropout": "independent", "strategy": "ddp_spawn"}, IDENTICAL),
+        ({**ALONE, "dropout": "independent"}, {"dropout": "independent"}, OTHER_MASKS),
+        ({**ALONE, "dropout": "sliced"}, {"dropout": "sliced"}, FLOAT32),
     ],
 )
 def test_what_two_plans_owe_each_other(a: dict[str, object], b: dict[str, object], owed: Owed) -> None:
     assert owed_between(heading(**a), heading(**b)) == owed
+
+
+def test_other_masks_owe_the_same_samples_alone(copied: Path) -> None:
+    """Any loss will do, but a number is owed, and the samples are what they are."""
+    for name in ("single", "ddp"):
+        change(copied / name, "run", 0, lambda line: line.update(dropout="independent"))
+    change(copied / "ddp", "step", 2, lambda line: line.update(loss_sum=1e9))
+    comparison = compare(copied / "single", copied / "ddp")
+    assert comparison.as_owed
+    assert "owed: the same samples alone" in comparison.text()
+    change(copied / "ddp", "step", 4, lambda line: line.update(samples=13))
+    assert str(compare(copied / "single", copied / "ddp").first).count("step 5, samples") == 1
+    change(copied / "ddp", "step", 3, lambda line: line.update(loss_sum=None))
+    assert str(compare(copied / "single", copied / "ddp").first).count("step 4, loss_sum") == 1
 
 
 def test_in_float32_another_world_owes_only_the_first_steps(copied: Path) -> None:

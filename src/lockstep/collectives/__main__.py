@@ -81,4 +81,7 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    if launch.outside() is not None:
+        launch.leave(status)
+    raise SystemExit(status)

@@ -1,0 +1,120 @@
+"""Every command of docs/sources.md, shortened where it takes minutes, and the figures that can be had in seconds."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep import data
+from lockstep.build import plan_from
+from lockstep.checkpoint import net_state
+from lockstep.compose import compose_job
+from lockstep.seeding import initial_net
+from tests.conftest import MNIST_ROOT, ROOT, Command
+from tests.oracle import largest_difference
+
+COMMAND = re.compile(r"`(python (?:train\.py|-m lockstep\.collectives)[^`]*)`")
+SOURCES = (ROOT / "docs" / "sources.md").read_text()
+COMMANDS = COMMAND.findall("\n".join(line for line in SOURCES.splitlines() if line.startswith("|")))
+FEW_IMAGES = ("max_epochs=1", "data.val_size=59000", "test=false", "precision=bf16-mixed")
+"""1,000 to train on and no test: the files of MNIST cannot be cut, but the splits can."""
+
+
+def is_mnist(line: str) -> bool:
+    return "mnist" in line
+
+
+def is_long(line: str) -> bool:
+    return "experiment=mnist_cnn" in line or ("amp_recipe" in line and is_mnist(line))
+
+
+def of_experiment(name: str) -> str:
+    """Its first command."""
+    return next(line for line in COMMANDS if f"experiment={name}" in line)
+
+
+def test_the_readme_names_each() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(COMMANDS) >= 15
+    assert [line for line in COMMANDS if f"`{line}`" not in readme] == []
+
+
+def test_each_experiment_is_short_and_has_a_row() -> None:
+    for path in (ROOT / "conf" / "experiment").iterdir():
+        assert len(path.read_text().splitlines()) < 20, path.name
+        assert of_experiment(path.stem)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=[pytest.mark.slow] if is_long(line) else []) for line in COMMANDS]
+)
+def test_a_command_runs(line: str, command: Command, request: pytest.FixtureRequest) -> None:
+    arguments = shlex.split(line)[1:]
+    if arguments[0] == "train.py":
+        arguments[0] = str(ROOT / "train.py")
+    if is_mnist(line):
+        request.getfixturevalue("mnist")
+        (command.folder / "data").symlink_to(MNIST_ROOT)
+        arguments += FEW_IMAGES
+        if "amp_recipe" in line:
+            arguments.append("scheduler.warmup_steps=1")
+    ended = command(sys.executable, *arguments, timeout=200)
+    assert ended.status == 0, ended.err
+    assert "Traceback" not in ended.err + ended.out
+
+
+def results(command: Command, line: str, *more: str) -> dict[str, Any]:
+    ended = command.train(*shlex.split(line)[2:], *more)
+    assert ended.status == 0, ended.err
+    metrics: dict[str, Any] = json.loads((ended.run_dir / "metrics.json").read_text())
+    return metrics
+
+
+def test_the_line_is_found(command: Command) -> None:
+    """The noise has variance 0.01; the answer is 2 and 3."""
+    found = results(command, "python train.py experiment=linear_regression")
+    assert abs(found["slope"] - 2) < 0.01
+    assert abs(found["intercept"] - 3) < 0.01
+    assert found["train/loss"] == pytest.approx(0.01, rel=0.05)
+
+
+def test_twice_seven_is_fourteen(command: Command) -> None:
+    found = results(command, of_experiment("times_two"))
+    assert found["predict/7"] == pytest.approx(14, abs=1e-3)
+    assert found["gradient_sync"] == "ring"
+
+
+def test_points_are_told_apart(command: Command) -> None:
+    found = results(command, of_experiment("toy_mlp"))
+    assert (found["train/acc"], found["test/acc"], found["world_size"]) == (1.0, 1.0, 2)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_sgd_by_hand_is_sgd(wrong: bool, command: Command, tmp_path: Path) -> None:
+    """Four ranks with five rows each, against a plain loop over all twenty; targets a millionth larger must show."""
+    line, double = of_experiment("sgd_by_hand"), "precision=64-true"
+    results(command, line, double)
+    [checkpoint] = command.folder.glob("logs/train/*/checkpoints/last.ckpt")
+    config, _ = compose_job([*shlex.split(line)[2:], double])
+    plan = plan_from(config, tmp_path)
+    tensors = data.load(plan.data)
+    net = initial_net(plan, tensors)
+    start = [parameter.detach().clone() for parameter in net.parameters()]
+    targets = tensors.train.targets
+    if wrong:
+        targets = targets * (1 + 1e-6)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(10):
+        optimizer.zero_grad()
+        torch.nn.MSELoss()(net(tensors.train.inputs), targets).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    expected = [parameter.detach() for parameter in net.parameters()]
+    apart = largest_difference(list(net_state(checkpoint).values()), expected)
+    assert (apart > 1e-10) if wrong else (apart < 1e-12)
+    assert largest_difference(start, expected) > 0.1
