@@ -291,6 +291,12 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
         ({**ALONE, "precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, MIXED),
         ({"dropout": "independent"}, {"dropout": "independent", "strategy": "ddp_spawn"}, IDENTICAL),
         ({**ALONE, "dropout": "independent"}, {"dropout": "independent"}, OTHER_MASKS),
+        ({"dropout": "independent"}, {"dropout": "independent", "threads": 2}, FLOAT32),
+        (
+            {"dropout": "independent", "world_size": 4},
+            {"dropout": "independent", "world_size": 4, "gradient_sync": "ring"},
+            FLOAT32,
+        ),
         ({**ALONE, "dropout": "sliced"}, {"dropout": "sliced"}, FLOAT32),
     ],
 )

@@ -5,7 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from lockstep.lit.module import Classifier, create_module
 from lockstep.lit.strategy import StagesStrategy
+from lockstep.nets.split_cnn import SplitCNN
+from lockstep.parallel import Masks
 from lockstep.plan import Plan
 
 
@@ -22,3 +25,15 @@ def test_an_optimizers_state_goes_to_its_parameters(make_plan: Callable[..., Pla
     first, second = (spread.state[parameter]["exp_avg"] for parameter in spread.param_groups[0]["params"])
     assert (first.device.type, second.device.type) == ("cpu", "meta")
     assert torch.equal(first, torch.full((2,), 0.1))
+
+
+def test_what_counts_is_on_the_first_device(make_plan: Callable[..., Plan]) -> None:
+    """The first device stands apart from the CPU here, where the stages are placed."""
+    plan = make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu")
+    module = create_module(SplitCNN((1, 28, 28), 10), plan, Masks(plan, 0))
+    strategy = StagesStrategy(plan)
+    strategy._root_device, strategy._lightning_module = torch.device("meta"), module
+    strategy.model_to_device()
+    assert isinstance(module, Classifier)
+    assert module.confusion.confmat.device.type == "meta"
+    assert {parameter.device.type for parameter in module.net.parameters()} == {"cpu"}

@@ -1,5 +1,6 @@
 """Where ranks meet: the same run whichever way, no open door, no guess of a port, and names for who did not come."""
 
+import json
 import socket
 import sys
 from collections.abc import Callable
@@ -12,18 +13,14 @@ import pytest
 
 from lockstep import launch
 from lockstep.launch.meeting import opened
+from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal
-from tests.conftest import ROOT, Command
+from tests.conftest import ROOT, Command, free_port
 from tests.test_launch import DDP, ENGINE
 
 MakePlan = Callable[..., Plan]
 WAYS = ["auto", "file", "env", "tcp", "file://"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def method(way: str, folder: Path) -> str:
@@ -82,6 +79,64 @@ def test_ranks_started_by_hand_meet(command: Command, way: str, tmp_path: Path) 
     second, first = (command.popen(*train, **rank_by_hand(rank, 2, port)) for rank in (1, 0))
     ended = [command.wait(process) for process in (first, second)]
     assert [rank.status for rank in ended] == [0, 0], ended
+
+
+def test_ranks_of_two_machines_meet(command: Command) -> None:
+    """One rank each, rank 0 hosting; the weights are those of two ranks on one machine."""
+    job = (*SHORT, "strategy=ddp", "devices=1", "num_nodes=2", "threads=1")
+    place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE}
+    port = free_port()
+    second, first = (
+        command.popen(sys.executable, str(ROOT / "train.py"), *job, **(rank_by_hand(rank, 2, port) | place))
+        for rank in (1, 0)
+    )
+    ended = [command.wait(process) for process in (first, second)]
+    assert [rank.status for rank in ended] == [0, 0], ended
+    together = Command(command.folder / "one machine")
+    together.folder.mkdir()
+    one = together.train(*SHORT, "strategy=ddp", "devices=2", "threads=1")
+    digests = {json.loads((run / "metrics.json").read_text())["digest"] for run in (ended[0].run_dir, one.run_dir)}
+    assert len(digests) == 1
+
+
+def test_machines_are_not_guessed(command: Command) -> None:
+    """With another host as MASTER_ADDR, ranks may be on several machines."""
+    place = rank_by_hand(0, 2, 29500) | {"MASTER_ADDR": "somewhere.else"}
+    ended = command.train(*SHORT, "strategy=ddp", "devices=2", **place)
+    assert ended.status == 2
+    assert ended.err.startswith("LOCAL_WORLD_SIZE is missing: with MASTER_ADDR=somewhere.else")
+
+
+def test_the_file_is_gone_when_the_run_is_over(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan("strategy=ddp", "devices=2", method("file://", tmp_path))
+    for _ in range(2):
+        assert launch.start(plan, ENGINE)["total"] == 6
+        assert not (tmp_path / "meeting").exists()
+
+
+def test_a_rank_alone_meets_nobody(command: Command) -> None:
+    """And removes no file of the user's."""
+    for name in ("auto", "env"):
+        (command.folder / name).write_text("mine")
+    for way in ("auto", "env"):
+        place = rank_by_hand(0, 1, free_port())
+        assert command.train(*SHORT, f"process_group.init_method={way}", **place).status == 0
+    assert [(command.folder / name).read_text() for name in ("auto", "env")] == ["mine", "mine"]
+
+
+def test_a_folder_that_is_missing_ends_at_once(command: Command) -> None:
+    way = "process_group.init_method=file:///nowhere/at/all"
+    ended = command.train(*SHORT, "strategy=ddp", "devices=2", way, **rank_by_hand(0, 2, free_port()))
+    assert ended.status == 2
+    assert "its folder does not exist" in ended.err
+
+
+def test_env_is_what_the_environment_says(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    port = free_port()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    with opened(make_plan("strategy=ddp", "devices=2", method("env", tmp_path)).world, tmp_path) as meeting:
+        assert (meeting.address, meeting.port) == ("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("way", ["env", "file", "tcp"])

@@ -85,6 +85,7 @@ REFUSED = [
     (["data=rows", "data.outputs=0"], "data.outputs=0:", "data.outputs=2"),
     (["data=line", "data.inputs=3"], "data.inputs=3: it is a list", "[128,64]"),
     (["data=line", "data.predict=[a]"], "data.predict=a: it takes a number", "data.predict=0.1"),
+    (["strategy=model_parallel", "model=split_cnn", "show_shapes=true"], "show_shapes=true: stages", "strategy=dp"),
     (["name=null"], "name=null: it takes text", "name=a"),
     (["+zzzz=1"], "zzzz: there is no such key", "--help"),
     (["+model.hiden=[3]"], "model.hiden: there is no such key", "model.hidden"),

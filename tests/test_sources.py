@@ -20,7 +20,7 @@ from tests.oracle import largest_difference
 
 COMMAND = re.compile(r"`(python (?:train\.py|-m lockstep\.collectives)[^`]*)`")
 SOURCES = (ROOT / "docs" / "sources.md").read_text()
-COMMANDS = COMMAND.findall("\n".join(line for line in SOURCES.splitlines() if line.startswith("|")))
+COMMANDS: list[str] = COMMAND.findall("\n".join(line for line in SOURCES.splitlines() if line.startswith("|")))
 FEW_IMAGES = ("max_epochs=1", "data.val_size=59000", "test=false", "precision=bf16-mixed")
 """1,000 to train on and no test: the files of MNIST cannot be cut, but the splits can."""
 
@@ -112,7 +112,7 @@ def test_sgd_by_hand_is_sgd(wrong: bool, command: Command, tmp_path: Path) -> No
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     for _ in range(10):
         optimizer.zero_grad()
-        torch.nn.MSELoss()(net(tensors.train.inputs), targets).backward()  # type: ignore[no-untyped-call]
+        torch.nn.MSELoss()(net(tensors.train.inputs), targets).backward()
         optimizer.step()
     expected = [parameter.detach() for parameter in net.parameters()]
     apart = largest_difference(list(net_state(checkpoint).values()), expected)

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, Command
+from tests.conftest import ROOT, Command, free_port
 
 METRICS_KEYS = {
     *("engine", "strategy", "devices", "world_size", "model", "data", "seed", "precision", "batch_size"),
@@ -199,12 +198,6 @@ def test_under_torchrun_another_world_is_refused(command: Command) -> None:
     assert ended.status != 0
     assert "write devices=2 num_nodes=1" in ended.err
     assert ended.err.count("devices=3:") == 1
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_slurm_tasks_are_workers(command: Command) -> None:

@@ -166,6 +166,8 @@ class Plan:
         if strategy.micro_batches > 1 and self.dropout == "sliced":
             why = "a mask is of a whole batch, and stages see micro-batches"
             raise refuse("dropout", "sliced", why, "dropout=independent, or strategy.micro_batches=1")
+        if strategy.wrap == "stages" and self.show_shapes:
+            raise refuse("show_shapes", True, "stages are no replicas", "show_shapes=false, or strategy=dp")
         if strategy.wrap == "dp" and self.sync_batchnorm:
             why = "each replica of strategy=dp normalises its own slice of the batch"
             raise refuse("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")

@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+EVALUATED = tuple(f"{stage}/{name}" for stage in ("val", "test") for name in ("loss", "acc", "f1"))
+"""What evaluation measures, by the names that results and curves have; regression has the losses alone."""
+
 Sums = Tensor
 """Shape (3,), float64: loss sum, correct count, sample count."""
 

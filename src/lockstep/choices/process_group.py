@@ -7,6 +7,8 @@ from typing import Literal
 from lockstep.choices.bounds import positive
 from lockstep.refusal import require
 
+Backend = Literal["auto", "gloo", "nccl", "mpi"]
+
 MEETING = re.compile(r"auto|file|env|file:///.+|tcp://[^:/\s]+:([1-9]\d{0,4})")
 
 
@@ -14,7 +16,7 @@ MEETING = re.compile(r"auto|file|env|file:///.+|tcp://[^:/\s]+:([1-9]\d{0,4})")
 class ProcessGroup:
     """`timeout`, in seconds, is for joining and for each collective."""
 
-    backend: Literal["auto", "gloo", "nccl", "mpi"]
+    backend: Backend
     init_method: str
     timeout: float
 

@@ -34,7 +34,7 @@ python -m lockstep.collectives partition    which rank gets which samples in whi
 python -m lockstep.collectives mistakes     wrong use on purpose: what you read, and after how long
   devices: 2           ranks
   timeout: 5           seconds
-  backend, init_method as above
+  backend, init_method as above; on this machine alone, not under torchrun
 """
 
 
@@ -69,19 +69,21 @@ def main(words: Sequence[str]) -> int:
         print(PAGE, end="")
         return 0
     command = COMMANDS.get(words[0], tour) if words else tour
+    place = None
     try:
-        return command(words[1:] if command is not tour else words)
+        place = launch.outside()
+        status = command(words[1:] if command is not tour else words)
     except (Refusal, RankFailed) as error:
         sys.stdout.flush()
-        if speaks(launch.outside()):
+        if speaks(place):
             print(str(error).replace("process_group.", ""), file=sys.stderr)
         return 2 if isinstance(error, Refusal) else 1
     except KeyboardInterrupt:
         return 130
+    if place is not None:
+        launch.leave(status)
+    return status
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    if launch.outside() is not None:
-        launch.leave(status)
-    raise SystemExit(status)
+    raise SystemExit(main(sys.argv[1:]))

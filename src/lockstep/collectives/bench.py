@@ -5,7 +5,8 @@ the share of n that each rank must move, so that it compares with the hardware w
 buffer is cut into shares, n is rounded up to a whole float32 for each rank; the result names the real n.
 
 One repetition: all ranks leave a barrier, make one call, and look at their clocks; it took as long as on the slowest
-rank. The median over repetitions counts, after warm-up calls. Send and receive take half of there and back.
+rank. The median over repetitions counts, after warm-up calls. Send and receive take half of there and back. Ranks leave
+the barrier some microseconds apart, and who leaves first counts its wait for the last: that is in every time.
 """
 
 import time

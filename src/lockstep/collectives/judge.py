@@ -4,14 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
+from lockstep.collectives.bench import BYTES
 from lockstep.collectives.entry import Primitive
 from lockstep.collectives.ranks import Seen, broken
 
 CLOSE = 1e-6
 """How far, relatively, float32 may be from Python's float64: a mean may be a product with 1/W."""
-
-BYTES = 4
-"""Of a float32."""
 
 COLUMNS = ("primitive", "rank", "before", "after", "theory", "explain")
 
@@ -71,9 +69,9 @@ def judged(primitive: Primitive, ranks: Sequence[Seen], root: int, backend: str)
 
 
 def verdict(after: Sequence[float], promised: Sequence[float] | None) -> str:
-    """A rank that is promised nothing holds what it may."""
+    """– for a rank that is promised nothing: it holds what it may."""
     if promised is None:
-        return "holds"
+        return "–"
     same = len(after) == len(promised) and all(
         math.isclose(ours, theirs, rel_tol=CLOSE) for ours, theirs in zip(after, promised, strict=True)
     )

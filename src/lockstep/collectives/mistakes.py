@@ -12,9 +12,10 @@ from pathlib import Path
 
 from lockstep import launch
 from lockstep.choices import ProcessGroup
+from lockstep.choices.process_group import Backend
 from lockstep.collectives.guide import make, save
 from lockstep.collectives.table import mistakes_text, terminal_width
-from lockstep.collectives.tour import Backend, world_of
+from lockstep.collectives.tour import world_of
 from lockstep.collectives.wrong import SLACK, WRONG, Caught, Wrong
 from lockstep.launch import RankFailed
 from lockstep.refusal import Refusal, require

@@ -112,7 +112,7 @@ def cut(share: Sequence[int], marks: Sequence[bool], size: int) -> list[str]:
 
 def paragraph(rank: int, samples: str, width: int) -> str:
     head = f"  rank {rank}: "
-    whole = samples.replace(" ", "\xa0").replace("\xa0|\xa0", "\xa0| ")  # lines break between batches only
+    whole = (samples or "–").replace(" ", "\xa0").replace("\xa0|\xa0", "\xa0| ")  # lines break between batches only
     filled = textwrap.fill(whole, width, initial_indent=head, subsequent_indent=" " * len(head))
     return filled.replace("\xa0", " ")
 

@@ -7,12 +7,11 @@ from typing import Literal
 
 from lockstep import launch
 from lockstep.choices import ProcessGroup
+from lockstep.choices.process_group import Backend
 from lockstep.launch import Place
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.refusal import refuse, require
 from lockstep.world import World
-
-Backend = Literal["auto", "gloo", "nccl", "mpi"]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lockstep.collectives.calls import own_device
 from lockstep.collectives.checked import checked_recv, checked_send
 from lockstep.collectives.reading import sentence
 from lockstep.launch import Place
-from lockstep.launch.meeting import Meeting, join
+from lockstep.launch.store import Meeting, join
 from lockstep.world import World
 
 Group = dist.ProcessGroup | None

@@ -37,7 +37,7 @@ def owed_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Owed:
     """What two plans owe each other."""
     if _arithmetic(a) == _arithmetic(b):
         return IDENTICAL
-    if "independent" in (a.get("dropout"), b.get("dropout")):
+    if "independent" in (_dropout(a), _dropout(b)) and _masks(a) != _masks(b):
         return OTHER_MASKS
     precisions = {a["precision"], b["precision"]}
     if precisions == {"64-true"}:
@@ -47,13 +47,21 @@ def owed_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Owed:
 
 def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides the order of every sum. Two ranks have only one order."""
-    strategy, world = heading["strategy"], heading["world_size"]
-    by_hand = heading["gradient_sync"] if world > 2 else "any"
+    by_hand = heading["gradient_sync"] if heading["world_size"] > 2 else "any"
+    alike = ("precision", "threads", "sync_batchnorm")
+    return *_masks(heading), by_hand, *(heading[key] for key in alike)
+
+
+def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
+    """What decides how a batch is cut, and so which dropout masks are drawn where each rank draws its own."""
     wrap = {
         "single": ("whole", heading["micro_batches"]),
         "model_parallel": ("whole", heading["micro_batches"]),
         "dp": ("dp", heading["devices"]),
     }
-    own = wrap.get(strategy, ("ddp", world))
-    alike = ("precision", "accelerator", "threads", "sync_batchnorm", "dropout")
-    return *own, by_hand, *(heading.get(key) for key in alike)
+    own = wrap.get(heading["strategy"], ("ddp", heading["world_size"]))
+    return *own, heading["accelerator"], _dropout(heading)
+
+
+def _dropout(heading: Mapping[str, Any]) -> str:
+    return str(heading.get("dropout", "none"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.compare.owed import IDENTICAL, Owed
+from lockstep.compare.owed import IDENTICAL, OTHER_MASKS, Owed
 from lockstep.record import COMPARISON, save_json
 
 EXACT = ("samples", "sample ids", "learning rate", "ranks in step")
@@ -108,6 +108,8 @@ def in_words(largest: float, owed: Owed) -> str:
     """A difference that is as owed. Beyond the steps for which a bound is owed it may be larger: that is drift."""
     if largest == 0:
         return "identical"
+    if owed == OTHER_MASKS:
+        return f"other masks: {largest:.1e}"
     return f"within {largest:.1e}" if largest <= owed.within else f"drifts to {largest:.1e}"
 
 

@@ -5,53 +5,24 @@ lets rank 0 open the port on every interface of the machine, to whoever comes. H
 loopback, unless ranks on other machines have to reach it.
 """
 
-import ctypes
 import os
 import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from torch.distributed import (  # type: ignore[attr-defined]
-    FileStore,
-    PrefixStore,
-    Store,
-    TCPStore,
-)
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from lockstep.launch.failure import NotJoined
 from lockstep.launch.place import Place
-from lockstep.refusal import refuse
+from lockstep.launch.store import KEY, Meeting, awaited, find_store, limit
+from lockstep.refusal import refuse, require
 from lockstep.world import World
 
-KEY = "process_group.init_method"
 LOOPBACK = "127.0.0.1"
 ANY_FREE = 0
-LOOK = 0.005
-"""Seconds between two looks at who is here: `store.wait` would print C++ warnings when its time is over."""
-RETRY = 0.1
-"""Seconds between two knocks at a door that is not open yet; a knock itself may take ten times as long."""
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """A file, or an address and a port."""
-
-    path: str = ""
-    address: str = ""
-    port: int = 0
-
-    def __str__(self) -> str:
-        return self.path or f"{self.address}:{self.port}"
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """What env:// reads."""
-        return {"MASTER_ADDR": self.address, "MASTER_PORT": str(self.port)} if self.port else {}
 
 
 @contextmanager
@@ -65,9 +36,12 @@ def opened(world: World, folder: Path) -> Iterator[Meeting]:
     if not world.joined or way in ("auto", "file"):
         yield Meeting(path=str(folder / "group"))
     elif way.startswith("file://"):
-        yield Meeting(path=_fresh_file(way))
+        path = _file(way)
+        require(not path.exists(), KEY, way, "the file is there already, from an earlier meeting", f"{KEY}=file")
+        with _removed_at_the_end(path):
+            yield Meeting(path=str(path))
     else:
-        host, port = (LOOPBACK, ANY_FREE) if way == "env" else _address(way)
+        host, port = _address(way)
         with _hosted(host, port) as store:
             yield Meeting(address=host, port=store.port)
 
@@ -79,69 +53,33 @@ def opened_outside(world: World, place: Place) -> Iterator[Meeting]:
     Rank 0 hosts the store, unless torchrun's agent does.
     """
     way = world.process_group.init_method
-    if not world.joined or way.startswith("file://"):
-        path = Path(way.removeprefix("file://"))
-        yield Meeting(path=str(path))
-        if place.rank == 0:
-            path.unlink(missing_ok=True)
-        return
+    if not world.joined:
+        yield Meeting()
+    elif way.startswith("file://"):
+        path = _file(way)
+        with _removed_at_the_end(path) if place.rank == 0 else nullcontext():
+            yield Meeting(path=str(path))
+    else:
+        with _hosted_by_rank_zero(world, place, way) as meeting:
+            if way != "file":
+                yield meeting
+            else:
+                with _private_file(world, place, meeting) as file:
+                    yield file
+
+
+@contextmanager
+def _hosted_by_rank_zero(world: World, place: Place, way: str) -> Iterator[Meeting]:
     one_machine = world.num_nodes == 1
     agent_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not way.startswith("tcp://")
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    if way.startswith("tcp://"):
-        host, port = _address(way)
-    elif one_machine and not agent_hosts:
+    host, port = _address(way)
+    if one_machine and not agent_hosts and not way.startswith("tcp://"):
         host = LOOPBACK
-    with ExitStack() as until_the_end:
-        if place.rank == 0 and not agent_hosts:
-            until_the_end.enter_context(_hosted(host, port, everywhere=not one_machine))
-        meeting = Meeting(address=host, port=port)
-        yield until_the_end.enter_context(_private_file(world, place, meeting)) if way == "file" else meeting
-
-
-def join(world: World, place: Place, meeting: Meeting) -> Store:
-    """The store at the meeting place, once every rank has come there.
-
-    Raises:
-        NotJoined: some did not within the time that the process group has; they are named.
-    """
-    store = _store(world, place, meeting)
-    keys = {rank: f"rank {rank} is here" for rank in range(place.world_size)}
-    if store.check([keys[place.rank]]):
-        raise NotJoined(f"{meeting} is left from an earlier meeting; remove it ({KEY})")
-    store.set(keys[place.rank], "")
-    deadline = time.monotonic() + world.process_group.timeout
-    while missing := [str(rank) for rank, key in keys.items() if not store.check([key])]:
-        if time.monotonic() > deadline:
-            named = f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)} of {place.world_size}"
-            raise NotJoined(f"{named} did not join within {_limit(world)}")
-        time.sleep(LOOK)
-    return store
-
-
-def _store(world: World, place: Place, meeting: Meeting) -> Store:
-    timeout = timedelta(seconds=world.process_group.timeout)
-    if meeting.path:
-        found: Store = FileStore(meeting.path)
-        # Its destructor writes to the file, and aborts the process if a peer that was quicker has removed it.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
+    if place.rank == 0 and not agent_hosts:
+        with _hosted(host, port, everywhere=not one_machine):
+            yield Meeting(address=host, port=port)
     else:
-        _wait_for_host(world, meeting)
-        found = TCPStore(meeting.address, meeting.port, is_master=False, timeout=timeout)
-    found.set_timeout(timeout)
-    return PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", found)
-
-
-def _wait_for_host(world: World, meeting: Meeting) -> None:
-    """torch would wait too, and print a page of C++ frames for each time it asked."""
-    deadline = time.monotonic() + world.process_group.timeout
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection((meeting.address, meeting.port), timeout=10 * RETRY).close()
-            return
-        except OSError:
-            time.sleep(RETRY)
-    raise NotJoined(f"nobody answered at {meeting} within {_limit(world)}; is rank 0 running?")
+        yield Meeting(address=host, port=port)
 
 
 @contextmanager
@@ -162,26 +100,36 @@ def _private_file(world: World, place: Place, meeting: Meeting) -> Iterator[Meet
     """A new file of rank 0, who tells the others its path at the place where they would have met without it."""
     if world.num_nodes > 1:
         raise refuse(KEY, "file", "ranks on several machines share no private file", f"{KEY}=file:///SHARED/PATH")
-    store = _store(world, place, meeting)
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-        if place.rank == 0:
+    deadline = time.monotonic() + world.process_group.timeout
+    store = find_store(world, place, meeting, deadline)
+    if place.rank == 0:
+        with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
             store.set("file", f"{folder}/group")
-        yield Meeting(path=store.get("file").decode())
+            yield Meeting(path=f"{folder}/group")
+        return
+    if awaited(store, ["file"], deadline):
+        raise NotJoined(f"rank 0 told nobody where to meet within {limit(world)}")
+    yield Meeting(path=store.get("file").decode())
 
 
-def _fresh_file(url: str) -> str:
+@contextmanager
+def _removed_at_the_end(path: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _file(url: str) -> Path:
     path = Path(url.removeprefix("file://"))
-    if path.exists():
-        raise refuse(KEY, url, "the file is there already, from an earlier meeting", f"{KEY}=file, or a new name")
-    if not path.parent.is_dir():
-        raise refuse(KEY, url, "its folder does not exist", f"{KEY}=file, or a file in a folder that does")
-    return str(path)
+    why = "its folder does not exist"
+    require(path.parent.is_dir(), KEY, url, why, f"{KEY}=file, or a file in a folder that does")
+    return path
 
 
-def _address(url: str) -> tuple[str, int]:
-    host, port = url.removeprefix("tcp://").rsplit(":", 1)
-    return host, int(port)
-
-
-def _limit(world: World) -> str:
-    return f"{world.process_group.timeout:g} s (process_group.timeout)"
+def _address(way: str) -> tuple[str, int]:
+    """Of tcp://HOST:PORT; otherwise what env:// reads, or any free port of loopback."""
+    if way.startswith("tcp://"):
+        host, port = way.removeprefix("tcp://").rsplit(":", 1)
+        return host, int(port)
+    return os.environ.get("MASTER_ADDR", LOOPBACK), int(os.environ.get("MASTER_PORT", ANY_FREE))

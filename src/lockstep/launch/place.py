@@ -2,10 +2,11 @@
 
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep.refusal import refuse, require
+from lockstep.refusal import Refusal, refuse, require
 from lockstep.world import World
 
 TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
@@ -47,6 +48,10 @@ def outside(environment: Mapping[str, str] = os.environ) -> Place | None:
     """The place that torchrun or SLURM gave this process; None where nobody did, so that we start the ranks."""
     if environment.keys() >= TORCHRUN:
         rank, world, local_rank = (_number(environment, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        alone = environment["MASTER_ADDR"] in ("127.0.0.1", "localhost", "::1", socket.gethostname())
+        if "LOCAL_WORLD_SIZE" not in environment and not alone:
+            address = environment["MASTER_ADDR"]
+            raise Refusal(f"LOCAL_WORLD_SIZE is missing: with MASTER_ADDR={address} machines may be many; set it.")
         local_world = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else world
         return Place(rank, world, local_rank, local_world)
     if environment.keys() >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:

@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 
 from lockstep.launch.failure import leave_note
-from lockstep.launch.meeting import Meeting, join
 from lockstep.launch.place import Place
+from lockstep.launch.store import Meeting, join
 from lockstep.world import Startable, World
 
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,17 @@ def group(world: World, place: Place, meeting: Meeting) -> Iterator[None]:
         yield
         return
     if world.num_nodes == 1:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK)
-    timeout = timedelta(seconds=world.process_group.timeout)
-    store = join(world, place, meeting)
-    dist.init_process_group(world.backend, timeout=timeout, store=store, rank=place.rank, world_size=place.world_size)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+    dist.init_process_group(
+        world.backend,
+        timeout=timedelta(seconds=world.process_group.timeout),
+        store=join(world, place, meeting),
+        rank=place.rank,
+        world_size=place.world_size,
+        # nccl then connects all ranks at once; else the first call would, and a ring's first call may leave ranks out
+        device_id=torch.device("cuda", torch.cuda.current_device()) if world.backend == "nccl" else None,
+    )
     yield
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
 

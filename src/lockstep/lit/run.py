@@ -20,8 +20,8 @@ from lockstep.plan import Plan
 from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder, results_of
 from lockstep.seeding import initial_net, seed_rank
+from lockstep.task import EVALUATED
 
-EVALUATED = (f"{stage}/{name}" for stage in ("val", "test") for name in ("loss", "acc", "f1"))
 METRICS = ("train/loss", "train/acc", *EVALUATED)
 NOT_FOR_US = (
     "The '.*_dataloader' does not have many workers",  # the data lies in memory

@@ -25,6 +25,9 @@ class StagesStrategy(SingleDeviceStrategy):
         module = self.lightning_module
         assert isinstance(module, Supervised)
         place(self.plan, module.net)
+        for child in module.children():
+            if child is not module.net:  # what counts, counts where outputs and targets are
+                child.to(self.root_device)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Each parameter's state goes to where the parameter is; Lightning would bring all of it to one device."""

@@ -1,5 +1,7 @@
 """Dropout that no world size changes: the mask of the global batch is drawn from (seed, step, layer), and sliced.
 
+A step here is a global batch, counted from the first of the run; with accumulation an optimizer step has several.
+
 Every rank draws the whole mask and keeps the rows of its own samples: W times the drawing, no message, and a net with
 dropout computes what it computes in one process. Plain dropout (Srivastava et al., 2014) draws anew on each rank.
 """
@@ -12,6 +14,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from lockstep.batches import batch_count
 from lockstep.plan import Plan
+from lockstep.refusal import require
+
+WHOLE_FEATURES = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class Masks:
@@ -50,15 +55,16 @@ class SlicedDropout(nn.Module):
     def __init__(self, plain: _DropoutNd, layer: int, masks: Masks) -> None:
         super().__init__()
         self.p, self.layer, self.masks = plain.p, layer, masks
-        self.whole_features = not isinstance(plain, nn.Dropout)
+        self.whole_features = type(plain) in WHOLE_FEATURES
         self.replica = 0
         self.training = plain.training
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return input
-        channels, *rest = input.shape[1:]
-        shape = (channels, *[1] * len(rest)) if self.whole_features else (channels, *rest)
+        shape = tuple(input.shape[1:])
+        if self.whole_features:
+            shape = (*shape[:1], *[1] * len(shape[1:]))
         rows = self.masks.rows(self.layer, shape, self.p)
         if self.masks.plan.strategy.wrap == "dp":  # each replica has a chunk of them
             rows = rows.chunk(self.masks.plan.devices)[input.device.index if input.is_cuda else self.replica]
@@ -75,6 +81,10 @@ def slice_dropout(plan: Plan, rank: int, net: nn.Module) -> Masks:
             for name, child in parent.named_children()
             if isinstance(child, _DropoutNd)
         )
-        for layer, (parent, name, child) in enumerate(layers):
+        for layer, (parent, name, child) in enumerate([*layers]):
+            kind = type(child)
+            why = f"the net has {kind.__name__}, which does more than drop"
+            sliceable = kind is nn.Dropout or kind in WHOLE_FEATURES
+            require(sliceable, "dropout", "sliced", why, "dropout=independent")
             setattr(parent, name, SlicedDropout(child, layer, masks))
     return masks

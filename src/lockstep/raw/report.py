@@ -13,10 +13,9 @@ from tqdm import tqdm
 
 from lockstep.plan import Plan
 from lockstep.progress import epoch_line
-from lockstep.task import Sums
+from lockstep.task import EVALUATED, Sums
 
-MEASURED = (f"{stage}/{name}" for stage in ("val", "test") for name in ("loss", "acc", "f1"))
-COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *MEASURED)
+COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *EVALUATED)
 
 
 class Report:
