@@ -24,21 +24,21 @@ MakePlan = Callable[..., Plan]
 
 def test_all_mistakes(command: Command) -> None:
     """The fixture sees to it that no process is left."""
-    ended = command(sys.executable, "-m", "lockstep.collectives", "mistakes", "timeout=2", "devices=3")
+    ended = command(sys.executable, "-m", "lockstep.collectives", "mistakes", "timeout=5", "devices=3")
     assert ended.status == 0, ended.out + ended.err
     assert ended.err == ""
     assert "8 of 8 mistakes caught" in ended.out
     with (Path(ended.out.splitlines()[-1].strip()) / "mistakes.csv").open(newline="") as file:
         rows = dict(zip(WRONG, csv.DictReader(file), strict=True))
     assert {line["caught"] for line in rows.values()} == {"yes"}
-    assert all(float(line["seconds"]) < 2 + SLACK for line in rows.values())
+    assert all(float(line["seconds"]) < 5 + SLACK for line in rows.values())
     reads = {wrong: line["what you read"] for wrong, line in rows.items()}
     assert reads["root"] == "root=8: there is no such rank, only 0 to 2"
     assert reads["peer"] == "dst=8: there is no such rank, only 0 to 2"
     assert reads["shapes"].startswith("rank 0 calls allreduce on [4] of float32, but rank 2 calls allreduce on [3]")
     assert reads["sizes"] == "rank 0 sends 4 numbers of float32 and rank 1 awaits 3 numbers of float32"
-    assert reads["away"] == "rank 2 stayed away from the collective for 2 s"
-    assert reads["joins"].startswith("rank 2 of 3 did not join within 2 s")
+    assert reads["away"] == "rank 2 stayed away from the collective for 5 s"
+    assert reads["joins"].startswith("rank 2 of 3 did not join within 5 s")
 
 
 def exchange(plan: Plan, place: Place) -> Any:

@@ -24,7 +24,7 @@ from tests.conftest import ROOT, Command, free_port
 METRICS_KEYS = {
     *("engine", "strategy", "devices", "world_size", "model", "data", "seed", "precision", "batch_size"),
     *("epochs", "steps", "train_seconds", "total_seconds", "samples_per_second", "digest"),
-    *("train/loss", "val/loss", "val/acc", "test/loss", "test/acc"),
+    *("train/loss", "train/acc", "val/loss", "val/acc", "val/f1", "test/loss", "test/acc", "test/f1"),
 }
 ENDLESS = ("max_epochs=100000", "logger=none", "accelerator=cpu")
 
@@ -41,7 +41,8 @@ def test_the_main_job(command: Command) -> None:
     assert re.search(rf"test/acc +{metrics['test/acc']:.6g}\n", ended.out)
     assert len(re.findall(r"^epoch \d+/40 .*val/acc", ended.out, re.MULTILINE)) == 40
     entries = {path.name for path in ended.run_dir.iterdir()}
-    assert entries == {"checkpoints", "config.yaml", "metrics.json", "ranks", "record.jsonl", "tensorboard"}
+    files = {"config.yaml", "confusion.csv", "metrics.json", "record.jsonl"}
+    assert entries == files | {"checkpoints", "ranks", "tensorboard"}
     events = EventAccumulator(str(ended.run_dir / "tensorboard")).Reload()
     assert len(events.Scalars("val/acc")) == 40
     checkpoint = torch.load(ended.run_dir / "checkpoints" / "last.ckpt", weights_only=True)
@@ -251,7 +252,7 @@ def test_a_terminal_sees_a_bar_with_the_metrics(engine: str, bar: bytes, line: i
     os.close(ours)
     assert process.returncode == 0
     assert re.search(bar, shown), shown[-2000:]
-    assert len(re.findall(rb"epoch 2/2  train/loss", shown)) == line
+    assert len(re.findall(rb"epoch 2/2  train/acc", shown)) == line
 
 
 def test_from_python(command: Command) -> None:
