@@ -72,7 +72,9 @@ def rank_by_hand(rank: int, world: int, port: int) -> dict[str, Any]:
     return {key: str(value) for key, value in place.items()}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [*("auto", "file://"), *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:4])]
+)
 def test_ranks_started_by_hand_meet(command: Command, way: str, tmp_path: Path) -> None:
     port, typed = free_port(), method(way, tmp_path)
     train = (sys.executable, str(ROOT / "train.py"), *SHORT, "strategy=ddp", "devices=2", typed)

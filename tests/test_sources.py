@@ -29,10 +29,6 @@ def is_mnist(line: str) -> bool:
     return "mnist" in line
 
 
-def is_long(line: str) -> bool:
-    return "experiment=mnist_cnn" in line or ("amp_recipe" in line and is_mnist(line))
-
-
 def of_experiment(name: str) -> str:
     """Its first command."""
     return next(line for line in COMMANDS if f"experiment={name}" in line)
@@ -50,10 +46,9 @@ def test_each_experiment_is_short_and_has_a_row() -> None:
         assert of_experiment(path.stem)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "line", [pytest.param(line, marks=[pytest.mark.slow] if is_long(line) else []) for line in COMMANDS]
-)
+@pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_runs(line: str, command: Command, request: pytest.FixtureRequest) -> None:
     arguments = shlex.split(line)[1:]
     if arguments[0] == "train.py":

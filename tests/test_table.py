@@ -72,8 +72,8 @@ def plan_of(net: str, optimizer: str, strategy: str, devices: int, *more: str, f
     return plan_from(config, folder)
 
 
-SLOW = [("ddp", 3), ("ddp", 4), ("dp", 3)]
-"""More ranks and replicas than the cores that a test may count on."""
+SLOW = [("ddp", 3), ("ddp", 4), ("dp", 3), ("ddp_spawn", 2)]
+"""More ranks and replicas than the cores that a test may count on, and the world that differs by its start alone."""
 
 CELLS = [
     (net, optimizer, strategy, devices)

@@ -271,6 +271,7 @@ def test_from_python(command: Command) -> None:
     assert f"ACC {metrics['test/acc']}" in ended.out
 
 
+@pytest.mark.slow
 def test_eight_commands_at_once_do_not_meet(command: Command) -> None:
     line = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", "max_epochs=1", "logger=none"]
     processes = [command.popen(*line) for _ in range(8)]
