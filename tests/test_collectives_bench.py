@@ -68,36 +68,48 @@ def test_bandwidth_as_nccl_tests_count_it() -> None:
     }
 
 
-def weighted_normal_equations(sizes: "np.ndarray[Any, Any]", seconds: "np.ndarray[Any, Any]") -> tuple[float, float]:
-    """The same least squares by the textbook's sums, in another way than the fit's."""
-    weight = 1 / seconds**2
-    total, mean = weight.sum(), (weight * sizes).sum() / weight.sum()
-    slope = (weight * (sizes - mean) * seconds).sum() / (weight * (sizes - mean) ** 2).sum()
-    return float((weight * seconds).sum() / total - slope * mean), float(slope)
+def by_search(sizes: "np.ndarray[Any, Any]", seconds: "np.ndarray[Any, Any]") -> tuple[float, float]:
+    """The same line in another way: for each ratio ρ = β/α the best α is a geometric mean, and ρ is searched for."""
+
+    def off(log_ratio: float) -> "np.ndarray[Any, Any]":
+        shape: np.ndarray[Any, Any] = np.log(1 + np.exp(log_ratio) * sizes) - np.log(seconds)
+        return shape
+
+    low, high = np.log(1e-12), np.log(1e2)
+    for _ in range(12):
+        ratios = np.linspace(low, high, 41)
+        best = int(np.argmin([off(ratio).var() for ratio in ratios]))
+        low, high = ratios[max(best - 1, 0)], ratios[min(best + 1, 40)]
+    alpha = np.exp(-off(low).mean())
+    return float(alpha), float(alpha * np.exp(low))
 
 
 def test_the_fit_finds_an_exact_line() -> None:
     sizes = np.array(SIZES, dtype=float)
     for alpha, beta in ((5e-5, 2e-10), (1e-3, 1e-9), (2e-6, 4e-12)):
-        assert line_through(sizes.tolist(), (alpha + sizes * beta).tolist()) == pytest.approx((alpha, beta), rel=1e-9)
+        assert line_through(sizes.tolist(), (alpha + sizes * beta).tolist()) == pytest.approx((alpha, beta), rel=1e-7)
 
 
 def test_the_fit_against_an_independent_computation() -> None:
     generator = np.random.default_rng(0)
     sizes = np.array(SIZES, dtype=float)
     for _ in range(20):
-        seconds = (5e-5 + sizes * 3e-10) * np.exp(0.3 * generator.normal(size=len(sizes)))
+        seconds = (5e-5 + sizes * 3e-10) * np.exp(0.5 * generator.normal(size=len(sizes)))
         ours = line_through(sizes.tolist(), seconds.tolist())
-        assert ours == pytest.approx(weighted_normal_equations(sizes, seconds), rel=1e-6)
+        assert ours == pytest.approx(by_search(sizes, seconds), rel=1e-5)
         plain = np.polyfit(sizes, seconds, 1)[::-1]
-        assert abs(plain[0] / ours[0] - 1) > 1e-3, "the control: unweighted least squares is another line"
+        assert abs(plain[0] / ours[0] - 1) > 1e-3, "the control: plain least squares is another line"
+
+
+def test_too_high_and_too_low_count_alike() -> None:
+    """Twice and half of a constant: the geometric mean, and no slope."""
+    assert line_through([4.0, 4.0, 4e6, 4e6], [2e-4, 5e-5, 2e-4, 5e-5]) == pytest.approx((1e-4, 0.0), rel=1e-3)
 
 
 def test_neither_latency_nor_slope_is_negative() -> None:
-    sizes = [4.0, 4e6]
-    alpha, beta = line_through(sizes, [1e-3, 1e-4])
+    alpha, beta = line_through([4.0, 4e6], [1e-3, 1e-4])
     assert beta == 0
-    assert alpha == pytest.approx((1e3 + 1e4) / (1e6 + 1e8)), "the best constant: the sum of 1/t over that of 1/t²"
+    assert alpha == pytest.approx((1e-3 * 1e-4) ** 0.5), "the best constant: the geometric mean"
     alpha, beta = line_through([1e3, 1e6], [1e-9, 1e-3])
     assert alpha >= 0
     assert beta > 0

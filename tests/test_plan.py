@@ -81,7 +81,7 @@ REFUSED = [
     (["checkpoint.monitor=val/f2"], "checkpoint.monitor=val/f2: no epoch of this run", "val/acc, val/f1"),
     (["checkpoint.monitor=val/f1", "data.val_size=0"], "checkpoint.monitor=val/f1:", "train/loss, train/acc"),
     (["checkpoint.monitor=test/acc"], "checkpoint.monitor=test/acc:", "val/acc"),
-    (["checkpoint=best"], "checkpoint=best", "checkpoint.monitor=VALUE"),
+    (["checkpoint=val/f1"], "checkpoint=val/f1: it is a group", "checkpoint.monitor=val/f1"),
     (["data=rows", "data.outputs=0"], "data.outputs=0:", "data.outputs=2"),
     (["data=line", "data.inputs=3"], "data.inputs=3: it is a list", "[128,64]"),
     (["data=line", "data.predict=[a]"], "data.predict=a: it takes a number", "data.predict=0.1"),

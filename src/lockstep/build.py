@@ -38,7 +38,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         values[group] = _choice(group, values[group])
     for key, options in NESTED.items():
         is_group = isinstance(values[key], Mapping)
-        require(is_group, key, values[key], "it is a group of keys", f"{key}.{fields(options)[0].name}=VALUE")
+        first = f"{key}.{fields(options)[0].name}"
+        require(is_group, key, values[key], "it is a group of keys", f"{first}={values[key]}")
         values[key] = typed(options, f"{key}.", values[key])
     require_backend(values["process_group"])
     values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": _absolute(values["ckpt_path"])}

@@ -1,8 +1,9 @@
 """The line t = α + n·β through measured times: α is the latency of a call, 1/β the bandwidth of long ones.
 
-Times go over five orders of magnitude, so the fit makes the *relative* error least: it minimises the sum over sizes of
-((α + n·β - t) / t)², with α and β at least 0 (non-negative least squares of the rows (1/t, n/t) against 1). Plain least
-squares would fit the largest message alone. How well a line fits, the median of |α + n·β - t| / t says.
+Times go over five orders of magnitude, so what is made least is by which *factor* the line is off: the sum over sizes
+of log²((α + n·β) / t). Plain least squares would fit the largest message alone, and squares of relative errors forgive
+a line that is ten times too low more than one that is twice too high. How well a line fits, the median of
+|α + n·β - t| / t says.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,12 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import least_squares
 
 from lockstep.collectives.bench import Timing
+
+FLAT = 1e-3
+"""A largest message that takes so little more than α, as a share of it, tells nothing of β."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,22 @@ class Fit:
 
 
 def line_through(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """α and β. Sizes are scaled to at most 1 before they are solved for, and β back again."""
+    """α and β. Their logarithms are looked for, so both are above 0; where time does not grow with size, β is 0."""
     size, time = np.array(sizes, dtype=float), np.array(seconds, dtype=float)
-    largest = max(size.max(), 1.0)
-    (alpha, beta), _residual = nnls(np.stack([1 / time, size / largest / time], axis=1), np.ones_like(time))
-    return float(alpha), float(beta / largest)
+    level = float(np.exp(np.log(time).mean()))
+    largest = float(size.max())
+    if largest == 0:
+        return level, 0.0
+    share, logs = size / largest, np.log(time)  # sizes as shares of the largest, so that both unknowns are seconds
+
+    def factors(unknown: np.ndarray) -> np.ndarray:
+        alpha, longest = np.exp(unknown)
+        off: np.ndarray = np.log(alpha + share * longest) - logs
+        return off
+
+    start = np.log([time.min(), max(time.max() - time.min(), FLAT * time.min())])
+    alpha, longest = np.exp(least_squares(factors, start, xtol=1e-12, ftol=1e-12, gtol=1e-12).x)
+    return (float(alpha), float(longest / largest)) if longest > FLAT * alpha else (level, 0.0)
 
 
 def fits(timings: Sequence[Timing]) -> list[Fit]:
