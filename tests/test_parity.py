@@ -145,7 +145,7 @@ def test_more_ranks_than_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for strategy, devices in (("single", 1), ("ddp", 4))
     ]
     assert runs[0]["test/acc"] == runs[1]["test/acc"] == 1.0
-    other = lockstep.run([*points, "strategy=single", "precision=64-true", "accelerator=cpu", "seed=124"])
+    other = lockstep.run([*points, "strategy=single", "devices=1", "precision=64-true", "accelerator=cpu", "seed=124"])
     for metric in ("train/loss", "test/loss"):
         assert runs[0][metric] == pytest.approx(runs[1][metric], abs=1e-10)
         assert runs[0][metric] != pytest.approx(other[metric], abs=1e-6)
