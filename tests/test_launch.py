@@ -189,6 +189,8 @@ def test_places_given_from_outside() -> None:
     assert Place(3, 4, 1, 2).variables["GROUP_RANK"] == "1"
     assert outside({**SLURM, "SLURM_JOB_NAME": "bash"}) is None, "a prompt inside an allocation is no task"
     assert outside({"RANK": "0", "WORLD_SIZE": "1"}) is None, "half a place is none"
+    with pytest.raises(Refusal, match="LOCAL_RANK and MASTER_ADDR and MASTER_PORT: missing beside RANK=0 WORLD_SIZE=2"):
+        outside({"RANK": "0", "WORLD_SIZE": "2"})
     with pytest.raises(Refusal, match="RANK=x: this environment variable takes a whole number"):
         outside({**TORCHRUN, "RANK": "x"})
 

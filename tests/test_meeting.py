@@ -109,6 +109,14 @@ def test_machines_are_not_guessed(command: Command) -> None:
     assert ended.err.startswith("LOCAL_WORLD_SIZE is missing: with MASTER_ADDR=somewhere.else")
 
 
+def test_a_port_that_is_none_is_refused(command: Command) -> None:
+    ended = command.train(*SHORT, "strategy=ddp", "devices=2", **rank_by_hand(0, 2, 29500) | {"MASTER_PORT": "abc"})
+    assert ended.status == 2
+    assert (
+        ended.err == "MASTER_PORT=abc: this environment variable takes a port; write MASTER_PORT=29500, or unset it.\n"
+    )
+
+
 def test_the_file_is_gone_when_the_run_is_over(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan("strategy=ddp", "devices=2", method("file://", tmp_path))
     for _ in range(2):

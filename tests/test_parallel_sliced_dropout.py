@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import lockstep
 from lockstep.nets.lenet import LeNet
 from lockstep.parallel import Masks, slice_dropout
 from lockstep.parallel.replicas import Replicas
@@ -98,3 +100,20 @@ def test_replicas_have_chunks_of_the_mask(make_plan: MakePlan, samples: int) -> 
 def test_micro_batches_have_no_slice(make_plan: MakePlan) -> None:
     with pytest.raises(Refusal, match=r"dropout=sliced: a mask is of a whole batch.*write dropout=independent"):
         make_plan("strategy=model_parallel", "model=split_cnn", "strategy.micro_batches=2", "dropout=sliced")
+
+
+def test_no_default_dtype_changes_a_mask(plan: Plan) -> None:
+    """Lightning makes float64 the default while it trains in 64-true."""
+    expected = Masks(plan, 0).rows(0, (3, 5), 0.5)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(Masks(plan, 0).rows(0, (3, 5), 0.5), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_both_engines_draw_the_same(precision: str, tmp_path: Path) -> None:
+    more = ("max_epochs=2", "accumulate_grad_batches=2", f"precision={precision}", "logger=none", "accelerator=cpu")
+    metrics = lockstep.run(["engine=both", *SLICED, *more, f"hydra.run.dir={tmp_path}"])
+    assert metrics["verdict"] == "identical"

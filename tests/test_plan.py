@@ -66,7 +66,7 @@ REFUSED = [
     (["strategy=ddp", "strategy.share_device=2"], "strategy.share_device=2:", "strategy.share_device=true"),
     (["process_group.backend=mpi"], "process_group.backend=mpi: this torch was built without it", "with MPI"),
     (["process_group.backend=gluu"], "process_group.backend=gluu:", "process_group.backend=gloo"),
-    (["process_group.timeout=0"], "process_group.timeout=0.0:", "process_group.timeout=0.01"),
+    (["process_group.timeout=0"], "process_group.timeout=0.0:", "process_group.timeout=60"),
     (["+process_group.size=2"], "process_group.size: there is no such key", "process_group.timeout"),
     (["process_group=gloo"], "process_group=gloo", "process_group.backend"),
     (["train=false", "test=false"], "test=false:", "train=true or test=true"),

@@ -103,6 +103,8 @@ def test_more_work_at_once_has_a_speed_up_too(command: Command) -> None:
     speed_up = float(jobs[0]["samples_per_second"]) / float(jobs[1]["samples_per_second"])
     assert float(two["speed_up"]) == pytest.approx(speed_up)
     assert float(two["efficiency"]) == pytest.approx(speed_up / 2)
+    assert float(two["slope"]) == jobs[0]["slope"] != jobs[1]["slope"]
+    assert "intercept" in ended.out
 
 
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:

@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from lockstep.choices.bounds import positive
 from lockstep.refusal import require
 
 Backend = Literal["auto", "gloo", "nccl", "mpi"]
@@ -26,4 +25,5 @@ class ProcessGroup:
         why = "it is none of the ways to meet"
         instead = "auto, env, file, file:///PATH or tcp://HOST:PORT, say tcp://127.0.0.1:29500"
         require(fits, "process_group.init_method", self.init_method, why, instead)
-        positive("process_group.timeout", self.timeout)
+        key = "process_group.timeout"
+        require(self.timeout > 0, key, self.timeout, "it must be above 0", f"{key}=60, say")

@@ -123,7 +123,13 @@ def sentence(wanted: Partition, shares: Sequence[Batches]) -> str:
     times = Counter(sample for share in shares for batch in share for sample in batch)
     left_out = wanted.samples - len(times)
     once = max(times.values(), default=1) == 1 and times.keys() <= set(range(wanted.samples))
-    says = "each exactly once, on exactly one rank" if once else "WRONG: some are seen more than once"
+    says = (
+        "each exactly once, on exactly one rank"
+        if once and times
+        else "no full batch"
+        if not times
+        else "WRONG: some are seen more than once"
+    )
     rest = f"; {left_out} left out" if left_out else ""
     return f"seen: {' + '.join(map(str, counts))} = {sum(counts)} of {wanted.samples} samples, {says}{rest}"
 

@@ -132,4 +132,7 @@ def _address(way: str) -> tuple[str, int]:
     if way.startswith("tcp://"):
         host, port = way.removeprefix("tcp://").rsplit(":", 1)
         return host, int(port)
-    return os.environ.get("MASTER_ADDR", LOOPBACK), int(os.environ.get("MASTER_PORT", ANY_FREE))
+    port = os.environ.get("MASTER_PORT", str(ANY_FREE))
+    fits = port.isdecimal() and int(port) < 2**16
+    require(fits, "MASTER_PORT", port, "this environment variable takes a port", "MASTER_PORT=29500, or unset it")
+    return os.environ.get("MASTER_ADDR", LOOPBACK), int(port)

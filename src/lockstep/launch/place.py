@@ -54,6 +54,10 @@ def outside(environment: Mapping[str, str] = os.environ) -> Place | None:
             raise Refusal(f"LOCAL_WORLD_SIZE is missing: with MASTER_ADDR={address} machines may be many; set it.")
         local_world = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else world
         return Place(rank, world, local_rank, local_world)
+    if environment.keys() >= {"RANK", "WORLD_SIZE"} and environment["WORLD_SIZE"] != "1":
+        missing = sorted(TORCHRUN - environment.keys())
+        given = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
+        raise Refusal(f"{' and '.join(missing)}: missing beside {given}; set it as torchrun does, or unset those.")
     if environment.keys() >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
         rank, world, local_rank = (
             _number(environment, key) for key in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")

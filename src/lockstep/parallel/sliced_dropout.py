@@ -41,7 +41,8 @@ class Masks:
         """
         key = f"{self.plan.seed} {self.step} {layer}".encode()
         seed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
-        uniform = torch.rand((self.samples, *shape), generator=torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        uniform = torch.rand((self.samples, *shape), generator=generator, dtype=torch.float32)
         return (uniform[self.rank :: self.plan.world_size] >= p).double() / (1 - p)
 
     def __deepcopy__(self, _: object) -> "Masks":

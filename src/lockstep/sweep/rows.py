@@ -25,6 +25,10 @@ MAY_DIFFER = (
 """What two runs may differ in and still owe each other the same numbers."""
 
 
+FOUND = {"test_acc": "test/acc", "slope": "slope", "intercept": "intercept"}
+"""What a job may have found, by the names of the table and of metrics.json."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One job; what it has not measured is None. `loss_apart` is the largest difference of the loss at any step."""
@@ -38,6 +42,8 @@ class Row:
     speed_up: float | None = None
     efficiency: float | None = None
     test_acc: float | None = None
+    slope: float | None = None
+    intercept: float | None = None
     loss_apart: float | None = None
     verdict: str = ""
     reason: str = ""
@@ -160,7 +166,8 @@ def _row(job: Job, reference: Job | None) -> Row:
         wanted = _flat(left["config"])
         return Row(job.name, str(wanted["engine"]), str(wanted["strategy"]), wanted["devices"], reason=reason)  # type: ignore[arg-type]
     results = job.results
-    row = Row(job.name, results["engine"], results["strategy"], job.devices, test_acc=results.get("test/acc"))
+    found: dict[str, Any] = {name: results.get(key) for name, key in FOUND.items()}
+    row = Row(job.name, results["engine"], results["strategy"], job.devices, **found)
     if not job.speed:
         return row
     measured: dict[str, Any] = {"epoch_seconds": _epoch_samples(job) / job.speed, "samples_per_second": job.speed}
@@ -208,6 +215,8 @@ FORMATS = {
     "efficiency": ".2f",
     "test_acc": ".4f",
     "loss_apart": ".1e",
+    "slope": ".5f",
+    "intercept": ".5f",
 }
 
 
