@@ -7,7 +7,8 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.sweep.rows import Job, Row
+from lockstep.sweep.jobs import Job
+from lockstep.sweep.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,29 +1,12 @@
-"""The table over a sweep: a row a job, each held against the first run of the same work on one device."""
+"""The rows of the table over a sweep: one a job, each held against the first run of the same work on one device."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from lockstep.compare import RunFolder, compare_runs
-from lockstep.record import METRICS, RECORD
+from lockstep.compare import compare_runs
 from lockstep.refusal import Refusal
-from lockstep.sweep import UNFINISHED
-
-SAME_WORK = ("model", "data")
-"""What a run has in common with the one that it is measured against, beside the batch: all of it, or each device's."""
-
-MAY_DIFFER = (
-    *("name", "run_dir", "engine", "strategy", "devices", "num_nodes", "threads", "accelerator", "logger"),
-    *("process_group", "checkpoint", "show_shapes", "log_every_n_steps", "optimized_metric"),
-)
-"""What two runs may differ in and still owe each other the same numbers."""
-
+from lockstep.sweep.jobs import MAY_DIFFER, Job
 
 FOUND = {"test_acc": "test/acc", "slope": "slope", "intercept": "intercept"}
 """What a job may have found, by the names of the table and of metrics.json."""
@@ -60,61 +43,6 @@ class Row:
         own = {column.name: getattr(self, column.name) for column in fields(self) if column.name != "varied"}
         chosen = ("job", "engine", "strategy", "devices")
         return {key: own[key] for key in chosen} | dict(self.varied) | own
-
-
-class Job:
-    """A job's folder: its results and its configuration, or why it has none."""
-
-    def __init__(self, folder: Path, sweep: Path) -> None:
-        self.name = str(folder.relative_to(sweep))
-        self.results = _read_json(folder / METRICS)
-        self.unfinished = _read_json(folder / UNFINISHED)
-        self.config: dict[str, Any] = self.unfinished.get("config", {})
-        if (folder / "config.yaml").is_file():
-            self.config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))  # type: ignore[assignment]
-        # a job with both engines keeps the record of each; they have been compared already
-        self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
-
-    @cached_property
-    def record(self) -> RunFolder:
-        return RunFolder(self.run)
-
-    @property
-    def steps(self) -> list[dict[str, Any]]:
-        """The lines of its optimizer steps; none where it has no record."""
-        return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
-
-    @property
-    def speed(self) -> float:
-        return float(self.results.get("samples_per_second", 0.0))
-
-    @property
-    def devices(self) -> int:
-        return int(self.results["devices"] * self.results["num_nodes"])
-
-    @property
-    def samples_a_device(self) -> float:
-        """Of one batch: stages see all of it, one after the other."""
-        stages = self.config["strategy"]["name"] == "model_parallel"
-        return float(self.config["batch_size"] / (1 if stages else self.devices))
-
-    def does_the_work_of(self, other: "Job") -> bool:
-        return all(self.config.get(key) == other.config.get(key) for key in SAME_WORK)
-
-    def shares_the_batch_of(self, other: "Job") -> bool:
-        return bool(self.config["batch_size"] == other.config["batch_size"])
-
-    def owes_the_numbers_of(self, other: "Job") -> bool:
-        keys = (self.config.keys() | other.config.keys()) - set(MAY_DIFFER)
-        return all(self.config.get(key) == other.config.get(key) for key in keys)
-
-
-def jobs_of(sweep: Path, since: float) -> list[Job]:
-    """The jobs that wrote a result, or why there is none, after `since`, by number; wherever the launcher put them."""
-    written = [path for name in (METRICS, UNFINISHED) for path in sweep.rglob(name) if path.stat().st_mtime >= since]
-    folders = {path.parent for path in written}
-    whole = [folder for folder in folders if not folders & set(folder.parents)]
-    return [Job(folder, sweep) for folder in sorted(whole, key=lambda folder: (len(folder.name), folder.name))]
 
 
 def rows_of(jobs: Sequence[Job]) -> list[Row]:
@@ -196,46 +124,3 @@ def _compared(job: Job, reference: Job) -> dict[str, Any]:
     verdict = comparison.verdict if job.owes_the_numbers_of(reference) else "another plan"
     loss = comparison.quantities.get("loss")
     return {"verdict": verdict, "loss_apart": loss.difference if loss else None}
-
-
-REASON_WIDTH = 72
-"""Characters of a reason in the terminal; sweep.csv has all of them."""
-
-HEADINGS = {
-    "epoch_seconds": "s/epoch",
-    "samples_per_second": "samples/s",
-    "speed_up": "speed-up",
-    "test_acc": "test acc",
-    "loss_apart": "loss apart",
-}
-FORMATS = {
-    "epoch_seconds": ".3f",
-    "samples_per_second": ".0f",
-    "speed_up": ".2f",
-    "efficiency": ".2f",
-    "test_acc": ".4f",
-    "loss_apart": ".1e",
-    "slope": ".5f",
-    "intercept": ".5f",
-}
-
-
-def text(rows: Sequence[Row]) -> str:
-    """The table for the terminal; a column that is empty in all rows is left out."""
-    table = [row.cells() for row in rows]
-    columns = [name for name in table[0] if any(cells[name] not in (None, "") for cells in table)]
-    lines = [[HEADINGS.get(name, name) for name in columns]]
-    lines += [[_shown(name, cells[name]) for name in columns] for cells in table]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-
-
-def _shown(name: str, value: object) -> str:
-    if value is None:
-        return "–"
-    return shorten(format(value, FORMATS.get(name, "")), REASON_WIDTH, placeholder=" …")
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    values: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    return values

@@ -9,8 +9,10 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from lockstep.sweep.jobs import jobs_of
 from lockstep.sweep.picture import draw
-from lockstep.sweep.rows import Row, jobs_of, rows_of, text
+from lockstep.sweep.rows import Row, rows_of
+from lockstep.sweep.table import text
 
 
 class SweepSummary(Callback):

@@ -1,0 +1,43 @@
+"""The table over a sweep as the terminal shows it."""
+
+from collections.abc import Sequence
+from textwrap import shorten
+
+from lockstep.sweep.rows import Row
+
+REASON_WIDTH = 72
+"""Characters of a reason in the terminal; sweep.csv has all of them."""
+
+HEADINGS = {
+    "epoch_seconds": "s/epoch",
+    "samples_per_second": "samples/s",
+    "speed_up": "speed-up",
+    "test_acc": "test acc",
+    "loss_apart": "loss apart",
+}
+FORMATS = {
+    "epoch_seconds": ".3f",
+    "samples_per_second": ".0f",
+    "speed_up": ".2f",
+    "efficiency": ".2f",
+    "test_acc": ".4f",
+    "loss_apart": ".1e",
+    "slope": ".5f",
+    "intercept": ".5f",
+}
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The table for the terminal; a column that is empty in all rows is left out."""
+    table = [row.cells() for row in rows]
+    columns = [name for name in table[0] if any(cells[name] not in (None, "") for cells in table)]
+    lines = [[HEADINGS.get(name, name) for name in columns]]
+    lines += [[_shown(name, cells[name]) for name in columns] for cells in table]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return "–"
+    return shorten(format(value, FORMATS.get(name, "")), REASON_WIDTH, placeholder=" …")
