@@ -91,4 +91,4 @@ def _wait_for_host(world: World, meeting: Meeting, deadline: float) -> None:
 
 
 def limit(world: World) -> str:
-    return f"{world.process_group.timeout:g} s (process_group.timeout)"
+    return f"{world.process_group.timeout:g} s (timeout of the process group)"
