@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from lockstep.explain import HYDRA_ERRORS, explained
 from lockstep.job import execute, run
-from lockstep.launch import Place, RankFailed, leave, outside
+from lockstep.launch import Place, RankFailed, leave, outside, say_last
 from lockstep.refusal import Refusal
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
 
@@ -75,9 +75,5 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
 
 def end(error: Refusal | RankFailed, place: Place | None = None) -> NoReturn:
     """Say why, last, and exit."""
-    sys.stdout.flush()
-    if place is None or place.rank == 0:
-        print(error, file=sys.stderr, flush=True)
-    elif place.local_rank == 0:  # the first of another machine, whose trouble may be its own
-        print(f"rank {place.rank}: {error}", file=sys.stderr, flush=True)
+    say_last(str(error), place)
     raise SystemExit(2 if isinstance(error, Refusal) else 1)

@@ -100,6 +100,5 @@ def leave_config(plan: Plan) -> None:
 
 
 def first_of_all() -> bool:
-    """Whether this process speaks for the job: where ranks were started from outside, rank 0 does."""
-    place = launch.outside()
-    return place is None or place.rank == 0
+    """Whether this process speaks for the job."""
+    return launch.speaks(launch.outside())

@@ -48,12 +48,21 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
     part.replace(path)
 
 
+def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """A CSV file; all rows have the keys of the first."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
     """confusion.csv: how often each class (row) of the test split was taken for each (column)."""
-    with (folder / CONFUSION).open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["true", *(f"predicted {label}" for label in range(len(counts)))])
-        writer.writerows([label, *row] for label, row in enumerate(counts))
+    rows = [
+        {"true": label, **{f"predicted {other}": count for other, count in enumerate(row)}}
+        for label, row in enumerate(counts)
+    ]
+    save_table(folder / CONFUSION, rows)
 
 
 def clear_records(folder: Path) -> None:

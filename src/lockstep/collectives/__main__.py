@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 from lockstep import launch
 from lockstep.collectives.options import options
-from lockstep.collectives.tour import devices_here, speaks
 from lockstep.launch import RankFailed
 from lockstep.refusal import Refusal
 
@@ -42,14 +41,16 @@ def tour(words: Sequence[str]) -> int:
     from lockstep.collectives.guide import guide
     from lockstep.collectives.tour import Tour, work_of
 
-    return guide(work_of(options(Tour, words, devices=devices_here(otherwise=4))))
+    place = launch.outside()
+    started = {} if place is None else {"devices": place.local_world_size}
+    return guide(work_of(options(Tour, words, **started)))
 
 
 def partition(words: Sequence[str]) -> int:
     from lockstep.collectives.partition import Partition, text
     from lockstep.collectives.table import terminal_width
 
-    if speaks(launch.outside()):
+    if launch.speaks(launch.outside()):
         print(text(options(Partition, words), terminal_width()))
     return 0
 
@@ -74,9 +75,7 @@ def main(words: Sequence[str]) -> int:
         place = launch.outside()
         status = command(words[1:] if command is not tour else words)
     except (Refusal, RankFailed) as error:
-        sys.stdout.flush()
-        if speaks(place):
-            print(str(error).replace("process_group.", ""), file=sys.stderr)
+        launch.say_last(str(error).replace("process_group.", ""), place)
         return 2 if isinstance(error, Refusal) else 1
     except KeyboardInterrupt:
         return 130

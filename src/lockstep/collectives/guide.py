@@ -1,7 +1,5 @@
 """The tour from its start to its last line: start the ranks, judge what they saw, print it and leave it as files."""
 
-import csv
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lockstep import launch
@@ -9,7 +7,8 @@ from lockstep.collectives.judge import rows
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import Report
 from lockstep.collectives.table import bench_text, fit_text, terminal_width, tour_text
-from lockstep.collectives.tour import Work, speaks
+from lockstep.collectives.tour import Work
+from lockstep.record import save_table
 from lockstep.refusal import refuse
 
 ENGINE = "lockstep.collectives.ranks"
@@ -17,7 +16,7 @@ ENGINE = "lockstep.collectives.ranks"
 
 def guide(work: Work, engine: str = ENGINE) -> int:
     """Exit status 1 if some rank does not hold what theory says."""
-    world, folder, speaker = work.world, Path(work.world.folder), speaks(launch.outside())
+    world, folder, speaker = work.world, Path(work.world.folder), launch.speaks(launch.outside())
     if speaker:
         make(folder)
     with launch.place_held(world):
@@ -26,7 +25,7 @@ def guide(work: Work, engine: str = ENGINE) -> int:
     failed = [row for row in table if row.theory == "fails"]
     if speaker:
         print(tour_text(table, terminal_width()), flush=True)
-        save([row.cells() for row in table], folder / "tour.csv")
+        save_table(folder / "tour.csv", [row.cells() for row in table])
         if report.timings:
             benchmark(report, folder)
         held = sum(row.theory == "holds" for row in table)
@@ -41,8 +40,8 @@ def benchmark(report: Report, folder: Path) -> None:
     from lockstep.collectives.picture import draw
 
     lines = fits(report.timings)
-    save([timing.cells() for timing in report.timings], folder / "bench.csv")
-    save([line.cells() for line in lines], folder / "fit.csv")
+    save_table(folder / "bench.csv", [timing.cells() for timing in report.timings])
+    save_table(folder / "fit.csv", [line.cells() for line in lines])
     draw(report.timings, lines, folder / "bench.png")
     print(f"\n{bench_text(report.timings)}\n\n{fit_text(lines)}", flush=True)
 
@@ -53,10 +52,3 @@ def make(folder: Path) -> None:
     except OSError as error:
         why = f"the tour's folder cannot be made ({error.strerror})"
         raise refuse("logs/collectives", folder, why, "the command in a folder where it can") from None
-
-
-def save(table: Sequence[Mapping[str, object]], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, table[0])
-        writer.writeheader()
-        writer.writerows(table)

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep import launch
-from lockstep.choices import ProcessGroup
-from lockstep.choices.process_group import Backend
-from lockstep.collectives.guide import make, save
+from lockstep.collectives.guide import make
 from lockstep.collectives.table import mistakes_text, terminal_width
-from lockstep.collectives.tour import world_of
-from lockstep.collectives.wrong import SLACK, WRONG, Caught, Wrong
+from lockstep.collectives.tour import Ranks, world_of
+from lockstep.collectives.wrong import SLACK, WRONG, Caught, Work, Wrong
 from lockstep.launch import RankFailed
+from lockstep.record import save_table
 from lockstep.refusal import Refusal, require
 from lockstep.world import World
 
@@ -25,12 +24,10 @@ ENGINE = "lockstep.collectives.wrong"
 
 
 @dataclass(frozen=True)
-class Mistakes:
-    """The keys of the command: `timeout` in seconds is the limit of each mistake."""
+class Mistakes(Ranks):
+    """The keys of the command: `timeout` is the limit of each mistake."""
 
     devices: int = 2
-    backend: Backend = "auto"
-    init_method: str = "auto"
     timeout: float = 5.0
 
     def __post_init__(self) -> None:
@@ -39,26 +36,18 @@ class Mistakes:
         require(not self.init_method.startswith("file://"), "init_method", self.init_method, why, instead)
 
 
-@dataclass(frozen=True)
-class Work:
-    """One mistake, and the world in which it is made."""
-
-    mistake: str
-    world: World
-
-
 def make_all(wanted: Mistakes, names: Sequence[str] = tuple(WRONG)) -> int:
     """Print a row for each mistake; exit status 1 if one was not caught within its time."""
     if launch.outside() is not None:
         raise Refusal("mistakes: ranks are started for each anew; write it without torchrun or SLURM around it.")
-    world = world_of(wanted.devices, ProcessGroup(wanted.backend, wanted.init_method, wanted.timeout))
+    world = world_of(wanted)
     folder = Path(world.folder)
     make(folder)
     rows: list[dict[str, object]] = []
     for name in names:
         print(f"mistake {len(rows) + 1}/{len(names)}: {WRONG[name].done}", flush=True)
         rows.append(row(WRONG[name], made(name, world), wanted.timeout))
-    save(rows, folder / "mistakes.csv")
+    save_table(folder / "mistakes.csv", rows)
     caught = sum(row["caught"] == "yes" for row in rows)
     print(f"\n{mistakes_text(rows, terminal_width())}\n")
     print(f"{caught} of {len(rows)} mistakes caught\n  {folder}", flush=True)

@@ -1,4 +1,4 @@
-"""Which rank gets which samples in which epoch: by the functions that training uses, and by torch's DistributedSampler.
+"""Which rank gets which samples in which epoch: by the sampler that training uses, and by torch's DistributedSampler.
 
 Both walk the same permutation, seeded by `seed` + epoch. Ours cuts it into global batches and each batch among the
 ranks, so every sample is on one rank, once. DistributedSampler repeats the first samples until all ranks have equally
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from torch.utils.data import DistributedSampler
 
-from lockstep.batches import batch_count
 from lockstep.refusal import require
-from lockstep.shards import epoch_order, rank_slice
+from lockstep.shards import ShardSampler
 
 Batches = Sequence[Sequence[int]]
 
@@ -42,13 +41,20 @@ class Partition:
 
 
 def ours(wanted: Partition, epoch: int) -> list[Batches]:
-    """For each rank its batches, as in training."""
-    order = epoch_order(wanted.samples, wanted.seed, epoch)
-    batches = range(batch_count(wanted.samples, wanted.batch_size, wanted.drop_last))
-    return [
-        [rank_slice(order, wanted.batch_size, batch, rank, wanted.devices).tolist() for batch in batches]
-        for rank in range(wanted.devices)
-    ]
+    """For each rank its batches, from the sampler of training."""
+    shares: list[Batches] = []
+    for rank in range(wanted.devices):
+        sampler = ShardSampler(
+            wanted.samples,
+            wanted.batch_size,
+            rank=rank,
+            world_size=wanted.devices,
+            seed=wanted.seed,
+            drop_last=wanted.drop_last,
+        )
+        sampler.set_epoch(epoch)
+        shares.append([batch.tolist() for batch in sampler])
+    return shares
 
 
 def distributed_sampler(wanted: Partition, epoch: int) -> list[list[int]]:
@@ -119,24 +125,22 @@ def paragraph(rank: int, samples: str, width: int) -> str:
 
 def sentence(wanted: Partition, shares: Sequence[Batches]) -> str:
     """How many each rank sees, and whether each sample is somewhere, once."""
-    counts = [sum(map(len, share)) for share in shares]
-    times = Counter(sample for share in shares for batch in share for sample in batch)
-    left_out = wanted.samples - len(times)
-    once = max(times.values(), default=1) == 1 and times.keys() <= set(range(wanted.samples))
-    says = (
-        "each exactly once, on exactly one rank"
-        if once and times
-        else "no full batch"
-        if not times
-        else "WRONG: some are seen more than once"
+    flat = [[sample for batch in share for sample in batch] for share in shares]
+    times = Counter(sample for share in flat for sample in share)
+    if not times:
+        return seen(wanted, flat, "no full batch")
+    once = max(times.values()) == 1 and times.keys() <= set(range(wanted.samples))
+    return seen(
+        wanted, flat, "each exactly once, on exactly one rank" if once else "WRONG: some are seen more than once"
     )
-    rest = f"; {left_out} left out" if left_out else ""
-    return f"seen: {' + '.join(map(str, counts))} = {sum(counts)} of {wanted.samples} samples, {says}{rest}"
 
 
 def their_sentence(wanted: Partition, shares: Sequence[Sequence[int]]) -> str:
+    return seen(wanted, shares, f"{sum(map(sum, repeats(shares)))} repeated")
+
+
+def seen(wanted: Partition, shares: Sequence[Sequence[int]], says: str) -> str:
     counts = [len(share) for share in shares]
-    again = sum(map(sum, repeats(shares)))
     left_out = wanted.samples - len({sample for share in shares for sample in share})
     rest = f"; {left_out} left out" if left_out else ""
-    return f"seen: {' + '.join(map(str, counts))} = {sum(counts)} of {wanted.samples} samples, {again} repeated{rest}"
+    return f"seen: {' + '.join(map(str, counts))} = {sum(counts)} of {wanted.samples} samples, {says}{rest}"

@@ -8,20 +8,29 @@ from typing import Literal
 from lockstep import launch
 from lockstep.choices import ProcessGroup
 from lockstep.choices.process_group import Backend
-from lockstep.launch import Place
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.refusal import refuse, require
 from lockstep.world import World
 
 
 @dataclass(frozen=True)
-class Tour:
-    """The keys of the command: `devices` are ranks of each machine, `timeout` is in seconds."""
+class Ranks:
+    """Which ranks to start: so many on each machine, and how they join; `timeout` is in seconds."""
 
     devices: int = 4
     backend: Backend = "auto"
     init_method: str = "auto"
     timeout: float = 30.0
+
+    @property
+    def process_group(self) -> ProcessGroup:
+        return ProcessGroup(self.backend, self.init_method, self.timeout)
+
+
+@dataclass(frozen=True)
+class Tour(Ranks):
+    """The keys of the command."""
+
     root: int = 0
     bench: bool = False
 
@@ -39,15 +48,16 @@ class Work:
 
 def work_of(tour: Tour) -> Work:
     """The tour in its world; raises Refusal where they do not fit."""
-    world = world_of(tour.devices, ProcessGroup(tour.backend, tour.init_method, tour.timeout))
+    world = world_of(tour)
     last = world.world_size - 1
     ranks = f"there are ranks 0 to {last}" if last else "there is rank 0 alone"
     require(0 <= tour.root <= last, "root", tour.root, ranks, f"root={last}" + (", or one below" if last else ""))
     return Work(tour, world)
 
 
-def world_of(devices: int, process_group: ProcessGroup) -> World:
+def world_of(ranks: Ranks) -> World:
     """So many ranks on each machine: those that were started from outside, or ranks of this machine."""
+    devices, process_group = ranks.devices, ranks.process_group
     require_backend(process_group)
     accelerator = accelerator_of(devices, process_group.backend)
     place, nodes = launch.outside(), 1
@@ -76,14 +86,3 @@ def accelerator_of(devices: int, backend: Backend) -> Literal["cpu", "gpu"]:
 def fresh_folder() -> Path:
     """Where the tour leaves its tables, named by the clock like the folder of a run."""
     return Path("logs", "collectives", f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}").absolute()
-
-
-def devices_here(otherwise: int) -> int:
-    """The ranks that were started on this machine from outside, or so many."""
-    place = launch.outside()
-    return otherwise if place is None else place.local_world_size
-
-
-def speaks(place: Place | None) -> bool:
-    """Whether this process prints and writes for all."""
-    return place is None or place.rank == 0

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -23,11 +22,12 @@ from lockstep.world import World
 Group = dist.ProcessGroup | None
 
 
-class Work(Protocol):
-    @property
-    def mistake(self) -> str: ...
-    @property
-    def world(self) -> World: ...
+@dataclass(frozen=True)
+class Work:
+    """One mistake, and the world in which it is made."""
+
+    mistake: str
+    world: World
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,16 @@ class Caught:
 class Wrong:
     """`make(group, timeout)` is called on every rank; it is caught where what rank 0 reads has all words of `names`.
 
-    Not `joined`: the ranks come to it before they form a group.
+    None to make: the ranks go wrong before they form a group.
     """
 
     done: str
-    make: Callable[[Group, float], None]
+    make: Callable[[Group, float], None] | None
     names: tuple[str, ...]
-    joined: bool = True
+
+    @property
+    def joined(self) -> bool:
+        return self.make is not None
 
 
 def numbers(count: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
@@ -99,10 +102,6 @@ def stays_away(group: Group, timeout: float) -> None:
         dist.all_reduce(numbers(4), group=group)
 
 
-def never_made(group: Group, timeout: float) -> None:
-    """See `never_join`: there is no group to call."""
-
-
 WRONG = {
     "root": Wrong("broadcast from a root that does not exist", root_out_of_range, ("root=", "no such rank")),
     "peer": Wrong("send to a rank that does not exist", peer_out_of_range, ("dst=", "no such rank")),
@@ -111,7 +110,7 @@ WRONG = {
     "collectives": Wrong("other collectives on other ranks", other_collectives, ("allreduce", "broadcast")),
     "sizes": Wrong("receive of another size than was sent", other_sizes, ("sends 4", "awaits 3")),
     "away": Wrong("the last rank stays away from an all-reduce", stays_away, ("stayed away",)),
-    "joins": Wrong("the last rank never joins the group", never_made, ("did not join",), joined=False),
+    "joins": Wrong("the last rank never joins the group", None, ("did not join",)),
 }
 
 SLACK = 5.0
@@ -125,7 +124,7 @@ def run(work: Work, place: Place) -> Caught:
         group = debug_group(limit) if wrong.joined else None
         began = time.monotonic()
         try:
-            if wrong.joined:
+            if wrong.make is not None:
                 wrong.make(group, limit)
             else:
                 never_join(work.world, place)

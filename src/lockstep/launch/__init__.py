@@ -4,19 +4,31 @@ The parent computes nothing itself and stays as it was: environment, signal hand
 """
 
 import os
+import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lockstep.launch.failure import RankFailed
-from lockstep.launch.place import Place, check_outside, outside
+from lockstep.launch.place import Place, check_outside, outside, speaks
 from lockstep.launch.server import warm_up
 from lockstep.launch.undisturbed import undisturbed
 from lockstep.refusal import refuse
 from lockstep.world import Startable, World
 
-__all__ = ["Place", "RankFailed", "check_launchable", "leave", "outside", "place_held", "start", "warm_up"]
+__all__ = [
+    "Place",
+    "RankFailed",
+    "check_launchable",
+    "leave",
+    "outside",
+    "place_held",
+    "say_last",
+    "speaks",
+    "start",
+    "warm_up",
+]
 
 
 def check_launchable(world: World) -> None:
@@ -41,10 +53,23 @@ def place_held(world: World) -> AbstractContextManager[None]:
 
 
 def leave(status: int) -> NoReturn:
-    """End a process that was started from outside as a rank, its work done."""
-    from lockstep.launch import guest
+    """End a process that was started from outside as a rank, its work done, at once.
 
-    guest.leave(status)
+    At the interpreter's own end gloo's threads now and then abort it. Ranks that we start end so too, as
+    multiprocessing's children do.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def say_last(said: str, place: Place | None) -> None:
+    """Why the command ends, once for all its ranks."""
+    sys.stdout.flush()
+    if speaks(place):
+        print(said, file=sys.stderr, flush=True)
+    elif place is not None and place.local_rank == 0:  # the first of another machine, whose trouble may be its own
+        print(f"rank {place.rank}: {said}", file=sys.stderr, flush=True)
 
 
 def start(work: Startable, engine: str) -> Any:

@@ -1,12 +1,11 @@
 """The script as a rank that torchrun or SLURM started: it takes the place it was given and starts nothing."""
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -57,16 +56,6 @@ def own_end(place: Place) -> Iterator[None]:
         raise SystemExit(1) from None
     finally:
         os.close(terminal)
-
-
-def leave(status: int) -> NoReturn:
-    """End this process at once, its work done: at the interpreter's own end gloo's threads now and then abort it.
-
-    Ranks that we start end so too, as multiprocessing's children do.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 def work_of_rank_zero(work: Work) -> Work:

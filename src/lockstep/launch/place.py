@@ -67,6 +67,11 @@ def outside(environment: Mapping[str, str] = os.environ) -> Place | None:
     return None
 
 
+def speaks(place: Place | None) -> bool:
+    """Whether this process speaks for all: where ranks were started from outside, rank 0 does."""
+    return place is None or place.rank == 0
+
+
 def _number(environment: Mapping[str, str], key: str) -> int:
     if not environment[key].isdecimal():
         raise refuse(key, environment[key], "this environment variable takes a whole number", f"{key}=0, or unset it")

@@ -1,17 +1,16 @@
 """The end of a sweep: sweep.csv, sweep.png and the table."""
 
-import csv
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from lockstep.record import save_table
 from lockstep.sweep.jobs import jobs_of
 from lockstep.sweep.picture import draw
-from lockstep.sweep.rows import Row, rows_of
+from lockstep.sweep.rows import rows_of
 from lockstep.sweep.table import text
 
 
@@ -27,7 +26,7 @@ class SweepSummary(Callback):
         if not jobs:
             return
         rows = rows_of(jobs)
-        save(rows, folder / "sweep.csv")
+        save_table(folder / "sweep.csv", [row.cells() for row in rows])
         draw(rows, jobs, folder / "sweep.png")
         finished = sum(bool(job.results) for job in jobs)
         statuses = [job.unfinished.get("status") for job in jobs]
@@ -38,11 +37,3 @@ class SweepSummary(Callback):
             raise SystemExit(1)
         if refused and not finished:
             raise SystemExit(2)
-
-
-def save(rows: Sequence[Row], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        table = [row.cells() for row in rows]
-        writer = csv.DictWriter(file, table[0])
-        writer.writeheader()
-        writer.writerows(table)
