@@ -24,7 +24,7 @@ import pytest
 import torch
 
 from lockstep import data, nets
-from lockstep.checkpoint import net_state
+from lockstep.checkpoint.content import net_state
 from lockstep.data.tensors import Split, TensorData
 from lockstep.launch import Place
 from lockstep.nets.linear import Linear

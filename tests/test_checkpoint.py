@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint import net_state, state_of
+from lockstep.checkpoint.content import net_state, state_of
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal

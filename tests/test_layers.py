@@ -10,17 +10,19 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"refusal", "batches", "nets", "task", "record", "progress"},
+    {"refusal", "ending", "batches", "nets", "task", "record", "progress"},
     {"choices", "shards", "typed"},
     {"world"},
     {"plan", "data"},
     {"precision"},
-    {"optimizers", "seeding", "parallel", "recorder", "checkpoint"},
+    {"optimizers", "seeding", "parallel", "recorder"},
+    {"checkpoint"},
     {"compare"},
     {"launch"},
     {"lit", "raw"},
     {"collectives"},
-    {"help", "build"},
+    {"help", "resume"},
+    {"build"},
     {"explain"},
     {"compose"},
     {"job"},

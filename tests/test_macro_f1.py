@@ -10,7 +10,7 @@ import torch
 from sklearn.metrics import confusion_matrix, f1_score
 
 from lockstep import data
-from lockstep.checkpoint import net_state
+from lockstep.checkpoint.content import net_state
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from lockstep.record import Metrics, save_metrics

@@ -12,7 +12,7 @@ import torch
 
 from lockstep import data
 from lockstep.build import plan_from
-from lockstep.checkpoint import net_state
+from lockstep.checkpoint.content import net_state
 from lockstep.compose import compose_job
 from lockstep.seeding import initial_net
 from tests.conftest import MNIST_ROOT, ROOT, Command

@@ -14,6 +14,7 @@ from lockstep.choices import GROUPS, Checkpoint, ProcessGroup
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal, refuse, require
+from lockstep.resume import starting_checkpoint
 from lockstep.typed import check_keys, typed, value_of
 
 DERIVED = ("batch_size_per_device", "scale_lr")
@@ -42,7 +43,7 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         require(is_group, key, values[key], "it is a group of keys", f"{first}={values[key]}")
         values[key] = typed(options, f"{key}.", values[key])
     require_backend(values["process_group"])
-    values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": _absolute(values["ckpt_path"])}
+    values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": starting_checkpoint(values, run_dir.absolute())}
     return typed(Plan, "", _resolved(values))
 
 

@@ -11,10 +11,12 @@ from typing import Any, NoReturn
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from lockstep.compose import folder_given
 from lockstep.explain import HYDRA_ERRORS, explained
 from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, leave, outside, say_last
 from lockstep.refusal import Refusal
+from lockstep.resume import run_folder
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
@@ -22,17 +24,20 @@ BEGAN = time.perf_counter()
 
 def hydra_job(config: DictConfig) -> Any:
     """What Hydra calls for each job. Returns the `optimized_metric`, for sweepers that look for the best."""
-    run_dir = Path(HydraConfig.get().runtime.output_dir)
-    clear_results(run_dir)
+    own = Path(HydraConfig.get().runtime.output_dir)
     began = time.perf_counter() if in_sweep() else BEGAN
     try:
+        given = in_sweep() or folder_given(HydraConfig.get().overrides.hydra)
+        run_dir = run_folder(config.resume, config.name, own, given)
+        clear_results(run_dir, keep_metrics=config.resume)
         metrics = execute(config, run_dir, began)
     except (Refusal, RankFailed) as error:
         if in_sweep():
-            return report_unfinished(config, run_dir, error)
-        with contextlib.suppress(OSError):
-            run_dir.rmdir()  # nothing was written: leave no empty folder behind
+            return report_unfinished(config, own, error)
         end(error)
+    finally:
+        with contextlib.suppress(OSError):
+            own.rmdir()  # nothing was written: leave no empty folder behind
     if metrics.get("as_owed") is False and not in_sweep():
         raise SystemExit(1)
     return metrics[config.optimized_metric] if config.optimized_metric else None

@@ -1,5 +1,6 @@
 """Hydra's half: a configuration composed from overrides, and the folder of its run."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
@@ -22,3 +23,8 @@ def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
     with open_dict(config):
         del config["hydra"]
     return config, run_dir
+
+
+def folder_given(overrides: Iterable[str]) -> bool:
+    """Whether the command says in which folder to run; else the clock names it."""
+    return any(override.lstrip("+").startswith("hydra.run.dir=") for override in overrides)

@@ -9,10 +9,11 @@ from omegaconf import DictConfig, OmegaConf
 from lockstep import choices, data, launch
 from lockstep.build import plan_from
 from lockstep.compare import compare
-from lockstep.compose import compose_job
+from lockstep.compose import compose_job, folder_given
 from lockstep.explain import explained
 from lockstep.plan import Plan
 from lockstep.record import Metrics, clear_records, save_metrics, table
+from lockstep.resume import run_folder
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
 """The module of each engine, by name: only the workers import it."""
@@ -26,7 +27,8 @@ def run(overrides: list[str] | None = None) -> Metrics:
         RankFailed: a rank failed.
     """
     began = time.perf_counter()
-    config, run_dir = compose_job(overrides or [])
+    config, own = compose_job(overrides or [])
+    run_dir = run_folder(config.resume, config.name, own, folder_given(overrides or []))
     return execute(config, run_dir, began)
 
 
@@ -38,6 +40,12 @@ def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
     """
     plan = plan_from(config, run_dir)
     launch.check_launchable(plan.world)
+    if plan.ckpt_path is not None:
+        from lockstep.checkpoint.reading import check_checkpoint  # with torch
+
+        check_checkpoint(plan)
+        if first_of_all():
+            print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
     data.prepare(plan.data)
     with launch.place_held(plan.world):
         metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
@@ -94,7 +102,7 @@ def leave_config(plan: Plan) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explained(error) from None
-    if plan.train:  # else it tests what lies there
+    if plan.train and not plan.resume:  # else it tests what lies there, or goes on with it
         clear_records(folder)
     OmegaConf.save(OmegaConf.create(asdict(plan)), folder / "config.yaml")
 

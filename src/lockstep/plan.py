@@ -42,7 +42,9 @@ class Plan:
     dropout: Literal["independent", "sliced"]
     show_shapes: bool
     log_every_n_steps: int
+    detect_nan: bool
     ckpt_path: str | None
+    resume: bool
     train: bool
     test: bool
     optimized_metric: str | None
@@ -70,6 +72,7 @@ class Plan:
             self.threads,
             self.process_group,
             self.run_dir,
+            self.strategy.max_restarts,
         )
 
     @property
@@ -174,10 +177,17 @@ class Plan:
 
     def _check_batches(self) -> None:
         world, samples = self.world_size, self.data.train_samples
+        if self.batch_size < world:
+            why = f"batch_size={self.batch_size} is less than a sample for each of {world} ranks"
+            nodes = f" with num_nodes={self.num_nodes}" if self.num_nodes > 1 else ""
+            most = self.batch_size // self.num_nodes or 1
+            instead = f"devices={most} or fewer{nodes}, or batch_size={world}"
+            raise refuse("devices", self.devices, why, instead)
         if spare := self.batch_size % world:
             below, above = self.batch_size - spare, self.batch_size - spare + world
             nearest = f"batch_size={below} or batch_size={above}" if below else f"batch_size={above}"
-            raise refuse("batch_size", self.batch_size, f"{world} ranks cannot share it equally", nearest)
+            why = f"{world} ranks (devices={self.devices}) cannot share it equally"
+            raise refuse("batch_size", self.batch_size, why, nearest)
         if self.drop_last and self.batch_size > samples:
             why = f"batch_size={self.batch_size} is more than the {samples} samples, so every batch would be dropped"
             raise refuse(
@@ -198,6 +208,11 @@ class Plan:
     def _check_work(self) -> None:
         if not self.train and not self.test:
             raise refuse("test", False, "with train=false nothing is left to do", "train=true or test=true")
+        if self.resume and not self.train:
+            raise refuse("resume", True, "with train=false there is no training to go on with", "resume=false")
+        if self.resume and self.engine.name == "both":
+            why = "engine=both is two runs, each in a folder of its own"
+            raise refuse("resume", True, why, "resume=false, or engine=raw hydra.run.dir=…/raw for one of them")
         if not self.train and self.ckpt_path is None:
             why = "with train=false there is no trained net to test"
             raise refuse("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")

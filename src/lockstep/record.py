@@ -72,10 +72,27 @@ def clear_records(folder: Path) -> None:
             (part / name).unlink(missing_ok=True)
 
 
-def append_record(folder: Path, kind: str, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Add lines of one kind to record.jsonl."""
+def begin_record(folder: Path, run: Mapping[str, Any], before: Path, lines: int) -> int:
+    """A new record.jsonl: its `run` line, then, where training goes on, what the record in `before` held by then.
+
+    Returns how many lines there are. The earlier lines are left out if they are not all there.
+    """
+    own = f"{_json_line({'run': run})}\n"
+    source = before / RECORD
+    earlier = source.read_text().splitlines(keepends=True)[1:lines] if lines and source.is_file() else []
+    kept = earlier if len(earlier) == lines - 1 else []
+    part = folder / f".{RECORD}.part"
+    part.write_text("".join([own, *kept]))
+    part.replace(folder / RECORD)
+    return 1 + len(kept)
+
+
+def append_record(folder: Path, kind: str, lines: Iterable[Mapping[str, Any]]) -> int:
+    """Add lines of one kind to record.jsonl. Returns how many."""
+    texts = [f"{_json_line({kind: line})}\n" for line in lines]
     with (folder / RECORD).open("a") as record:
-        record.writelines(f"{_json_line({kind: line})}\n" for line in lines)
+        record.writelines(texts)
+    return len(texts)
 
 
 def table(metrics: Metrics) -> str:

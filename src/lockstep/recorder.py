@@ -1,9 +1,11 @@
 """The record of a run as it grows: what each optimizer step did, on all ranks together.
 
 While an epoch runs, only references to small tensors are kept, and the gradient's norm is taken; nothing waits for a
-device. At the epoch's end the ranks' parts meet at rank 0 in one collective, and rank 0 writes the lines.
+GPU but, now and then, the look for a loss that is no number. At the epoch's end, and before a checkpoint, the ranks'
+parts meet at rank 0 in one collective, and rank 0 writes the lines.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,12 +16,16 @@ from torch import Tensor, nn
 
 from lockstep import choices
 from lockstep.data.line import learned
+from lockstep.ending import NotFinite
 from lockstep.plan import Plan
-from lockstep.record import RECORD, Metrics, append_record, digest
+from lockstep.record import Metrics, append_record, begin_record, digest
 from lockstep.task import Sums
 
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not meet."""
+
+GPU_LOOK_EVERY = 50
+"""Batches between two looks at losses that lie on a GPU; on a CPU each is looked at."""
 
 COLUMNS = 4
 """Of a rank's part of an epoch: loss sum, sample count, gradient norm, digest of the sample ids."""
@@ -28,19 +34,30 @@ COLUMNS = 4
 class Recorder:
     """One for each rank. Both engines tell it the same things at the same moments."""
 
-    def __init__(self, plan: Plan, rank: int, net: nn.Module) -> None:
+    def __init__(self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, lines: int = 0) -> None:
+        """`epoch` (from 0) and `batch` are where training begins, behind that many lines of the record so far."""
         self.plan, self.rank, self.net = plan, rank, net
         self.parameters = list(net.parameters())
+        self.window = plan.accumulate_grad_batches
         self.folder = Path(plan.run_dir)
+        self.epoch, self.first_batch = epoch, batch
+        self.look_every = 1 if plan.accelerator == "cpu" else GPU_LOOK_EVERY
         self._begin()
+        self.lines = 0
         if rank == 0:
-            (self.folder / RECORD).unlink(missing_ok=True)
-            append_record(self.folder, "run", [plan.summary()])
+            before = Path(plan.ckpt_path).parents[1] if plan.ckpt_path and lines else self.folder
+            self.lines = begin_record(self.folder, plan.summary(), before, lines)
 
     def batch(self, sums: Sums, ids: Tensor) -> None:
-        """A batch has been through forward and backward: its sums, and this rank's sample ids of it."""
+        """A batch has been through forward and backward: its sums, and this rank's sample ids of it.
+
+        Raises:
+            NotFinite: a loss is no number, and the plan has `detect_nan`.
+        """
         self.sums.append(sums)
         self.ids.append(ids)
+        if self.plan.detect_nan and len(self.sums) % self.look_every == 0:
+            self._look()
 
     def step(self, lr: float) -> None:
         """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
@@ -50,22 +67,53 @@ class Recorder:
         self.norm_counts.append(len(norms))
         self.rates.append(lr)
 
-    def end_epoch(self, epoch: int, last_step: int) -> None:
-        """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1)."""
+    def flush(self, epoch: int, last_step: int) -> None:
+        """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1) that has none yet.
+
+        To be called between two optimizer steps, by every rank.
+        """
+        if self.plan.detect_nan:
+            self._look()
         parts = self._gathered(self._part())
         if self.rank == 0 and self.rates:
-            append_record(self.folder, "step", self._lines(parts, epoch, last_step))
+            self.lines += append_record(self.folder, "step", self._lines(parts, epoch, last_step))
+        self.first_batch += len(self.sums)
         self._begin()
 
+    def end_epoch(self, epoch: int, last_step: int) -> None:
+        """All steps of epoch `epoch` are done."""
+        self.flush(epoch, last_step)
+        self.epoch, self.first_batch = epoch, 0
+
     def validation(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """After the epoch's end."""
         if self.rank == 0:
-            append_record(self.folder, "validation", [{"epoch": epoch, **metrics}])
+            self.lines += append_record(self.folder, "validation", [{"epoch": epoch, **metrics}])
+        if self.plan.detect_nan and not math.isfinite(metrics["val/loss"]):
+            raise self._not_finite(f"the validation loss after epoch {epoch}", metrics["val/loss"])
 
     def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
         if self.rank == 0:
             lines = ({"name": name, "digest": digest({name: value})} for name, value in self.net.state_dict().items())
             append_record(self.folder, "tensor", lines)
+
+    def _look(self) -> None:
+        """Raise if a loss that nobody has looked at yet is no number. On a GPU this waits for it."""
+        losses = [float(self.sums[-1][0])] if self.look_every == 1 and self.sums else self._losses()
+        for index, loss in enumerate(losses, start=len(self.sums) - len(losses)):
+            if not math.isfinite(loss):
+                steps = self.plan.total_steps // self.plan.max_epochs
+                step = self.epoch * steps + (self.first_batch + index) // self.window + 1
+                raise self._not_finite(f"the loss of step {step}", loss)
+
+    def _losses(self) -> list[float]:
+        found: list[float] = torch.stack(self.sums)[-self.look_every :, 0].tolist() if self.sums else []
+        return found
+
+    def _not_finite(self, what: str, value: float) -> NotFinite:
+        steps = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
+        return NotFinite(f"{what} is {value} (rank {self.rank}); the checkpoints before it are kept. Write {steps}.")
 
     def _begin(self) -> None:
         self.sums: list[Sums] = []
@@ -79,8 +127,7 @@ class Recorder:
         steps = len(self.rates)
         if steps == 0:
             return torch.zeros(0, COLUMNS, dtype=torch.float64)
-        window = self.plan.accumulate_grad_batches
-        windows = torch.arange(len(self.sums)) // window
+        windows = torch.arange(len(self.sums)) // self.window
         sums = torch.zeros(steps, 3, dtype=torch.float64).index_add_(0, windows, torch.stack(self.sums).cpu())
         spread = self.plan.strategy.wrap == "stages"  # over devices, whose norms cannot be stacked as they are
         norms = torch.stack([norm.cpu() for norm in self.norms] if spread else self.norms).cpu().double()
@@ -99,7 +146,7 @@ class Recorder:
         ids = torch.cat(self.ids).cpu().numpy().astype(np.uint64)
         batches = np.repeat(np.arange(len(lengths)), lengths)
         within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
-        positions = batches * self.plan.batch_size + self.rank + within * world
+        positions = (self.first_batch + batches) * self.plan.batch_size + self.rank + within * world
         hashes = _mixed(ids * STRIDE + positions.astype(np.uint64))
         running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
         return torch.from_numpy((running[ends] - running[ends - lengths]).view(np.int64))

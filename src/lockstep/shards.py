@@ -48,18 +48,22 @@ class ShardSampler(Sampler[Tensor]):
         world_size: int,
         seed: int | None = None,
         drop_last: bool = False,
+        begin: tuple[int, int] = (0, 0),
     ) -> None:
+        """`begin`: training goes on in this epoch at this batch; the batches before it are left out of that epoch."""
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
-        self.epoch = 0
+        self.epoch, self.begin = 0, begin
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
+        """Batches of a whole epoch."""
         return batch_count(self.samples, self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[Tensor]:
         order = torch.arange(self.samples) if self.seed is None else epoch_order(self.samples, self.seed, self.epoch)
-        for batch in range(len(self)):
+        epoch, first = self.begin
+        for batch in range(first if self.epoch == epoch else 0, len(self)):
             yield rank_slice(order, self.batch_size, batch, self.rank, self.world_size)

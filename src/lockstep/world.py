@@ -9,7 +9,10 @@ from lockstep.refusal import refuse
 
 @dataclass(frozen=True)
 class World:
-    """`joined`: the ranks form a process group. `folder` is where what ranks above 0 print goes."""
+    """`joined`: the ranks form a process group. `folder` is where what ranks above 0 print goes.
+
+    `max_restarts`: how often all ranks are started anew after one has failed.
+    """
 
     strategy: str
     start: Literal["elastic", "spawn"]
@@ -21,6 +24,7 @@ class World:
     threads: int
     process_group: ProcessGroup
     folder: str
+    max_restarts: int = 0
 
     def __post_init__(self) -> None:
         if self.joined and self.process_group.backend == "nccl":

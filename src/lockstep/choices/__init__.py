@@ -11,7 +11,7 @@ from lockstep.choices.model import CNN, MLP, LeNet, Linear, Model, SplitCNN
 from lockstep.choices.optimizer import SGD, Adam, Optimizer
 from lockstep.choices.process_group import ProcessGroup
 from lockstep.choices.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
-from lockstep.choices.strategy import DDP, DP, ModelParallel, Single, Strategy
+from lockstep.choices.strategy import DDP, DP, DDPSpawn, ModelParallel, Single, Strategy
 
 __all__ = [
     "CNN",
@@ -24,6 +24,7 @@ __all__ = [
     "Adam",
     "Checkpoint",
     "Constant",
+    "DDPSpawn",
     "Data",
     "Digits",
     "Engine",
@@ -49,7 +50,7 @@ __all__ = [
 
 GROUPS: dict[str, dict[str, type]] = {
     "engine": {"lightning": Lightning, "raw": Raw, "both": Raw},
-    "strategy": {"single": Single, "ddp": DDP, "ddp_spawn": DDP, "dp": DP, "model_parallel": ModelParallel},
+    "strategy": {"single": Single, "ddp": DDP, "ddp_spawn": DDPSpawn, "dp": DP, "model_parallel": ModelParallel},
     "model": {"linear": Linear, "mlp": MLP, "cnn": CNN, "lenet": LeNet, "split_cnn": SplitCNN},
     "data": {"digits": Digits, "mnist": MNIST, "points": Points, "line": Line, "rows": Rows},
     "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from lockstep.choices.bounds import not_negative
 from lockstep.refusal import require
 
 
@@ -13,22 +14,36 @@ class Single:
     name: Literal["single"]
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["none"]] = "none"
+    max_restarts: ClassVar[int] = 0
     share_device: ClassVar[bool] = False
     micro_batches: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
-class DDP:
+class DDPSpawn:
     """A process a device. `share_device` puts several on each GPU in turn, where there are fewer GPUs."""
 
-    name: Literal["ddp", "ddp_spawn"]
+    name: Literal["ddp_spawn"]
     share_device: bool
+    start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
+    wrap: ClassVar[Literal["ddp"]] = "ddp"
+    micro_batches: ClassVar[int] = 1
+    max_restarts: ClassVar[int] = 0
+
+
+@dataclass(frozen=True)
+class DDP:
+    """The same under torch's elastic agent, which starts all ranks anew after a failure, `max_restarts` times."""
+
+    name: Literal["ddp"]
+    share_device: bool
+    max_restarts: int
+    start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
     wrap: ClassVar[Literal["ddp"]] = "ddp"
     micro_batches: ClassVar[int] = 1
 
-    @property
-    def start(self) -> Literal["elastic", "spawn"]:
-        return "elastic" if self.name == "ddp" else "spawn"
+    def __post_init__(self) -> None:
+        not_negative("strategy.max_restarts", self.max_restarts)
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,7 @@ class DP:
     name: Literal["dp"]
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["dp"]] = "dp"
+    max_restarts: ClassVar[int] = 0
     share_device: ClassVar[bool] = False
     micro_batches: ClassVar[int] = 1
 
@@ -50,6 +66,7 @@ class ModelParallel:
     micro_batches: int
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["stages"]] = "stages"
+    max_restarts: ClassVar[int] = 0
     share_device: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -57,4 +74,4 @@ class ModelParallel:
         require(value >= 1, key, value, "it must be 1 or more", f"{key}=1 for the whole batch at once")
 
 
-Strategy = Single | DDP | DP | ModelParallel
+Strategy = Single | DDP | DDPSpawn | DP | ModelParallel

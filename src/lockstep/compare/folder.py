@@ -47,7 +47,7 @@ class RunFolder:
 
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; none where it is lost or damaged."""
-        from lockstep.checkpoint import net_state
+        from lockstep.checkpoint.content import net_state
 
         try:
             return net_state(self.folder / "checkpoints" / "last.ckpt")

@@ -4,12 +4,14 @@ The parent computes nothing itself and stays as it was: environment, signal hand
 """
 
 import os
+import signal
 import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lockstep.ending import Stopped
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.place import Place, check_outside, outside, speaks
 from lockstep.launch.server import warm_up
@@ -72,24 +74,38 @@ def say_last(said: str, place: Place | None) -> None:
         print(f"rank {place.rank}: {said}", file=sys.stderr, flush=True)
 
 
+def end_stopped(world: World, stopped: Stopped, number: int, place: Place | None) -> NoReturn:
+    """The end of a command whose ranks were asked to stop, and did."""
+    going_on = f"resume=true 'hydra.run.dir={world.folder}' goes on from there"
+    say_last(f"{signal.Signals(number).name}: {stopped}, which its checkpoint holds; {going_on}.", place)
+    raise SystemExit(128 + number)
+
+
 def start(work: Startable, engine: str) -> Any:
     """Run `engine` (a module with a `run(work, place)`) on every rank of the work's world; what it returns on rank 0.
 
     Raises:
         Refusal: a rank met something that cannot be, or there is no place to meet.
         RankFailed: a rank failed; the others have been ended.
+        SystemExit: a signal ended the ranks.
     """
     place = outside()
     if place is not None:  # a member of the group, see `place_held`
         from lockstep.launch.guest import work_as_guest
 
-        return work_as_guest(work, engine, place)
+        result = work_as_guest(work, engine, place)
+        if isinstance(result, Stopped):
+            end_stopped(work.world, result, signal.SIGTERM, place)
+        return result
     warm_up(engine)
     from lockstep.launch.meeting import opened
     from lockstep.launch.processes import STARTS
     from lockstep.launch.worker import Job
 
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as name, undisturbed():
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
         folder = Path(name)
-        with opened(work.world, folder) as meeting:
-            return STARTS[work.world.start](Job(work, engine, meeting, folder, dict(os.environ)))
+        with undisturbed(folder) as asked, opened(work.world, folder) as meeting:
+            result = STARTS[work.world.start](Job(work, engine, meeting, folder, dict(os.environ)))
+    if isinstance(result, Stopped):
+        end_stopped(work.world, result, asked[0], None)
+    return result

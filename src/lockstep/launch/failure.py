@@ -6,12 +6,15 @@ of equals.
 """
 
 import json
+import shutil
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+from lockstep.ending import Ending, NotFinite, PeerStopped
 from lockstep.refusal import Refusal
 
 LINGER = 3.0
@@ -31,30 +34,31 @@ class RankFailed(RuntimeError):
         return f"rank {self.rank} failed: {self.reason}"
 
 
-class NotJoined(RuntimeError):
-    """A rank that never came to the meeting place. The sentence says all: no traceback of those who waited."""
-
-
 def told(error: BaseException) -> str:
     """An error as the user reads it."""
-    return str(error) if isinstance(error, NotJoined) else "".join(traceback.format_exception(error)).rstrip()
+    return str(error) if isinstance(error, Ending) else "".join(traceback.format_exception(error)).rstrip()
 
 
 def leave_note(folder: Path, rank: int, error: Exception) -> None:
-    """Write down this rank's error; a rank that only lost a peer then waits to be ended."""
+    """Write down this rank's error."""
     lost = lost_a_peer(error)
     note = {
-        "rank": rank,
+        "rank": error.rank if isinstance(error, PeerStopped) else rank,
         "time": time.time(),
         "lost_peer": lost,
+        "final": isinstance(error, Refusal | NotFinite),
         "refusal": str(error) if isinstance(error, Refusal) else None,
         "traceback": told(error),
     }
     part = folder / f".failed-{rank}.part"
     part.write_text(json.dumps(note))
     part.replace(folder / f"failed-{rank}.json")
-    if lost:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's SIGTERM is awaited here
+
+
+def linger(error: BaseException) -> None:
+    """A rank that only lost a peer waits to be ended, so that the peer is seen to have failed first."""
+    if lost_a_peer(error):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(LINGER)
 
 
@@ -64,6 +68,28 @@ def lost_a_peer(error: BaseException) -> bool:
 
     text = str(error).lower()
     return isinstance(error, DistError | RuntimeError) and any(sign in text for sign in LOST_PEER)
+
+
+def attempt(folder: Path, restarts: int) -> Path:
+    """Where the ranks of a job leave their notes, after so many restarts."""
+    return folder / f"attempt-{restarts}"
+
+
+def say_why_restarted(folder: Path, restarts: int, most: int) -> None:
+    """On standard error, in one line."""
+    failure = first_failure(folder, {})
+    why = f"{failure}".strip().splitlines()[-1]
+    named = f"rank {failure.rank}: {why}" if isinstance(failure, RankFailed) and failure.rank >= 0 else why
+    print(f"restart {restarts} of {most}: {named}", file=sys.stderr, flush=True)
+
+
+def hopeless(folder: Path, restarts: int) -> bool:
+    """Whether an attempt failed of what will fail again. Then its notes become those of the next."""
+    notes = [json.loads(path.read_text()) for path in attempt(folder, restarts - 1).glob("failed-*.json")]
+    final = any(note["final"] for note in notes)
+    if final:
+        shutil.copytree(attempt(folder, restarts - 1), attempt(folder, restarts), dirs_exist_ok=True)
+    return final
 
 
 def first_failure(folder: Path, exit_codes: Mapping[int, int]) -> Refusal | RankFailed:

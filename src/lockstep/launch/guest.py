@@ -1,18 +1,22 @@
 """The script as a rank that torchrun or SLURM started: it takes the place it was given and starts nothing."""
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from lockstep.launch.failure import LINGER, NotJoined, lost_a_peer, told
+from lockstep.ending import Ending, PeerStopped
+from lockstep.launch.failure import linger, told
 from lockstep.launch.meeting import opened_outside
+from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place, rendezvous_variables
+from lockstep.launch.stop import SignalRequest
 from lockstep.launch.worker import group, quiet_unless_first, run_engine
 from lockstep.refusal import Refusal
 from lockstep.world import Startable, World
@@ -20,24 +24,37 @@ from lockstep.world import Startable, World
 Work = TypeVar("Work", bound=Startable)
 
 
+@dataclass
+class Member:
+    """What this process knows as a member of the group: where it met, and the processes of its machine's ranks."""
+
+    store: Store | None = None
+    peers: dict[int, int] = field(default_factory=dict)
+
+
+MEMBER = Member()
+
+
 @contextmanager
 def membership(world: World, place: Place) -> Iterator[None]:
     """Hold this process's place in the group while the job runs: groups cannot be met twice at torchrun's store."""
     os.environ.update({**place.variables, **rendezvous_variables(os.environ)})
-    with own_end(place), opened_outside(world, place) as meeting, group(world, place, meeting):
+    with own_end(world, place), opened_outside(world, place) as meeting, group(world, place, meeting) as store:
+        MEMBER.store, MEMBER.peers = store, beside(store, place) if store else {}
         yield
 
 
 def work_as_guest(work: Startable, engine: str, place: Place) -> Any:
     """Run the engine in this process, which is a member of the group."""
-    with own_end(place):
+    with own_end(work.world, place):
         work = work_of_rank_zero(work)
         quiet_unless_first(Path(work.world.folder), place)
-        return record(run_engine)(work, engine, place)
+        stop = SignalRequest(place.rank, place.world_size, MEMBER.store)
+        return record(run_engine)(work, engine, replace(place, stop=stop))
 
 
 @contextmanager
-def own_end(place: Place) -> Iterator[None]:
+def own_end(world: World, place: Place) -> Iterator[None]:
     """An error is the rank's end, with exit status 1.
 
     torchrun prints the traceback of the first rank that failed, from the file that `record` leaves it; others do not,
@@ -49,10 +66,12 @@ def own_end(place: Place) -> Iterator[None]:
     except Refusal:
         raise
     except Exception as error:
-        if lost_a_peer(error):
-            time.sleep(LINGER)
-        if "TORCHELASTIC_ERROR_FILE" not in os.environ or isinstance(error, NotJoined):
-            os.write(terminal, f"rank {place.rank} failed: {told(error)}\n".encode())
+        cause = stopped_peer(error, world, MEMBER.peers) or error
+        linger(cause)
+        if "TORCHELASTIC_ERROR_FILE" not in os.environ or isinstance(cause, Ending):
+            rank = cause.rank if isinstance(cause, PeerStopped) else place.rank
+            os.write(terminal, f"rank {rank} failed: {told(cause)}\n".encode())
+        end_the_stopped(cause, MEMBER.peers)
         raise SystemExit(1) from None
     finally:
         os.close(terminal)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from lockstep.launch.failure import NotJoined
+from lockstep.ending import NotJoined
 from lockstep.launch.place import Place
 from lockstep.launch.store import KEY, Meeting, awaited, find_store, limit
 from lockstep.refusal import refuse, require

@@ -3,8 +3,9 @@
 import os
 import re
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from lockstep.refusal import Refusal, refuse, require
 from lockstep.world import World
@@ -14,15 +15,39 @@ SLURM = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"}
 SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")
 """Names of SLURM jobs that are a person at a prompt: the script is typed there, not started as a task."""
 
+GRACE = 8.0
+"""Seconds that ranks have to stop when asked, before they are ended by force."""
+
+ASKED, HEARING = "stop", "hearing"
+"""Names of two files of a job: the request to stop, and that its ranks would heed it."""
+
+
+class Stop:
+    """Whether to end before the work is done. This one: nobody asks."""
+
+    @contextmanager
+    def heard(self, step: int) -> Iterator[None]:
+        """Around training that has done `step` optimizer steps: only here a request is heeded."""
+        yield
+
+    def after(self, step: int) -> bool:
+        """Whether training is to end with this optimizer step. To be asked after each, by every rank."""
+        return False
+
 
 @dataclass(frozen=True)
 class Place:
-    """rank of world_size over all machines; local_rank of local_world_size on this one."""
+    """rank of world_size over all machines; local_rank of local_world_size on this one.
+
+    `restarts`: how often the ranks have been started anew after a failure; `stop`: whether to end early.
+    """
 
     rank: int
     world_size: int
     local_rank: int
     local_world_size: int
+    restarts: int = 0
+    stop: Stop = field(default_factory=Stop, compare=False)
 
     def __post_init__(self) -> None:
         for key, rank, size in (

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
 from typing import Any
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.multiprocessing.spawn import ProcessException, start_processes
 
-from lockstep.launch.failure import first_failure
+from lockstep.launch.failure import attempt, first_failure
 from lockstep.launch.place import Place
 from lockstep.launch.server import start_method
 from lockstep.launch.worker import Job, started_by_elastic, work
@@ -33,9 +33,10 @@ def by_elastic(job: Job) -> Any:
         rdzv_backend="c10d",
         rdzv_endpoint=str(job.folder / "agents"),
         rdzv_configs={"store_type": "file"},
-        max_restarts=0,
+        max_restarts=job.work.world.max_restarts,
         monitor_interval=0.05,
         start_method=start_method(),
+        signals_to_handle="",  # they are ours: see `undisturbed`
         local_addr="127.0.0.1",
         logs_specs=DefaultLogsSpecs(log_dir=str(job.folder / "elastic")),
     )
@@ -43,9 +44,8 @@ def by_elastic(job: Job) -> Any:
         return elastic_launch(config, started_by_elastic)(job)[0]
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        raise first_failure(job.folder, codes) from None
-    except SignalException as error:
-        raise SystemExit(128 + error.sigval) from None
+        notes = [attempt(job.folder, restarts) for restarts in range(config.max_restarts + 1)]
+        raise first_failure([folder for folder in notes if folder.exists()][-1], codes) from None
 
 
 def by_spawn(job: Job) -> Any:
@@ -62,7 +62,7 @@ def by_spawn(job: Job) -> Any:
         return returned.get()
     except ProcessException as error:
         codes = {error.error_index: ranks.processes[error.error_index].exitcode}
-        raise first_failure(job.folder, codes) from None
+        raise first_failure(attempt(job.folder, 0), codes) from None
     finally:
         for process in ranks.processes:
             if process.is_alive():

@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from lockstep.launch.failure import NotJoined
+from lockstep.ending import NotJoined
+from lockstep.launch.peers import announce
 from lockstep.launch.place import Place
 from lockstep.world import World
 
@@ -50,6 +51,7 @@ def join(world: World, place: Place, meeting: Meeting) -> Store:
     if store.check([keys[place.rank]]):
         instead = f"remove it, or write {KEY}=file" if meeting.path else "start its ranks anew"
         raise NotJoined(f"a group has met at {meeting} before; {instead}")
+    announce(store, place)
     store.set(keys[place.rank], "")
     if missing := awaited(store, [*keys.values()], deadline):
         absent = [str(rank) for rank, key in keys.items() if key in missing]

@@ -3,21 +3,26 @@
 import importlib
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.launch.failure import leave_note
+from lockstep.ending import Stopped
+from lockstep.launch.failure import attempt, hopeless, leave_note, linger, say_why_restarted
+from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
+from lockstep.launch.stop import FileRequest
 from lockstep.launch.store import Meeting, join
 from lockstep.world import Startable, World
 
@@ -42,52 +47,78 @@ def started_by_elastic(job: Job) -> Any:
     """Entry of a rank that torch's elastic agent started: the agent put its place into the environment."""
     keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     rank, world, local_rank, local_world = (int(os.environ[key]) for key in keys)
-    return work(job, Place(rank, world, local_rank, local_world))
+    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    return work(job, Place(rank, world, local_rank, local_world, restarts))
 
 
 def work(job: Job, place: Place) -> Any:
     """Entry of every rank that we start. Returns what the engine returns; an error leaves the parent a note first."""
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, also inside a collective
+    end_with_parent(job.folder)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the command decides
     adopt(job.environment, place, job.meeting)
     world = job.work.world
     quiet_unless_first(Path(world.folder), place)
+    attempt(job.folder, place.restarts).mkdir(exist_ok=True)
+    if place.restarts:
+        take_note_of_restart(job, place)
+    peers: dict[int, int] = {}
     try:
-        with group(world, place, job.meeting):
-            return run_engine(job.work, job.engine, place)
+        with group(world, place, job.meeting) as store:
+            peers |= beside(store, place) if store else {}
+            stop = FileRequest(job.folder, place.rank, place.world_size, store)
+            return run_engine(job.work, job.engine, replace(place, stop=stop))
     except Exception as error:
-        leave_note(job.folder, place.rank, error)
+        cause = stopped_peer(error, world, peers) or error
+        leave_note(attempt(job.folder, place.restarts), place.rank, cause)
+        end_the_stopped(cause, peers)
+        linger(cause)
         raise
 
 
+def take_note_of_restart(job: Job, place: Place) -> None:
+    """Say why the ranks were started anew; end where it would be for nothing."""
+    if place.rank == 0:
+        say_why_restarted(attempt(job.folder, place.restarts - 1), place.restarts, job.work.world.max_restarts)
+    if hopeless(job.folder, place.restarts):
+        os._exit(1)
+
+
 def run_engine(work: Startable, engine: str, place: Place) -> Any:
-    """Run the engine with the number of threads that its world gives each rank."""
+    """Run the engine with the number of threads that its world gives each rank. What it returns, or Stopped."""
     os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
     torch.set_num_threads(work.world.threads)
-    return importlib.import_module(engine).run(work, place)
+    try:
+        return importlib.import_module(engine).run(work, place)
+    except Stopped as stopped:
+        return stopped
 
 
 @contextmanager
-def group(world: World, place: Place, meeting: Meeting) -> Iterator[None]:
-    """The process group, where there is one. Lightning uses the group that it finds, so it opens no socket itself."""
+def group(world: World, place: Place, meeting: Meeting) -> Iterator[Store | None]:
+    """The process group, where there is one, and the store at which it met.
+
+    Lightning uses the group that it finds, so it opens no socket itself.
+    """
     if world.accelerator == "gpu":
         torch.cuda.set_device(place.local_rank % torch.cuda.device_count())  # in turn, where ranks share
     if not world.joined:
-        yield
+        yield None
         return
     if world.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+    store = join(world, place, meeting)
     dist.init_process_group(
         world.backend,
         timeout=timedelta(seconds=world.process_group.timeout),
-        store=join(world, place, meeting),
+        store=store,
         rank=place.rank,
         world_size=place.world_size,
         # nccl then connects all ranks at once; else the first call would, and a ring's first call may leave ranks out
         device_id=torch.device("cuda", torch.cuda.current_device()) if world.backend == "nccl" else None,
     )
-    yield
+    yield store
+    dist.barrier()  # a rank that is stopped at its very end is missed here
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
 
 
@@ -113,16 +144,17 @@ def quiet_unless_first(run_dir: Path, place: Place) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
-def end_with_parent() -> None:
-    """End this process when the one that started the job is gone, however that went.
+def end_with_parent(folder: Path) -> None:
+    """End this process when the one that started the job is gone, however that went, and remove the job's folder.
 
     The kernel's parent is the fork server, which lives as long as its children: a thread waits for the real one.
     """
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    threading.Thread(target=_outlive_nobody, args=(folder,), daemon=True).start()
 
 
-def _outlive_nobody() -> None:
+def _outlive_nobody(folder: Path) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)

@@ -16,6 +16,7 @@ from lockstep import task
 from lockstep.lit.module import Classifier
 from lockstep.parallel import same_buffers
 from lockstep.recorder import Recorder
+from lockstep.task import Sums
 
 
 class Totals(Callback):
@@ -27,18 +28,18 @@ class Totals(Callback):
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
-        self.sums: dict[str, Tensor | float] = {}
+        self.sums: dict[str, Sums] = {}
         self.results: dict[str, float] = {}
         self.trained = 0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sums["train"] = 0.0
+        self.sums["train"] = self._nothing(pl_module)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sums["val"] = 0.0
+        self.sums["val"] = self._nothing(pl_module)
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sums["test"] = 0.0
+        self.sums["test"] = self._nothing(pl_module)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         self.sums["train"] += outputs["sums"]
@@ -62,6 +63,9 @@ class Totals(Callback):
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._log(self._evaluated("test", trainer, pl_module), trainer, pl_module, *trainer.loggers)
+
+    def _nothing(self, module: pl.LightningModule) -> Sums:
+        return torch.zeros(3, dtype=torch.float64, device=module.device)
 
     def _over_ranks(self, stage: str, trainer: pl.Trainer) -> Tensor:
         totals: Tensor = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
@@ -90,9 +94,14 @@ class Curves(Callback):
 
     def __init__(self, every: int) -> None:
         self.every = every
+        self.sums: Sums = torch.zeros(3, dtype=torch.float64)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """An epoch that is gone on with does not start."""
+        self.begun, self.since = trainer.global_step, time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._begin(trainer.global_step)
+        self._begin(trainer.global_step, pl_module.device)
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
@@ -100,7 +109,7 @@ class Curves(Callback):
         self.rate = optimizer.param_groups[0]["lr"]  # after the step the schedule has moved on
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.sums += outputs["sums"]
+        self.sums = self.sums + outputs["sums"]
         step = trainer.global_step
         if step == self.begun or step % self.every:
             return
@@ -109,11 +118,11 @@ class Curves(Callback):
         curves = {"train/loss": loss / count, "lr": self.rate, "samples_per_second": speed}
         for logger in trainer.loggers:
             logger.log_metrics(curves, step=step)
-        self._begin(step)
+        self._begin(step, pl_module.device)
 
-    def _begin(self, step: int) -> None:
+    def _begin(self, step: int, device: torch.device) -> None:
         self.begun, self.since = step, time.perf_counter()
-        self.sums: Tensor | Any = 0.0
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
 
 
 class Recording(Callback):
@@ -148,6 +157,10 @@ class Stopwatch(Callback):
         self.seconds = 0.0
         self.since: float | None = None
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """An epoch that is gone on with does not start."""
+        self.since = time.perf_counter()
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.since = time.perf_counter()
 
@@ -172,11 +185,14 @@ class SameBuffers(Callback):
         same_buffers(pl_module)
 
 
-class EndOnSigterm(Callback):
-    """Let SIGTERM end a rank at once: Lightning's handler, which stands by now, would first broadcast to lost peers."""
+class OwnSigterm(Callback):
+    """Let SIGTERM do what it did before: Lightning's handler, which stands by now, would broadcast to lost peers."""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self.before = signal.getsignal(signal.SIGTERM)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, self.before)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, self.before)

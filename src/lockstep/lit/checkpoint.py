@@ -1,39 +1,48 @@
-"""Lightning reads checkpoints of either engine: the raw engine's lack the state of Lightning's loops."""
+"""Lightning reads checkpoints of either engine, and goes on within an epoch; files are written whole or not at all."""
 
+from pathlib import Path
 from typing import Any
 
 import lightning
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from lockstep.batches import batch_count
+from lockstep.checkpoint.content import OWN, Content, Position
+from lockstep.checkpoint.keeper import save
 from lockstep.plan import Plan
 
 
 class EitherEngine(TorchCheckpointIO):
-    """Adds to a raw checkpoint, as it is read, what Lightning's would say at the end of the same epoch."""
+    """The state of Lightning's loops, which raw checkpoints lack, follows from where training stood."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
         self.plan = plan
 
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        save(checkpoint, Path(path))
+
     def load_checkpoint(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint = super().load_checkpoint(*arguments, **options)
-        if "loops" not in checkpoint:
-            checkpoint["pytorch-lightning_version"] = lightning.__version__
-            fit_loop = self._end_of_epoch(checkpoint["epoch"] + 1, checkpoint["global_step"])
+        checkpoint.setdefault("pytorch-lightning_version", lightning.__version__)
+        if OWN in checkpoint:
+            fit_loop = self._fit_loop(Content.from_saved(checkpoint[OWN]).position)
             checkpoint["loops"] = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
         return checkpoint
 
-    def _end_of_epoch(self, epochs: int, steps: int) -> dict[str, Any]:
-        """The progress of a fit loop that is about to save at the end of its `epochs`-th epoch."""
+    def _fit_loop(self, at: Position) -> dict[str, Any]:
+        """The progress of a fit loop at a position: within an epoch, or about to save at the end of one."""
         plan = self.plan
-        batches = batch_count(plan.data.train_samples, plan.batch_size, plan.drop_last)
-        epoch = {**_all(epochs), "completed": epochs - 1}
+        if at.batch:
+            batches, epoch = at.batch, {**_all(at.epochs), "ready": at.epochs + 1, "started": at.epochs + 1}
+        else:
+            batches = batch_count(plan.data.train_samples, plan.batch_size, plan.drop_last)
+            epoch = {**_all(at.epochs), "completed": at.epochs - 1}
         return {
-            "epoch_loop.state_dict": {"_batches_that_stepped": steps},
-            "epoch_loop.batch_progress": {**_both(batches), "is_last_batch": True},
+            "epoch_loop.state_dict": {"_batches_that_stepped": at.steps},
+            "epoch_loop.batch_progress": {**_both(batches), "is_last_batch": not at.batch},
             "epoch_loop.automatic_optimization.optim_progress": {
-                "optimizer": {"step": _both(steps), "zero_grad": _both(steps)}
+                "optimizer": {"step": _both(at.steps), "zero_grad": _both(at.steps)}
             },
             "epoch_progress": {"total": epoch, "current": {**epoch}},
         }

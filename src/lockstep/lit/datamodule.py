@@ -1,9 +1,12 @@
 """The LightningDataModule: hands each rank its share of every global batch, and the batch to the device."""
 
+from typing import Any
+
 import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
+from lockstep.checkpoint.content import Position
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.launch.place import Place
 from lockstep.plan import Plan
@@ -14,13 +17,15 @@ from lockstep.shards import ShardSampler, evaluation_batch
 class ShardedData(pl.LightningDataModule):
     """The three splits of a data set, in this rank's shares."""
 
-    def __init__(self, data: TensorData, plan: Plan, place: Place) -> None:
+    def __init__(self, data: TensorData, plan: Plan, place: Place, begin: Position) -> None:
+        """Training begins at a position."""
         super().__init__()
-        self.data, self.plan, self.place = data, plan, place
+        self.data, self.plan, self.place, self.begin = data, plan, place, begin
         self.dtype = dtype_of(plan)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        return self._loader(self.data.train, self.plan.batch_size, self.plan.seed, self.plan.drop_last)
+        plan, begin = self.plan, (self.begin.epochs, self.begin.batch)
+        return self._loader(self.data.train, plan.batch_size, seed=plan.seed, drop_last=plan.drop_last, begin=begin)
 
     def val_dataloader(self) -> list[DataLoader[Batch]]:
         return [self._evaluation(self.data.val)] if len(self.data.val) else []
@@ -34,12 +39,10 @@ class ShardedData(pl.LightningDataModule):
     def _evaluation(self, split: Split) -> DataLoader[Batch]:
         return self._loader(split, evaluation_batch(self.plan.batch_size))
 
-    def _loader(
-        self, split: Split, batch_size: int, seed: int | None = None, drop_last: bool = False
-    ) -> DataLoader[Batch]:
+    def _loader(self, split: Split, batch_size: int, **options: Any) -> DataLoader[Batch]:
         """Lightning calls the sampler's `set_epoch`; without a batch size the sampler's indices fetch a whole batch."""
         rank, world = self.place.rank, self.place.world_size
-        sampler = ShardSampler(len(split), batch_size, rank=rank, world_size=world, seed=seed, drop_last=drop_last)
+        sampler = ShardSampler(len(split), batch_size, rank=rank, world_size=world, **options)
         return DataLoader(
             split,
             batch_size=None,

@@ -14,6 +14,10 @@ REFRESH_STEPS = 20
 class EpochLines(Callback):
     """A line for each epoch, on rank 0."""
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """An epoch that is gone on with does not start."""
+        self.since = time.perf_counter()
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.since = time.perf_counter()
 

@@ -9,11 +9,14 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from lockstep import data
-from lockstep.checkpoint import read_checkpoint
+from lockstep.checkpoint.keeper import Keeper
+from lockstep.checkpoint.reading import going_on, starting_point
 from lockstep.launch.place import Place
-from lockstep.lit.callbacks import Recording, Stopwatch, Totals
+from lockstep.lit.callbacks import Curves, Recording, Stopwatch, Totals
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.module import create_module
+from lockstep.lit.progress import create_progress
+from lockstep.lit.saving import Saving
 from lockstep.lit.trainer import create_trainer
 from lockstep.parallel import show_shapes, slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
@@ -27,8 +30,7 @@ NOT_FOR_US = (
     "The '.*_dataloader' does not have many workers",  # the data lies in memory
     "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
     "The number of training batches .* is smaller than the logging interval",
-    "Checkpoint directory .* exists and is not empty",  # a resumed run
-    "The dirpath has changed from",  # a run resumed in a folder of its own
+    "You're resuming from a checkpoint that ended before the epoch ended",  # ShardSampler goes on within it
     "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint, so it has no use for theirs
     "Total length of `list` across ranks is zero",  # no validation split
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
@@ -38,21 +40,26 @@ NOT_FOR_US = (
 def run(plan: Plan, place: Place) -> Metrics:
     """Train and test as the plan says, in this rank's place. Every rank returns the same metrics."""
     _hush()
+    plan = going_on(plan, place.restarts)
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))
     masks = slice_dropout(plan, place.rank, net)
     show_shapes(plan, net)
     seed_rank(plan.seed, place.rank)
-    module, loaders = create_module(net, plan, masks), ShardedData(tensors, plan, place)
-    if plan.ckpt_path is not None:
-        read_checkpoint(plan, net)
-    stopwatch, totals = Stopwatch(), Totals(plan.data.classes)
-    measuring: list[Callback] = [stopwatch, totals]
+    start = starting_point(plan, net)
+    module, loaders = create_module(net, plan, masks), ShardedData(tensors, plan, place, start.at)
+    stopwatch, totals, curves = Stopwatch(), Totals(plan.data.classes), Curves(plan.log_every_n_steps)
+    callbacks: list[Callback] = [stopwatch, totals, create_progress()]  # the last shows what Totals has summed
+    if plan.logger.name != "none":
+        callbacks.append(curves)
     if plan.train:
-        measuring.append(Recording(Recorder(plan, place.rank, net), totals))
-    trainer = create_trainer(plan, measuring)
+        recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
+        keeper = Keeper(plan, place.rank, recorder, start.content)
+        callbacks += [Recording(recorder, totals), Saving(keeper, start, totals, curves, place)]
+    trainer = create_trainer(plan, start.at, callbacks)
     if plan.train:
-        trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
+        with place.stop.heard(start.at.steps):
+            trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
     if plan.test:
         ckpt_path = None if plan.train else plan.ckpt_path
         trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)

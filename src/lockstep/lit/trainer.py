@@ -2,25 +2,25 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 
-from lockstep.lit.callbacks import Curves, EndOnSigterm, SameBuffers
+from lockstep.checkpoint.content import Position
+from lockstep.lit.callbacks import OwnSigterm, SameBuffers
 from lockstep.lit.checkpoint import EitherEngine
-from lockstep.lit.progress import create_progress
 from lockstep.lit.strategy import StagesStrategy
 from lockstep.parallel import devices_of
 from lockstep.plan import Plan
+from lockstep.progress import curves_from
 
 
-def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
-    """What could surprise (samplers, sanity steps, summaries) is off; `measuring` comes before what shows it."""
+def create_trainer(plan: Plan, at: Position, callbacks: list[Callback]) -> pl.Trainer:
+    """What could surprise (samplers, sanity steps, summaries) is off. Training begins `at` a position."""
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
         devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
@@ -32,8 +32,8 @@ def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
         gradient_clip_val=plan.gradient_clip_val,
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
-        logger=list(_loggers(plan)),
-        callbacks=[EndOnSigterm(), SameBuffers(), *measuring, *_callbacks(plan)],
+        logger=list(_loggers(plan, at.steps)),
+        callbacks=[OwnSigterm(), SameBuffers(), *callbacks],
         default_root_dir=plan.run_dir,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
@@ -42,7 +42,7 @@ def create_trainer(plan: Plan, measuring: list[Callback]) -> pl.Trainer:
         enable_progress_bar=sys.stdout.isatty(),
     )
     # Lightning asks rank 0 before every batch whether it has caught a SIGTERM: a collective a step, which also swallows
-    # the error of a lost peer. Here SIGTERM ends a rank at once (EndOnSigterm), so there is nothing to ask.
+    # the error of a lost peer. Here Lightning does not hear of SIGTERM (OwnSigterm), so there is nothing to ask.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     return trainer
 
@@ -61,30 +61,10 @@ def create_strategy(plan: Plan) -> Strategy:
             return SingleDeviceStrategy(first)
 
 
-def _callbacks(plan: Plan) -> Iterator[Callback]:
-    yield create_progress()  # behind Totals, whose metrics it shows
-    if plan.logger.name != "none":
-        yield Curves(plan.log_every_n_steps)
-    if not plan.train:
-        return
-    monitor, mode = plan.monitor
-    yield _checkpoint(plan, "best", monitor=monitor, mode=mode)
-    yield _checkpoint(plan, "last")  # ModelCheckpoint's save_last would save it only where the best is saved
-
-
-def _checkpoint(plan: Plan, name: str, **monitored: Any) -> ModelCheckpoint:
-    """At the end of an epoch, over the one before."""
-    return ModelCheckpoint(
-        dirpath=Path(plan.run_dir) / "checkpoints",
-        filename=name,
-        save_on_train_epoch_end=True,
-        enable_version_counter=False,
-        **monitored,
-    )
-
-
-def _loggers(plan: Plan) -> Iterator[Logger]:
+def _loggers(plan: Plan, step: int) -> Iterator[Logger]:
+    """Points behind `step`, where training goes on, are of training that was lost and is done anew."""
     if plan.logger.name == "tensorboard":
-        yield TensorBoardLogger(plan.run_dir, name="tensorboard", version="", default_hp_metric=False)
+        purge: dict[str, Any] = {"purge_step": step + 1} if plan.resume else {}
+        yield TensorBoardLogger(plan.run_dir, name="tensorboard", version="", default_hp_metric=False, **purge)
     elif plan.logger.name == "csv":
-        yield CSVLogger(plan.run_dir, name="csv", version="")
+        yield CSVLogger(plan.run_dir, name="csv", version=curves_from(plan.resume, step))

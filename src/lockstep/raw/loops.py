@@ -12,7 +12,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lockstep import task
+from lockstep.checkpoint.content import Position
 from lockstep.data.tensors import Batch, Split, TensorData
+from lockstep.ending import Stopped
 from lockstep.launch.place import Place
 from lockstep.parallel import Forward, Masks, same_buffers
 from lockstep.plan import Plan
@@ -27,7 +29,7 @@ from lockstep.task import Sums
 
 @dataclass
 class Run:
-    """All that the loops work on. `epoch` and `step` count what is done."""
+    """All that the loops work on. `at` counts what is done; `sums` are those of the epoch so far, on this rank."""
 
     plan: Plan
     place: Place
@@ -40,37 +42,48 @@ class Run:
     precision: Precision
     report: Report
     task: task.Task
-    epoch: int = 0
-    step: int = 0
+    at: Position = field(default_factory=Position)
+    sums: Sums = field(init=False)
     trained: int = 0
     seconds: float = 0.0
     results: dict[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+
 
 def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
-    """Train for the plan's epochs. After each: validate, write the record, report, save."""
-    while run.epoch < run.plan.max_epochs:
+    """Train for the plan's epochs. After each: validate, write the record, report, save.
+
+    Raises:
+        Stopped: someone asked; a checkpoint is saved.
+        NotFinite: a loss is no number.
+    """
+    while run.at.epochs < run.plan.max_epochs:
         began = time.perf_counter()
-        totals = train_epoch(run, recorder)
+        totals = train_epoch(run, recorder, checkpoints)
         if run.device.type == "cuda":
             torch.cuda.synchronize()  # a GPU's work is queued: the clock waits for it
         run.seconds += time.perf_counter() - began
-        run.epoch += 1
-        recorder.end_epoch(run.epoch, run.step)
+        run.at = Position(run.at.epochs + 1, 0, run.at.steps)
+        run.sums = torch.zeros_like(run.sums)
+        recorder.end_epoch(run.at.epochs, run.at.steps)
         run.trained += int(totals[2])
         run.results |= task.means("train", totals, run.plan.data.classes)
         if len(run.data.val):
             validation, _ = evaluate(run, "val", run.data.val)
             run.results |= validation
-            run.report.log({**validation, "epoch": run.epoch - 1}, run.step)
-            recorder.validation(run.epoch, validation)
-        run.report.epoch_line(run.epoch, run.results, time.perf_counter() - began)
-        checkpoints.save(run.epoch, run.step, run.results)
+            run.report.log({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
+            recorder.validation(run.at.epochs, validation)
+        run.report.epoch_line(run.at.epochs, run.results, time.perf_counter() - began)
+        checkpoints.save(run.at, run.results, own_sums(run), best_yet=checkpoints.keeper.is_best(run.results))
+        if run.place.stop.after(run.at.steps):
+            raise Stopped(run.at.steps)
     recorder.end()
 
 
-def train_epoch(run: Run, recorder: Recorder) -> Sums:
-    """Every training batch once. Returns the epoch's sums over all ranks."""
+def train_epoch(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> Sums:
+    """Every training batch once, from where the epoch stands. Returns its sums over all ranks."""
     plan, wrapped = run.plan, run.wrapped
     wrapped.net.train()
     sampler = ShardSampler(
@@ -80,14 +93,14 @@ def train_epoch(run: Run, recorder: Recorder) -> Sums:
         world_size=run.place.world_size,
         seed=plan.seed,
         drop_last=plan.drop_last,
+        begin=(run.at.epochs, run.at.batch),
     )
-    sampler.set_epoch(run.epoch)
-    totals = torch.zeros(3, dtype=torch.float64, device=run.device)
-    run.report.begin(run.epoch + 1, len(sampler))
-    for number, batch in enumerate(batches(run, run.data.train, sampler)):
+    sampler.set_epoch(run.at.epochs)
+    run.report.begin(run.at.epochs + 1, len(sampler), done=run.at.batch)
+    for number, batch in enumerate(batches(run, run.data.train, sampler), start=run.at.batch):
         first = number % plan.accumulate_grad_batches == 0
         last = (number + 1) % plan.accumulate_grad_batches == 0 or number + 1 == len(sampler)
-        run.masks.begin(run.epoch, number)
+        run.masks.begin(run.at.epochs, number)
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
                 loss_sum, sums, _ = judge(run, wrapped.forward, batch)
@@ -96,10 +109,27 @@ def train_epoch(run: Run, recorder: Recorder) -> Sums:
                 run.optimizer.zero_grad()
             backward(run, loss)
         recorder.batch(sums, batch.ids)
-        totals += sums
+        run.sums += sums
+        run.at.batch += 1
         rate = optimizer_step(run, recorder) if last else None
-        run.report.batch(sums, run.step, rate)  # on every rank: its curves are sums over ranks
-    return over_ranks(totals)
+        run.report.batch(sums, run.at.steps, rate)  # on every rank: its curves are sums over ranks
+        if last and number + 1 < len(sampler):  # the epoch's end saves by itself
+            save_or_stop(run, checkpoints)
+    return over_ranks(run.sums)
+
+
+def save_or_stop(run: Run, checkpoints: Checkpoints) -> None:
+    """Between two optimizer steps: a checkpoint, if one is due, and the end, if someone asked for it."""
+    stop = run.place.stop.after(run.at.steps)
+    if stop or checkpoints.keeper.due(run.at.steps):
+        checkpoints.save(run.at, run.results, own_sums(run))
+    if stop:
+        raise Stopped(run.at.steps)
+
+
+def own_sums(run: Run) -> dict[str, Sums]:
+    """This rank's sums that have not met those of the other ranks yet."""
+    return {"epoch": run.sums, "curve": run.report.sums}
 
 
 def backward(run: Run, loss: Tensor) -> None:
@@ -118,7 +148,7 @@ def optimizer_step(run: Run, recorder: Recorder) -> float:
     run.precision.step(run.optimizer)
     if run.scheduler is not None:
         run.scheduler.step()
-    run.step += 1
+    run.at.steps += 1
     return rate
 
 

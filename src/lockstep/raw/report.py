@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Never
 
+import torch
 import torch.distributed as dist
-from torch import Tensor
 from tqdm import tqdm
 
 from lockstep.plan import Plan
-from lockstep.progress import epoch_line
+from lockstep.progress import curves_from, epoch_line
 from lockstep.task import EVALUATED, Sums
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *EVALUATED)
@@ -21,27 +21,33 @@ COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *EVALUATED
 class Report:
     """Every rank has one, because a loss over all ranks takes all of them; rank 0 alone shows and writes."""
 
-    def __init__(self, plan: Plan, rank: int) -> None:
+    def __init__(self, plan: Plan, rank: int, device: torch.device, step: int) -> None:
+        """`step` optimizer steps are done; points behind it are of training that was lost and is done anew."""
         self.plan, self.shows = plan, rank == 0
         folder = Path(plan.run_dir)
-        self.sums: Tensor | float = 0.0
+        self.sums: Sums = torch.zeros(3, dtype=torch.float64, device=device)
         self.bar: tqdm[Never] | None = None
         self.writer: Any = None  # a SummaryWriter, imported only where one is wanted
         self.rows: csv.DictWriter[str] | None = None
         if self.shows and plan.logger.name == "tensorboard":
             from torch.utils.tensorboard import SummaryWriter
 
-            self.writer = SummaryWriter(str(folder / "tensorboard"))
+            self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if plan.resume else None)
         elif self.shows and plan.logger.name == "csv":
-            (folder / "csv").mkdir(parents=True, exist_ok=True)
-            self.file = (folder / "csv" / "metrics.csv").open("w", newline="")
+            table = folder / "csv" / curves_from(plan.resume, step) / "metrics.csv"
+            table.parent.mkdir(parents=True, exist_ok=True)
+            self.file = table.open("w", newline="")
             self.rows = csv.DictWriter(self.file, COLUMNS)
             self.rows.writeheader()
 
-    def begin(self, epoch: int, batches: int) -> None:
-        self._since_here()
+    def begin(self, epoch: int, batches: int, done: int) -> None:
+        """An epoch begins, or goes on where so many of its batches are done."""
+        self.since = time.perf_counter()
+        if not done:
+            self.sums = torch.zeros_like(self.sums)
         if self.shows and sys.stdout.isatty():
-            self.bar = tqdm(total=batches, desc=f"epoch {epoch}/{self.plan.max_epochs}", mininterval=0.2, leave=False)
+            name = f"epoch {epoch}/{self.plan.max_epochs}"
+            self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)
 
     def batch(self, sums: Sums, step: int, rate: float | None) -> None:
         """A batch is done, and if there is a rate, optimizer step `step`. Every N steps: a point on each curve."""
@@ -57,7 +63,7 @@ class Report:
         loss, _correct, count = summed.tolist()
         speed = count / (time.perf_counter() - self.since)
         self.log({"train/loss": loss / count, "lr": rate, "samples_per_second": speed}, step)
-        self._since_here()
+        self.since, self.sums = time.perf_counter(), torch.zeros_like(sums)
 
     def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:
         if self.bar is not None:
@@ -75,6 +81,11 @@ class Report:
             self.rows.writerow({**values, "step": step})
             self.file.flush()
 
+    def flush(self) -> None:
+        """What has been logged, onto the disk: a checkpoint is about to say that it is."""
+        if self.writer is not None:
+            self.writer.flush()
+
     def close(self, results: Mapping[str, float]) -> None:
         """Hyper-parameters together with the final metrics: TensorBoard shows nothing for either alone."""
         if self.writer is not None:
@@ -88,6 +99,3 @@ class Report:
             self.writer.close()
         if self.rows is not None:
             self.file.close()
-
-    def _since_here(self) -> None:
-        self.since, self.sums = time.perf_counter(), 0.0

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from lockstep import data
-from lockstep.checkpoint import read_checkpoint
+from lockstep.checkpoint.content import own_names
+from lockstep.checkpoint.keeper import Keeper
+from lockstep.checkpoint.reading import Start, going_on, starting_point
 from lockstep.launch.place import Place
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.parallel import devices_of, show_shapes, slice_dropout, synchronise_batchnorm
@@ -24,42 +26,55 @@ def run(plan: Plan, place: Place) -> Metrics:
 
     Each rank is a process, and has joined its peers: `lockstep.launch.worker` calls init_process_group and set_device.
     """
+    plan = going_on(plan, place.restarts)
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))  # the same weights on every rank
     masks = slice_dropout(plan, place.rank, net)
     show_shapes(plan, net)
     seed_rank(plan.seed, place.rank)  # and from here on random numbers of its own
 
+    start = starting_point(plan, net)
     device, *_ = devices_of(plan)
     precision = Precision(plan, device)
     wrapped = wrap(plan, net)
     optimizer = create_optimizer(plan.optimizer, net)
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
-    report = Report(plan, place.rank)
+    report = Report(plan, place.rank, device, start.at.steps)
     task = task_of(plan.data.classes)
     state = Run(plan, place, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, task)
 
-    checkpoints = Checkpoints(plan, place.rank, net, optimizer, scheduler, precision)
-    if plan.ckpt_path is not None:
-        checkpoint = read_checkpoint(plan, net)
-        checkpoints.restore(checkpoint, training=plan.train)
-        if plan.train:
-            state.epoch, state.step = checkpoint["epoch"] + 1, checkpoint["global_step"]
     if plan.train:
-        fit(state, Recorder(plan, place.rank, net), checkpoints)
+        recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
+        keeper = Keeper(plan, place.rank, recorder, start.content)
+        checkpoints = Checkpoints(keeper, net, optimizer, scheduler, precision, report)
+        if start.checkpoint is not None:
+            checkpoints.restore(start.checkpoint)
+            take_up(state, start, keeper)
+        with place.stop.heard(state.at.steps):
+            fit(state, recorder, checkpoints)
+    elif start.checkpoint is not None:
+        net.load_state_dict(own_names(start.checkpoint["state_dict"]))
     if plan.test:
         tested, counts = evaluate(state, "test", tensors.test)
         state.results |= tested
         if place.rank == 0 and plan.data.classes:
             save_confusion(Path(plan.run_dir), counts.tolist())
-        report.log({**tested, "epoch": state.epoch}, state.step)
+        report.log({**tested, "epoch": state.at.epochs}, state.at.steps)
     report.close(state.results)
     return results_of(
         plan,
         net,
-        epochs=state.epoch,
-        steps=state.step,
+        epochs=state.at.epochs,
+        steps=state.at.steps,
         seconds=state.seconds,
         trained=state.trained,
         measured=state.results,
     )
+
+
+def take_up(state: Run, start: Start, keeper: Keeper) -> None:
+    """Go on from where a checkpoint stands: position, metrics, this rank's sums, and its random numbers to come."""
+    own = keeper.resumed(state.place.world_size)
+    state.at, state.results = start.at, dict(start.results)
+    state.sums = own.sums["epoch"].to(state.device)
+    state.report.sums = own.sums["curve"].to(state.device)

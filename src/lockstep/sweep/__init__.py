@@ -36,7 +36,7 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: Refusal | RankFa
         raise error
 
 
-def clear_results(run_dir: Path) -> None:
+def clear_results(run_dir: Path, keep_metrics: bool) -> None:
     """Remove what an earlier run left in the same folder, so that a result there is this run's."""
-    for name in (METRICS, UNFINISHED):
+    for name in (UNFINISHED,) if keep_metrics else (METRICS, UNFINISHED):
         (run_dir / name).unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+"""Which plans are the same training: a checkpoint may be gone on from by these alone."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from lockstep.plan import Plan
+from lockstep.refusal import Refusal, shown
+
+MATTERS = (
+    *("model", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
+    *("precision", "gradient_clip_val", "sync_batchnorm", "dropout"),
+)
+"""The rest may change: engine, strategy, devices, threads, logger, and for how many epochs training goes on."""
+
+MAY_MOVE = ("data.root",)
+STREAMS = ("strategy", "devices", "num_nodes")
+"""What matters too where each rank draws random numbers of its own."""
+
+
+def identity(plan: Plan) -> dict[str, Any]:
+    """What of a plan its results depend on, by the keys of the command line: `model`, `model.hidden`, `seed`, …"""
+    values = asdict(plan)
+    found: dict[str, Any] = {}
+    for key in MATTERS:
+        value = values[key]
+        if isinstance(value, Mapping):
+            found |= {key if name == "name" else f"{key}.{name}": own for name, own in value.items()}
+        else:
+            found[key] = value
+    if draws(plan):  # ddp and ddp_spawn draw the same
+        found |= {key: values[key] for key in STREAMS}
+        found["strategy"] = "ddp" if plan.strategy.wrap == "ddp" else plan.strategy.name
+    known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
+    return known
+
+
+def draws(plan: Plan) -> bool:
+    """Whether ranks draw random numbers while they train."""
+    return plan.dropout == "independent" and getattr(plan.model, "dropout", 0) > 0
+
+
+def digest_of(identity: Mapping[str, Any]) -> str:
+    """SHA-256 of an identity."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
+    """Refuse a plan that would not go on with the training that a checkpoint is of, naming the keys.
+
+    Args:
+        saved: the identity of the checkpoint's plan.
+    """
+    own = identity(plan)
+    differ = [key for key in {**own, **saved} if own.get(key, _ABSENT) != saved.get(key, _ABSENT)]
+    if not differ:
+        return
+    groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
+    keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
+    if draws(plan) and groups & {*STREAMS}:
+        why = "its ranks drew random numbers of their own for dropout, so it goes on only in the world it began in"
+    else:
+        why = "what is trained would not be the same"
+    here = " ".join(_option(key, own) for key in keys)
+    there = " ".join(_option(key, saved) for key in keys)
+    raise Refusal(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {why}; write {there}.")
+
+
+_ABSENT = object()
+
+
+def _option(key: str, values: Mapping[str, Any]) -> str:
+    return f"{key}={shown(values[key])}" if key in values else f"no {key}"

@@ -1,0 +1,100 @@
+"""When a checkpoint is due, what goes into it beside the engine's own state, and which one is the best."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lockstep.checkpoint.content import OWN, Content, Position, RankState
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, also_as, write_whole
+from lockstep.checkpoint.identity import digest_of, identity
+from lockstep.parallel import devices_of
+from lockstep.plan import Plan
+from lockstep.recorder import Recorder
+from lockstep.refusal import refuse
+from lockstep.seeding import random_state, restore_random_state
+
+
+class Keeper:
+    """One for each rank; all of them call the same methods at the same moments, and rank 0 writes."""
+
+    def __init__(self, plan: Plan, rank: int, recorder: Recorder, content: Content | None = None) -> None:
+        self.plan, self.rank, self.recorder, self.content = plan, rank, recorder, content
+        self.best = content.best if content else None
+        self.folder = Path(plan.run_dir) / FOLDER
+
+    @property
+    def last(self) -> Path:
+        return self.folder / LAST
+
+    def due(self, step: int) -> bool:
+        """Whether a checkpoint is due after an optimizer step, whatever its place in the epoch."""
+        every = self.plan.checkpoint.every_n_steps
+        return every is not None and step % every == 0
+
+    def resumed(self, world_size: int) -> RankState:
+        """What this rank takes up again: it draws on where it stood, and gets its sums back. Empty at a first start."""
+        if self.content is None:
+            return RankState()
+        state = self.content.of_rank(self.rank, world_size)
+        if state.random:
+            restore_random_state(state.random, devices_of(self.plan))
+        return state
+
+    def section(self, position: Position, results: Mapping[str, float], sums: Mapping[str, Tensor]) -> dict[str, Any]:
+        """What a checkpoint of this moment holds under `lockstep`, for rank 0 to save. The record is written so far.
+
+        Args:
+            results: the latest metrics.
+            sums: of this rank, since they last met those of the others.
+        """
+        self.recorder.flush(position.epochs + 1, position.steps)
+        here = {name: own.cpu() for name, own in sums.items()}
+        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here))
+        own = identity(self.plan)
+        content = Content(own, digest_of(own), position, self.recorder.lines, dict(results), self.best, ranks)
+        return {OWN: content.as_saved()}
+
+    def is_best(self, metrics: Mapping[str, float]) -> bool:
+        """Whether an epoch is better than all before it: the first of equals, rounded to float32; NaN is worst."""
+        name, mode = self.plan.monitor
+        value = torch.tensor(metrics[name], dtype=torch.float32).item()
+        badness = math.inf if math.isnan(value) else value if mode == "min" else -value
+        better = self.best is None or badness < self.best
+        if better:
+            self.best = badness
+        return better
+
+    def keep_best(self) -> None:
+        """The checkpoint that was written last is the best. On rank 0."""
+        also_as(self.last, BEST)
+
+    def _gathered(self, state: RankState) -> list[RankState]:
+        """Of all ranks, on rank 0; what others return does not matter."""
+        if not dist.is_initialized():
+            return [state]
+        states: list[Any] | None = [None] * self.plan.world_size if self.rank == 0 else None
+        dist.gather_object(state, states)
+        return states or [state]
+
+
+def save(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Write a checkpoint's file, whole or not at all; the one before it stays as previous.ckpt.
+
+    Raises:
+        Refusal: there is no room, or no right, to write it.
+    """
+    write: Callable[[BinaryIO], None] = lambda file: torch.save(dict(checkpoint), file)  # noqa: E731
+    try:
+        if path.exists():
+            also_as(path, PREVIOUS)
+        write_whole(path, write)
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        why = f"its checkpoint cannot be written ({reason or 'the disk took only a part of it'})"
+        instead = "a folder on a disk with more room; ckpt_path=last goes on from the last checkpoint that was written"
+        raise refuse("hydra.run.dir", path.parents[1], why, instead) from None

@@ -1,0 +1,77 @@
+"""A checkpoint read with care, and held against the plan that wants to go on from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from lockstep.checkpoint.content import OWN, Content, Position, state_of
+from lockstep.checkpoint.files import damage, newest_whole
+from lockstep.checkpoint.identity import digest_of, require_same
+from lockstep.plan import Plan
+from lockstep.refusal import refuse, require
+
+ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
+
+
+def going_on(plan: Plan, restarts: int) -> Plan:
+    """The plan as ranks take it up: started anew after a failure, they go on from their own last checkpoint."""
+    last, _damaged = newest_whole([Path(plan.run_dir)]) if plan.train and restarts else (None, [])
+    return plan if last is None else replace(plan, ckpt_path=str(last), resume=True)
+
+
+def check_checkpoint(plan: Plan) -> None:
+    """Refuse a file that is no checkpoint, or that this plan could not train on from. Nothing is started for it."""
+    if plan.ckpt_path is not None:
+        _read(plan, mmap=True)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins: at the beginning, or where a checkpoint stands. `content` only where training goes on."""
+
+    checkpoint: Mapping[str, Any] | None = None
+    content: Content | None = None
+    at: Position = field(default_factory=Position)
+    record: int = 0
+    results: Mapping[str, float] = field(default_factory=dict)
+
+
+def starting_point(plan: Plan, net: nn.Module) -> Start:
+    """By the checkpoint of the plan's `ckpt_path`, if it has one; refused, too, if it is of another net."""
+    if plan.ckpt_path is None:
+        return Start()
+    checkpoint = _read(plan, mmap=False)
+    wanted = {key: tensor.shape for key, tensor in state_of(net).items()}
+    fits = wanted == {key: tensor.shape for key, tensor in checkpoint["state_dict"].items()}
+    why = f"it holds another net than model={plan.model.name} with its options"
+    require(fits, "ckpt_path", plan.ckpt_path, why, ANOTHER)
+    if not plan.train:
+        return Start(checkpoint)
+    content = Content.from_saved(checkpoint[OWN])
+    return Start(checkpoint, content, content.position, content.record, content.results)
+
+
+def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
+    """Only tensors and plain values are loaded: a file that would run code is refused."""
+    path = Path(str(plan.ckpt_path))
+    torn = damage(path)
+    require(torn is None, "ckpt_path", path, str(torn), ANOTHER)
+    try:
+        checkpoint: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        _ = checkpoint["state_dict"].items(), checkpoint["epoch"], checkpoint["optimizer_states"]
+        content = Content.from_saved(checkpoint[OWN]) if plan.train else None
+    except Exception as error:  # what a file holds may raise anything, and it is the file that is wrong
+        raise refuse("ckpt_path", path, f"it is no checkpoint ({type(error).__name__})", ANOTHER) from None
+    if content is not None:
+        whole = digest_of(content.identity) == content.digest
+        require(whole, "ckpt_path", path, "it does not say of which plan it is", ANOTHER)
+        require_same(plan, content.identity)
+        done = content.position.epochs
+        finished = done < plan.max_epochs or (plan.resume and done == plan.max_epochs)
+        why = f"{path}: it has trained for {done} epochs already"
+        require(finished, "max_epochs", plan.max_epochs, why, f"max_epochs={done + 1}, or more")
+    return checkpoint

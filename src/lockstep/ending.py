@@ -1,0 +1,35 @@
+"""Ways a run ends before its work is done that one sentence tells: a traceback would say nothing more."""
+
+
+class Ending(RuntimeError):
+    """Its sentence is all that the user reads."""
+
+
+class NotJoined(Ending):
+    """A rank that never came to the meeting place."""
+
+
+class PeerStopped(Ending):
+    """A rank that the system has stopped (SIGSTOP): it lives, and answers nobody. The sentence is about that rank."""
+
+    def __init__(self, rank: int, why: str) -> None:
+        super().__init__(rank, why)
+        self.rank, self.why = rank, why
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class NotFinite(Ending):
+    """A loss that is no number any more."""
+
+
+class Stopped(Ending):
+    """Training has ended after an optimizer step, on every rank, because someone asked; a checkpoint holds it."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step
+
+    def __str__(self) -> str:
+        return f"stopped after step {self.step}"

@@ -1,0 +1,77 @@
+"""The ranks beside this one on the same machine, as processes: which of them the system has stopped.
+
+A stopped process (SIGSTOP, a debugger) is alive and answers nobody: its peers wait until their time is over, and no
+SIGTERM reaches it. So the peer that finds it out names it, and ends it.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+from lockstep.ending import NotJoined, PeerStopped
+from lockstep.launch.place import Place
+from lockstep.world import World
+
+PROCESSES = Path("/proc")
+STOPPED = ("T", "t")
+"""Linux's letters for a process that was stopped by a signal, or by a debugger."""
+
+
+def announce(store: Store, place: Place) -> None:
+    store.set(f"process of {place.rank}", str(os.getpid()))
+
+
+def beside(store: Store, place: Place) -> dict[int, int]:
+    """Process numbers by rank, of this machine's other ranks, once all have announced theirs."""
+    first = place.rank - place.local_rank
+    ranks = (rank for rank in range(first, first + place.local_world_size) if rank != place.rank)
+    return {rank: int(store.get(f"process of {rank}")) for rank in ranks}
+
+
+def stopped_peer(error: Exception, world: World, peers: Mapping[int, int]) -> PeerStopped | None:
+    """Whether an error came about because a peer was stopped while this rank waited for it."""
+    if "timed out" not in str(error).lower():
+        return None
+    for rank, process in peers.items():
+        if _letter(process) in STOPPED:
+            limit = f"{world.process_group.timeout:g} s (process_group.timeout)"
+            return PeerStopped(rank, f"it was stopped (by SIGSTOP, say) and did not answer within {limit}")
+    return None
+
+
+def end_the_stopped(error: Exception, peers: Mapping[int, int]) -> None:
+    """Nobody else can: the launcher's SIGTERM waits until they go on.
+
+    Args:
+        error: why this rank ends. Ranks that never joined are not among `peers`; they are children of the same
+            launcher, where that starts nothing but ranks.
+    """
+    processes = [*peers.values()] if isinstance(error, PeerStopped) else []
+    if isinstance(error, NotJoined) and (multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ):
+        processes = _siblings()
+    for process in processes:
+        if _letter(process) in STOPPED:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _siblings() -> list[int]:
+    numbers = [int(path.name) for path in PROCESSES.glob("[0-9]*")]
+    return [number for number in numbers if _status(number)[1:2] == [str(os.getppid())]]
+
+
+def _letter(process: int) -> str:
+    return "".join(_status(process)[:1])
+
+
+def _status(process: int) -> list[str]:
+    """State and parent, and what follows them in /proc/<process>/stat; nothing where there is no such file."""
+    try:
+        return (PROCESSES / str(process) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

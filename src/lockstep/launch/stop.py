@@ -1,0 +1,136 @@
+"""Ending early, and well: asked to stop, all ranks end after the same optimizer step, with a checkpoint of it.
+
+A rank must not leave its peers in the middle of a step, and asking them at every step would take a collective a step.
+So each rank has a thread that looks for the request. It lets the training of its rank go no further than the end of
+the step that is under way, says at the store which one that is, and reads what the others said; the largest is where
+all stop. No rank's thread waits for another's training, so it cannot lock.
+"""
+
+import contextlib
+import math
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+from lockstep.launch.place import ASKED, GRACE, HEARING, Stop
+
+LOOK = 0.1
+"""Seconds between two looks for the request."""
+
+
+class Request(Stop):
+    """Asked by whatever `asked` looks at, on any rank. All come to one decision, at the store if they have one."""
+
+    def __init__(self, asked: Callable[[], bool], rank: int, world_size: int, store: Store | None) -> None:
+        self.asked, self.rank, self.world_size, self.store = asked, rank, world_size, store
+        self.lock, self.decided, self.ended = threading.Lock(), threading.Event(), threading.Event()
+        self.no_further: float = math.inf
+        self.last: float = math.inf
+        self.step = 0
+
+    @contextlib.contextmanager
+    def heard(self, step: int) -> Iterator[None]:
+        self.step = step
+        thread = threading.Thread(target=self._watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.ended.set()
+            thread.join(1.0)  # more only if the store does not answer
+
+    def after(self, step: int) -> bool:
+        with self.lock:
+            self.step = step
+            if step < self.no_further:
+                return False
+        self.decided.wait()
+        return step >= self.last
+
+    def _watch(self) -> None:
+        with contextlib.suppress(RuntimeError, OSError, ValueError):  # the store is gone: so is the run
+            while not self._requested():
+                if self.ended.wait(LOOK):
+                    return
+            with self.lock:
+                self.no_further = self.step + 1
+            self.last = self._agreed(int(self.no_further))
+            self.decided.set()
+
+    def _requested(self) -> bool:
+        """Of this rank itself, or passed on by another."""
+        if self.asked():
+            if self.store is not None:
+                self.store.set(ASKED, "")
+            return True
+        return self.store is not None and self.store.check([ASKED])
+
+    def _agreed(self, own: int) -> float:
+        """The largest of all ranks' steps."""
+        if self.store is None:
+            return own
+        names = [f"{ASKED} {rank}" for rank in range(self.world_size)]
+        self.store.set(names[self.rank], str(own))
+        while not self.store.check(names):
+            if self.ended.wait(LOOK):
+                return own
+        return max(int(self.store.get(name)) for name in names)
+
+
+class FileRequest(Request):
+    """Asked by the command that started the ranks: it makes a file, where one tells it that they would heed it."""
+
+    def __init__(self, folder: Path, rank: int, world_size: int, store: Store | None) -> None:
+        super().__init__((folder / ASKED).exists, rank, world_size, store)
+        self.folder = folder
+
+    @contextlib.contextmanager
+    def heard(self, step: int) -> Iterator[None]:
+        hearing = self.folder / HEARING
+        with super().heard(step):
+            if self.rank == 0:
+                hearing.touch()
+            try:
+                yield
+            finally:
+                if self.rank == 0:
+                    hearing.unlink(missing_ok=True)
+
+
+class SignalRequest(Request):
+    """Asked by SIGTERM or SIGINT, which torchrun and SLURM send. Nobody else would end this process by force."""
+
+    def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
+        super().__init__(self._signalled, rank, world_size, store)
+
+    @contextlib.contextmanager
+    def heard(self, step: int) -> Iterator[None]:
+        """Python runs a signal's handler in the main thread, which may be waiting for a peer: so a socket is told."""
+        self.told, tell = socket.socketpair()
+        tell.setblocking(False)
+        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+        descriptor = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+        try:
+            with super().heard(step):
+                yield
+        finally:
+            signal.set_wakeup_fd(descriptor)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            tell.close()
+            self.told.close()
+
+    def _signalled(self) -> bool:
+        return bool(select.select([self.told], [], [], 0)[0])
+
+    def _agreed(self, own: int) -> float:
+        end = threading.Timer(GRACE, os._exit, [128 + signal.SIGTERM])
+        end.daemon = True
+        end.start()
+        return super()._agreed(own)

@@ -1,0 +1,61 @@
+"""Where a run goes on: which folder `resume=true` means, and which checkpoint `last` is."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lockstep import launch
+from lockstep.checkpoint.files import FOLDER, newest_whole
+from lockstep.refusal import refuse
+
+LOGS = Path("logs")
+NEWEST = "last"
+
+
+def run_folder(resume: object, name: object, own: Path, given: bool) -> Path:
+    """The folder that a run writes to: its own, or, where it resumes and none was `given`, the newest of its name.
+
+    Raises:
+        Refusal: there is no run to go on with.
+    """
+    if resume is not True or given:
+        return own
+    newest = _told(*newest_whole(_runs(name)))
+    if newest is None:
+        why = f"no run below {LOGS / str(name)} has left a whole checkpoint"
+        raise refuse("resume", True, why, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
+    return newest.parents[1]
+
+
+def starting_checkpoint(values: Mapping[str, Any], run_dir: Path) -> str | None:
+    """The path that `ckpt_path` and `resume` come to: `last` is the newest checkpoint of the name that is not damaged.
+
+    With `resume` it is that of the run's own folder; where there is none yet, the run begins anew.
+    """
+    path = values["ckpt_path"]
+    if values["resume"] is True:
+        if path is not None:
+            raise refuse("ckpt_path", path, "resume=true goes on from the run's own checkpoint", "one of the two")
+        last = _told(*newest_whole([run_dir]))
+        return None if last is None else str(last)
+    if path != NEWEST:
+        return str(Path(path).expanduser().absolute()) if isinstance(path, str) else path
+    last = _told(*newest_whole(_runs(values["name"])))
+    if last is None:
+        why = f"there is no whole checkpoint below {LOGS / str(values['name'])}"
+        raise refuse("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
+    return str(last)
+
+
+def _runs(name: object) -> list[Path]:
+    found = (LOGS / str(name)).absolute().rglob(f"{FOLDER}/*.ckpt")
+    return [*{path.parents[1] for path in found}]
+
+
+def _told(newest: Path | None, damaged: list[Path]) -> Path | None:
+    """Say which newer checkpoints are damaged, and which one is taken instead."""
+    if newest is not None and damaged and launch.speaks(launch.outside()):
+        torn = " and ".join(str(path) for path in damaged)
+        print(f"{torn}: damaged; going on from {newest}", file=sys.stderr, flush=True)
+    return newest
