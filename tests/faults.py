@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ def while_saving(go_wrong: Callable[[], None], count: int) -> None:
             go_wrong()
         right(content, file, *arguments, **options)
 
-    torch.save = half
+    torch.save = half  # type: ignore[assignment]
 
 
 def counted(owner: type, name: str, go_wrong: Callable[[], None], count: int) -> None:
@@ -95,7 +96,7 @@ def raise_error() -> None:
 def run_out_of_memory() -> None:
     """The system's own limit, and more than it gives."""
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    here = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (here + 2**26, here + 2**26))
     torch.zeros(2**30)
 

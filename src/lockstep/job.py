@@ -102,8 +102,8 @@ def leave_config(plan: Plan) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explained(error) from None
-    if plan.train and not plan.resume:  # else it tests what lies there, or goes on with it
-        clear_records(folder)
+    if plan.train:  # else it tests what lies there
+        clear_records(folder, keep_record=plan.resume)
     OmegaConf.save(OmegaConf.create(asdict(plan)), folder / "config.yaml")
 
 

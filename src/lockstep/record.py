@@ -65,10 +65,10 @@ def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
     save_table(folder / CONFUSION, rows)
 
 
-def clear_records(folder: Path) -> None:
-    """Remove what an earlier run left in the same folder, by one engine or by both."""
+def clear_records(folder: Path, keep_record: bool) -> None:
+    """Remove what an earlier run left in the same folder, by one engine or by both; not the record that is gone on."""
     for part in (folder, folder / "lightning", folder / "raw"):
-        for name in (METRICS, RECORD, COMPARISON, CONFUSION):
+        for name in (METRICS, COMPARISON, CONFUSION) if keep_record else (METRICS, RECORD, COMPARISON, CONFUSION):
             (part / name).unlink(missing_ok=True)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.loggers import TensorBoardLogger
 
 from lockstep.checkpoint.content import Position
 from lockstep.checkpoint.keeper import Keeper
@@ -64,6 +63,5 @@ class Saving(Checkpoint):
     def _save(self, trainer: pl.Trainer, at: Position) -> None:
         self.at = at
         for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger) and trainer.is_global_zero:
-                logger.experiment.flush()  # what a checkpoint says was logged is on the disk
+            logger.save()  # what a checkpoint says was logged is on the disk
         trainer.save_checkpoint(self.keeper.last)
