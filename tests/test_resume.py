@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,17 +55,25 @@ def alike(metrics: Metrics, expected: Metrics) -> None:
     assert {key: metrics.get(key) for key in keys} == {key: expected.get(key) for key in keys}
 
 
+@pytest.mark.parametrize(
+    "steps", [pytest.param((1, 5, 7, 11), id="some"), pytest.param(range(1, 15), id="all", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_at_every_step_it_ends_the_same(
-    engine: str, world: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: str,
+    world: str,
+    steps: Sequence[int],
+    make_plan: MakePlan,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Dropout, momentum, a schedule, a ragged last batch; a checkpoint after every third step and each epoch."""
     plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "checkpoint.every_n_steps=3", "accelerator=cpu")
     whole = with_engine(plan, engine, tmp_path / "whole")
     expected = start(whole, monkeypatch)
     assert expected["steps"] == 14
-    for step in range(1, 15):
+    for step in steps:
         broken = with_engine(plan, engine, tmp_path / f"killed-at-{step}")
         alike(start(killed(broken, monkeypatch, step), monkeypatch), expected)
         assert record(broken) == record(whole)
@@ -277,3 +285,22 @@ def test_a_table_of_curves_is_kept_beside_the_new_one(
         str(path.parent.relative_to(tmp_path / engine)) for path in (tmp_path / engine).rglob("metrics.csv")
     )
     assert tables == ["csv", "csv/from_step_5"]
+
+
+def test_a_sweep_goes_on_with_what_is_left(command: Command) -> None:
+    """Of three jobs one is done, one has trained for an epoch of three, one has not begun."""
+    sweep = ("-m", "seed=1,2,3", *QUICK, "logger=none", "hydra.sweep.dir=sweep")
+    assert command.train(*sweep, "seed=1,2", "max_epochs=1").status == 0
+    (command.folder / "sweep" / "1" / "metrics.json").unlink()
+    assert command.train(*QUICK, "seed=1", "hydra.run.dir=sweep/0", "resume=true", "logger=none").status == 0
+    before = (command.folder / "sweep" / "0" / "metrics.json").read_text()
+    ended = command.train(*sweep, "resume=true")
+    assert ended.status == 0, ended.err
+    assert "job 0: finished before" in ended.out
+    assert "resuming from" in ended.out
+    assert "sweep: 3 finished, 0 refused, 0 failed" in ended.out
+    assert (command.folder / "sweep" / "0" / "metrics.json").read_text() == before
+    for job in range(3):
+        alone = command.train(*QUICK, f"seed={job + 1}", "logger=none", f"hydra.run.dir=alone{job}")
+        assert alone.status == 0
+        alike(metrics_in(command.folder / "sweep" / str(job)), metrics_in(command.folder / f"alone{job}"))

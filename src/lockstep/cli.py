@@ -17,7 +17,7 @@ from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, leave, outside, say_last
 from lockstep.refusal import Refusal
 from lockstep.resume import run_folder
-from lockstep.sweep import clear_results, in_sweep, report_unfinished
+from lockstep.sweep import clear_results, finished_before, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
 
@@ -30,7 +30,8 @@ def hydra_job(config: DictConfig) -> Any:
         given = in_sweep() or folder_given(HydraConfig.get().overrides.hydra)
         run_dir = run_folder(config.resume, config.name, own, given)
         clear_results(run_dir, keep_metrics=config.resume)
-        metrics = execute(config, run_dir, began)
+        before = finished_before(run_dir, config.max_epochs) if in_sweep() and config.resume is True else None
+        metrics = before or execute(config, run_dir, began)
     except (Refusal, RankFailed) as error:
         if in_sweep():
             return report_unfinished(config, own, error)
