@@ -1,6 +1,7 @@
 """Exact resume: killed at any step and gone on with, a run is bit for bit the run that nobody killed."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,11 +16,14 @@ from lockstep import launch
 from lockstep.checkpoint.content import OWN
 from lockstep.checkpoint.files import newest_whole
 from lockstep.compare import compare
-from lockstep.launch import RankFailed
+from lockstep.ending import Stopped
+from lockstep.launch import Place, RankFailed
+from lockstep.launch.place import Stop
 from lockstep.plan import Plan
 from lockstep.record import RECORD, Metrics
 from tests.conftest import Command, Ended
-from tests.ranks import with_engine
+from tests.ranks import ENGINES as ENGINE
+from tests.ranks import on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
 
@@ -41,6 +45,10 @@ def killed(plan: Plan, monkeypatch: pytest.MonkeyPatch, step: int) -> Plan:
     """The plan, killed in a step, as `resume=true` goes on with it."""
     with pytest.raises(RankFailed, match="SIGKILL"):
         start(plan, monkeypatch, f"kill@{step % plan.world_size}:step:{step}")
+    return going_on_with(plan)
+
+
+def going_on_with(plan: Plan) -> Plan:
     newest, damaged = newest_whole([Path(plan.run_dir)])
     assert not damaged
     return replace(plan, resume=True, ckpt_path=None if newest is None else str(newest))
@@ -304,3 +312,57 @@ def test_a_sweep_goes_on_with_what_is_left(command: Command) -> None:
         alone = command.train(*QUICK, f"seed={job + 1}", "logger=none", f"hydra.run.dir=alone{job}")
         assert alone.status == 0
         alike(metrics_in(command.folder / "sweep" / str(job)), metrics_in(command.folder / f"alone{job}"))
+
+
+class StopAfter(Stop):
+    """Someone asked, in time for this batch."""
+
+    def __init__(self, batches: int) -> None:
+        self.last = batches
+
+    def after(self, batches: int) -> bool:
+        return batches >= self.last
+
+
+def stopping(plan: Plan, place: Place) -> Metrics:
+    """An engine that is asked to stop after the batch that STOP_AFTER says."""
+    try:
+        ENGINE[plan.engine.name](plan, replace(place, stop=StopAfter(int(os.environ["STOP_AFTER"]))))
+    except Stopped as stopped:
+        return {"stopped": stopped.step}
+    return {}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_stopped_in_the_middle_of_an_accumulation(
+    engine: str, world: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Batches 3 + 3 + 1 an epoch: the gradients of each rank, its sums and its ids are carried over, bit for bit."""
+    plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "accumulate_grad_batches=3", "accelerator=cpu")
+    expected = start(with_engine(plan, engine, tmp_path / "whole"), monkeypatch)
+    assert (plan.epoch_batches, expected["steps"]) == (7, 6)
+    for batch, steps in ((1, 0), (5, 1), (6, 2), (7, 3), (9, 3)):
+        own = with_engine(plan, engine, tmp_path / f"stopped-after-{batch}")
+        monkeypatch.setenv("STOP_AFTER", str(batch))
+        assert on_ranks(own, stopping) == {"stopped": steps}
+        last = torch.load(tmp_path / f"stopped-after-{batch}" / "checkpoints" / "last.ckpt", weights_only=True)
+        assert all(bool(rank["gradients"]) == (batch % 7 % 3 > 0) for rank in last[OWN]["ranks"])
+        alike(start(going_on_with(own), monkeypatch), expected)
+        assert record(own) == (tmp_path / "whole" / RECORD).read_text()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_accumulation_goes_on_in_another_world(
+    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = (*DROPS, *MOMENTUM, "dropout=sliced", "precision=64-true", "accumulate_grad_batches=3", "accelerator=cpu")
+    start(with_engine(make_plan(*own, *DDP), engine, tmp_path / "whole"), monkeypatch)
+    monkeypatch.setenv("STOP_AFTER", "5")
+    stopped = with_engine(make_plan(*own, *DDP), engine, tmp_path / "stopped")
+    assert on_ranks(stopped, stopping) == {"stopped": 1}
+    alone = with_engine(make_plan(*own, *SINGLE), engine, tmp_path / "stopped")
+    start(replace(alone, ckpt_path=going_on_with(stopped).ckpt_path, resume=True), monkeypatch)
+    comparison = compare(tmp_path / "whole", tmp_path / "stopped")
+    assert comparison.quantities["loss"].compared == 6
+    assert comparison.largest < 1e-10

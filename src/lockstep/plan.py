@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep import choices
-from lockstep.batches import window_count, window_samples
+from lockstep.batches import batch_count, window_count, window_samples
 from lockstep.refusal import refuse, require
 from lockstep.world import World
 
@@ -84,6 +84,11 @@ class Plan:
     def gradient_sync(self) -> str:
         """How gradients are averaged over ranks."""
         return self.engine.gradient_sync if self.strategy.wrap == "ddp" else "none"
+
+    @property
+    def epoch_batches(self) -> int:
+        """Global batches of an epoch."""
+        return batch_count(self.data.train_samples, self.batch_size, self.drop_last)
 
     @property
     def total_steps(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.checkpoint.content import OWN, Content, Position, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, also_as, write_whole
@@ -22,9 +22,9 @@ from lockstep.seeding import random_state, restore_random_state
 class Keeper:
     """One for each rank; all of them call the same methods at the same moments, and rank 0 writes."""
 
-    def __init__(self, plan: Plan, rank: int, recorder: Recorder, content: Content | None = None) -> None:
-        self.plan, self.rank, self.recorder, self.content = plan, rank, recorder, content
-        self.best = content.best if content else None
+    def __init__(self, plan: Plan, rank: int, recorder: Recorder, best: float | None = None) -> None:
+        """`best` is what the best epoch so far was best by."""
+        self.plan, self.rank, self.recorder, self.best = plan, rank, recorder, best
         self.folder = Path(plan.run_dir) / FOLDER
 
     @property
@@ -36,25 +36,32 @@ class Keeper:
         every = self.plan.checkpoint.every_n_steps
         return every is not None and step % every == 0
 
-    def resumed(self, world_size: int) -> RankState:
-        """What this rank takes up again: it draws on where it stood, and gets its sums back. Empty at a first start."""
-        if self.content is None:
-            return RankState()
-        state = self.content.of_rank(self.rank, world_size)
+    def take_up(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
+        """Let this rank go on from a checkpoint: its random numbers, its gradients. Returns its sums."""
+        state = content.of_rank(self.rank, self.plan.world_size)
         if state.random:
             restore_random_state(state.random, devices_of(self.plan))
-        return state
+        for name, parameter in net.named_parameters():
+            if name in state.gradients:
+                parameter.grad = state.gradients[name].to(parameter.device)
+        self.recorder.carry(state.sums)
+        return state.sums
 
-    def section(self, position: Position, results: Mapping[str, float], sums: Mapping[str, Tensor]) -> dict[str, Any]:
+    def section(
+        self, position: Position, results: Mapping[str, float], sums: Mapping[str, Tensor], net: nn.Module
+    ) -> dict[str, Any]:
         """What a checkpoint of this moment holds under `lockstep`, for rank 0 to save. The record is written so far.
 
         Args:
             results: the latest metrics.
             sums: of this rank, since they last met those of the others.
+            net: its gradients are saved where an optimizer step is under way.
         """
         self.recorder.flush(position.epochs + 1, position.steps)
-        here = {name: own.cpu() for name, own in sums.items()}
-        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here))
+        here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
+        under_way = position.batch % self.plan.accumulate_grad_batches > 0
+        gradients = {name: own.grad.cpu() for name, own in net.named_parameters() if under_way and own.grad is not None}
+        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here, gradients))
         own = identity(self.plan)
         content = Content(own, digest_of(own), position, self.recorder.lines, dict(results), self.best, ranks)
         return {OWN: content.as_saved()}

@@ -38,6 +38,7 @@ class Start:
     content: Content | None = None
     at: Position = field(default_factory=Position)
     record: int = 0
+    best: float | None = None
     results: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -53,7 +54,7 @@ def starting_point(plan: Plan, net: nn.Module) -> Start:
     if not plan.train:
         return Start(checkpoint)
     content = Content.from_saved(checkpoint[OWN])
-    return Start(checkpoint, content, content.position, content.record, content.results)
+    return Start(checkpoint, content, content.position, content.record, content.best, content.results)
 
 
 def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:

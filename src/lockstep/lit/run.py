@@ -54,11 +54,11 @@ def run(plan: Plan, place: Place) -> Metrics:
         callbacks.append(curves)
     if plan.train:
         recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
-        keeper = Keeper(plan, place.rank, recorder, start.content)
+        keeper = Keeper(plan, place.rank, recorder, start.best)
         callbacks += [Recording(recorder, totals), Saving(keeper, start, totals, curves, place)]
     trainer = create_trainer(plan, start.at, callbacks)
     if plan.train:
-        with place.stop.heard(start.at.steps):
+        with place.stop.heard(start.at.epochs * plan.epoch_batches + start.at.batch):
             trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
     if plan.test:
         ckpt_path = None if plan.train else plan.ckpt_path
