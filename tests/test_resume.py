@@ -366,3 +366,17 @@ def test_an_accumulation_goes_on_in_another_world(
     comparison = compare(tmp_path / "whole", tmp_path / "stopped")
     assert comparison.quantities["loss"].compared == 6
     assert comparison.largest < 1e-10
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_killed_while_it_was_tested(
+    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After two validations, of two linear layers each: training is done, its results are not lost."""
+    plan = make_plan(*DROPS, *MOMENTUM, *DDP, "accelerator=cpu")
+    whole, broken = with_engine(plan, engine, tmp_path / "whole"), with_engine(plan, engine, tmp_path / "broken")
+    expected = start(whole, monkeypatch)
+    with pytest.raises(RankFailed, match="SIGKILL"):
+        start(broken, monkeypatch, "kill@1:validation:5")
+    alike(start(going_on_with(broken), monkeypatch), expected)
+    assert record(broken) == record(whole)
