@@ -20,7 +20,18 @@ RAGGED = ("data=points", "data.samples=37", "batch_size=8", "model=mlp", "model.
 DROPS = ("data=digits", "model=lenet", "model.dropout=0.5", "batch_size=200", "logger=none")
 MOMENTUM = ("optimizer=sgd", "optimizer.lr=0.05", "optimizer.momentum=0.9", "scheduler=onecycle", "max_epochs=2")
 WORLDS = [("strategy=single", "devices=1"), ("strategy=ddp", "devices=2")]
-SAME = ("digest", "train/loss", "train/acc", "val/loss", "val/acc", "val/f1", "test/loss", "test/acc", "epochs", "steps")
+SAME = (
+    "digest",
+    "train/loss",
+    "train/acc",
+    "val/loss",
+    "val/acc",
+    "val/f1",
+    "test/loss",
+    "test/acc",
+    "epochs",
+    "steps",
+)
 
 
 def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metrics:
