@@ -1,7 +1,9 @@
 """The command with a rank that goes wrong, as a user starts it: by itself or by torchrun; and what it left."""
 
 import os
+import shutil
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,17 +26,23 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 @dataclass
 class Faulty:
-    """A command of which a rank may go wrong as `fault` says (see going_wrong.py), in a folder of its own."""
+    """A command of which a rank may go wrong as `fault` says (see going_wrong.py).
+
+    It runs in a folder of its own, or goes on in that of an earlier `run`.
+    """
 
     folder: Path
     start: str
     engine: str
     fault: str = ""
     overrides: tuple[str, ...] = SMALL
+    run: Path | None = None
     began: float = field(default_factory=time.time)
+    temporary: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        self.temporary.mkdir(parents=True)
+        self.folder.mkdir(exist_ok=True)
+        self.temporary = Path(tempfile.mkdtemp(prefix="faulty-"))  # its path is short: sockets lie in it
         self.command = Command(self.folder)
         strategy = "ddp" if self.start == "torchrun" else self.start
         self.process = self.command.popen(
@@ -54,11 +62,7 @@ class Faulty:
 
     @property
     def run_dir(self) -> Path:
-        return self.folder / "run"
-
-    @property
-    def temporary(self) -> Path:
-        return self.folder / "tmp"
+        return self.run or self.folder / "run"
 
     @property
     def fault_time(self) -> float | None:
@@ -72,11 +76,12 @@ class Faulty:
         return ended
 
     def left(self, patience: float = 2) -> list[object]:
-        """Processes and temporary files that outlive the command."""
+        """Processes and temporary files that outlive the command; the latter are removed."""
         processes = self.command.survivors(patience)
         for process in processes:
             process.kill()
         files = [path for pattern in ("lockstep-*", "pytorch-*") for path in self.temporary.glob(pattern)]
+        shutil.rmtree(self.temporary, ignore_errors=True)
         return [*processes, *files]
 
     def saved_step(self) -> int | None:

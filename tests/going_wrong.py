@@ -84,7 +84,7 @@ def while_saving(go_wrong: Callable[[], None], count: int) -> None:
             go_wrong()
         right(content, file, *arguments, **options)
 
-    torch.save = half
+    torch.save = half  # type: ignore[assignment]
 
 
 def counted(owner: type, name: str, go_wrong: Callable[[], None], count: int) -> None:
