@@ -62,7 +62,10 @@ def command(hydra_main: Callable[[], None]) -> None:
 def as_guest(arguments: list[str]) -> None:
     if flags := [argument for argument in arguments if argument.startswith("-")]:
         raise Refusal(f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them.")
-    metrics = run(arguments)
+    try:
+        metrics = run(arguments)
+    except SystemExit as ended:
+        leave(ended.code if isinstance(ended.code, int) else 1)
     leave(1 if metrics.get("as_owed") is False else 0)
 
 

@@ -101,7 +101,9 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
             also_as(path, PREVIOUS)
         write_whole(path, write)
     except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        why = f"its checkpoint cannot be written ({reason or 'the disk took only a part of it'})"
+        trouble = error if isinstance(error, OSError) else error.__context__  # torch's writer covers it
+        if not isinstance(trouble, OSError):
+            raise
+        why = f"its checkpoint cannot be written ({trouble.strerror or trouble})"
         instead = "a folder on a disk with more room; ckpt_path=last goes on from the last checkpoint that was written"
         raise refuse("hydra.run.dir", path.parents[1], why, instead) from None

@@ -108,6 +108,7 @@ class SignalRequest(Request):
 
     def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
         super().__init__(self._signalled, rank, world_size, store)
+        self.heeded = False
 
     @contextlib.contextmanager
     def heard(self, batches: int) -> Iterator[None]:
@@ -120,6 +121,7 @@ class SignalRequest(Request):
             with super().heard(batches):
                 yield
         finally:
+            self.heeded = self._signalled()  # else a signal while a peer was lost would be forgotten
             signal.set_wakeup_fd(descriptor)
             for number, handler in before.items():
                 signal.signal(number, handler)
