@@ -12,6 +12,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from lockstep.ending import Ending, PeerStopped
+from lockstep.launch.agent import end_if_cut_off
 from lockstep.launch.failure import linger, told
 from lockstep.launch.meeting import opened_outside
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
@@ -50,7 +51,18 @@ def work_as_guest(work: Startable, engine: str, place: Place) -> Any:
         work = work_of_rank_zero(work)
         quiet_unless_first(Path(work.world.folder), place)
         stop = SignalRequest(place.rank, place.world_size, MEMBER.store)
-        return record(run_engine)(work, engine, replace(place, stop=stop))
+        return record(run_noted)(work, engine, replace(place, stop=stop))
+
+
+def run_noted(work: Startable, engine: str, place: Place) -> Any:
+    """Run the engine. To the words of torch for an answer that never came is added what that means between machines."""
+    try:
+        return run_engine(work, engine, place)
+    except Exception as error:
+        if work.world.num_nodes > 1 and "timed out" in str(error).lower():
+            limit = f"{work.world.process_group.timeout:g} s (process_group.timeout)"
+            error.add_note(f"A rank on another machine, or the link to it, did not answer within {limit}.")
+        raise
 
 
 @contextmanager
@@ -60,7 +72,7 @@ def own_end(world: World, place: Place) -> Iterator[None]:
     torchrun prints the traceback of the first rank that failed, from the file that `record` leaves it; others do not,
     so there the rank prints its own.
     """
-    terminal = os.dup(2)
+    terminal, parent = os.dup(2), os.getppid()
     try:
         yield
     except Refusal:
@@ -72,6 +84,8 @@ def own_end(world: World, place: Place) -> Iterator[None]:
             rank = cause.rank if isinstance(cause, PeerStopped) else place.rank
             os.write(terminal, f"rank {rank} failed: {told(cause)}\n".encode())
         end_the_stopped(cause, MEMBER.peers)
+        if world.num_nodes > 1:
+            end_if_cut_off(parent)
         raise SystemExit(1) from None
     finally:
         os.close(terminal)
