@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.ending import PeerStopped
+from lockstep.launch.agent import end_if_cut_off
 from lockstep.launch.failure import linger, lost_a_peer, told
 from lockstep.launch.meeting import opened_outside
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
@@ -62,13 +63,16 @@ def work_as_guest(work: Startable, engine: str, place: Place) -> Any:
         except Exception as error:
             if stop.heeded and lost_a_peer(error):
                 raise SystemExit(128 + signal.SIGTERM) from None  # whoever ended the peer has told this rank, too
+            if work.world.num_nodes > 1 and "timed out" in str(error).lower():
+                limit = f"{work.world.process_group.timeout:g} s (process_group.timeout)"
+                error.add_note(f"A rank on another machine, or the link to it, did not answer within {limit}.")
             raise
 
 
 @contextmanager
 def own_end(world: World, place: Place) -> Iterator[None]:
     """An error is the rank's end, with exit status 1."""
-    terminal = os.dup(2)
+    terminal, parent = os.dup(2), os.getppid()
     try:
         yield
     except Refusal:
@@ -78,6 +82,8 @@ def own_end(world: World, place: Place) -> Iterator[None]:
         linger(cause)
         report(cause, place, terminal)
         end_the_stopped(cause, MEMBER.peers)
+        if world.num_nodes > 1:
+            end_if_cut_off(parent)
         raise SystemExit(1) from None
     finally:
         os.close(terminal)

@@ -16,6 +16,7 @@ from pathlib import Path
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from lockstep.ending import NotJoined
+from lockstep.launch.agent import hosts_store
 from lockstep.launch.place import Place
 from lockstep.launch.store import KEY, Meeting, awaited, find_store, limit
 from lockstep.refusal import refuse, require
@@ -71,7 +72,7 @@ def opened_outside(world: World, place: Place) -> Iterator[Meeting]:
 @contextmanager
 def _hosted_by_rank_zero(world: World, place: Place, way: str) -> Iterator[Meeting]:
     one_machine = world.num_nodes == 1
-    agent_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not way.startswith("tcp://")
+    agent_hosts = hosts_store() and not way.startswith("tcp://")
     host, port = _address(way)
     if one_machine and not agent_hosts and not way.startswith("tcp://"):
         host = LOOPBACK

@@ -20,6 +20,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.ending import Stopped
 from lockstep.launch.failure import attempt, hopeless, leave_note, linger, say_why_restarted
+from lockstep.launch.interface import name_interface
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
 from lockstep.launch.stop import FileRequest
@@ -107,6 +108,8 @@ def group(world: World, place: Place, meeting: Meeting) -> Iterator[Store | None
     if world.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+    else:
+        name_interface(meeting.address or os.environ.get("MASTER_ADDR", ""))
     store = join(world, place, meeting)
     dist.init_process_group(
         world.backend,

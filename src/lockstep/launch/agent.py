@@ -1,0 +1,44 @@
+"""torchrun's agent, where it starts ranks on several machines: it may hold the store, and may be cut off from it."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+PATIENCE = 2.0
+"""Seconds without a sign of life after which an agent is taken to be cut off; it looks at its ranks every 0.1."""
+LOOK = 0.1
+
+
+def hosts_store() -> bool:
+    """Whether the store at MASTER_PORT is the agent's. It outlives the ranks, so that others may have met there."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def end_if_cut_off(agent: int) -> None:
+    """End the agent of a rank that fails, where no restart is left and the agent waits for a machine out of reach.
+
+    It asks the store of another machine how many wait, and if no answer can come it stays in torch's C++ until TCP
+    gives up, a quarter of an hour later, and hears no signal.
+    """
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT"), os.environ.get("TORCHELASTIC_MAX_RESTARTS")
+    if restarts[0] is None or restarts[0] != restarts[1]:
+        return
+    before, deadline = _wakings(agent), time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        time.sleep(LOOK)
+        if _wakings(agent) != before:
+            return
+    if before is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(agent, signal.SIGKILL)
+
+
+def _wakings(process: int) -> str | None:
+    """How often the process's main thread has gone to sleep; None where there is no telling."""
+    try:
+        status = Path(f"/proc/{process}/task/{process}/status").read_text()
+    except OSError:
+        return None
+    return next((line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")), None)
