@@ -117,7 +117,7 @@ def check_last_words(cell: Cell, err: str) -> None:
 
 def test_a_sweep_goes_on_after_a_job_whose_rank_was_killed(tmp_path: Path) -> None:
     """The fault is that of rank 1: a job on one device has none."""
-    sweep = ("devices=2,1", "--multirun", f"hydra.sweep.dir={tmp_path / 'sweep'}", "logger=none")
+    sweep = ("devices=2,1", "hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path / 'sweep'}", "logger=none")
     faulty = Faulty(tmp_path / "own", "ddp", "raw", "kill@1:step:5", (*SMALL, *sweep))
     ended = faulty.wait()
     assert ended.status == 1

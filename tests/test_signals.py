@@ -155,7 +155,7 @@ def test_ranks_that_cannot_stop_are_ended_by_force(start: str, twice: bool, tmp_
 @pytest.mark.parametrize("number", [*STATUS])
 def test_before_it_trains_a_signal_just_ends_it(number: signal.Signals, tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "raw", overrides=LONG)
-    wait_until(lambda: (faulty.run_dir / "config.yaml").exists())
+    wait_until(lambda: [*faulty.temporary.glob("lockstep-*")])
     os.killpg(faulty.process.pid, number)
     ended = faulty.wait()
     assert ended.status == STATUS[number]

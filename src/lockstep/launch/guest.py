@@ -106,15 +106,16 @@ def end_with_agent() -> None:
 def report(error: Exception, place: Place, terminal: int) -> None:
     """Why this rank ends: in the file from which torchrun's own report takes it; others have none, so there in print.
 
-    torchrun calls the earliest such file the cause. A rank that only lost a peer has lingered until here, so it has
-    been ended before it could leave one.
+    torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer has lingered until
+    here, so it has been ended before it could leave a file; one that ends a peer was the first to know.
     """
-    said = f"rank {error.rank if isinstance(error, PeerStopped) else place.rank} failed: {told(error)}"
+    blamed = error.rank if isinstance(error, PeerStopped) else place.rank
+    said = f"rank {blamed} failed: {told(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file is None:
         os.write(terminal, f"{said}\n".encode())
     else:
-        extra = {"py_callstack": said, "timestamp": str(int(time.time()))}
+        extra = {"py_callstack": said, "timestamp": str(int(time.time()) - (blamed != place.rank))}
         Path(file).write_text(json.dumps({"message": {"message": said, "extraInfo": extra}}))
 
 

@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.multiprocessing.spawn import ProcessException, start_processes
 
-from lockstep.launch.failure import attempt, first_failure
+from lockstep.launch.failure import attempt, exit_codes_in, first_failure
 from lockstep.launch.place import Place
 from lockstep.launch.server import start_method
 from lockstep.launch.worker import Job, started_by_elastic, work
@@ -41,7 +41,8 @@ def by_elastic(job: Job) -> Any:
         logs_specs=DefaultLogsSpecs(log_dir=str(job.folder / "elastic")),
     )
     try:
-        return elastic_launch(config, started_by_elastic)(job)[0]
+        with exit_codes_in(job.folder):
+            return elastic_launch(config, started_by_elastic)(job)[0]
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         notes = [attempt(job.folder, restarts) for restarts in range(config.max_restarts + 1)]

@@ -78,10 +78,10 @@ def work(job: Job, place: Place) -> Any:
 
 def take_note_of_restart(job: Job, place: Place) -> None:
     """Say why the ranks were started anew; end where it would be for nothing."""
-    if place.rank == 0:
-        say_why_restarted(attempt(job.folder, place.restarts - 1), place.restarts, job.work.world.max_restarts)
     if hopeless(job.folder, place.restarts):
         os._exit(1)
+    if place.rank == 0:
+        say_why_restarted(attempt(job.folder, place.restarts - 1), place.restarts, job.work.world.max_restarts)
 
 
 def run_engine(work: Startable, engine: str, place: Place) -> Any:
