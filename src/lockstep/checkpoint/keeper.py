@@ -12,10 +12,10 @@ from torch import Tensor
 from lockstep.checkpoint.content import OWN, Content, Position, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, also_as, write_whole
 from lockstep.checkpoint.identity import digest_of, identity
+from lockstep.disk import not_written, of_the_disk
 from lockstep.parallel import devices_of
 from lockstep.plan import Plan
 from lockstep.recorder import Recorder
-from lockstep.refusal import refuse
 from lockstep.seeding import random_state, restore_random_state
 
 
@@ -94,7 +94,7 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
             also_as(path, PREVIOUS)
         write_whole(path, write)
     except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        why = f"its checkpoint cannot be written ({reason or 'the disk took only a part of it'})"
-        instead = "a folder on a disk with more room; ckpt_path=last goes on from the last checkpoint that was written"
-        raise refuse("hydra.run.dir", path.parents[1], why, instead) from None
+        found = of_the_disk(error, path.parents[1])
+        if found is None and "writ" not in str(error):  # torch's own writer tells of a failed write in words alone
+            raise
+        raise not_written(path.parents[1], found, f"{FOLDER}/{path.name}") from None

@@ -7,6 +7,7 @@ import multiprocessing
 import uuid
 from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
+from pickle import UnpicklingError
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -63,6 +64,8 @@ def by_spawn(job: Job) -> Any:
     except ProcessException as error:
         codes = {error.error_index: ranks.processes[error.error_index].exitcode}
         raise first_failure(attempt(job.folder, 0), codes) from None
+    except (UnpicklingError, EOFError):  # the rank's own note to torch, cut short by a full disk
+        raise first_failure(attempt(job.folder, 0), {}) from None
     finally:
         for process in ranks.processes:
             if process.is_alive():
