@@ -35,7 +35,8 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> Refusal:
         return unreadable(str(error.override))
     if isinstance(error, OSError) and any(frame.name == "mkdir" for frame in extract_tb(error.__traceback__)):
         why = f"the run's folder cannot be made ({error.strerror})"
-        return refuse("hydra.run.dir", error.filename, why, "a folder that can, or start the command elsewhere")
+        key = "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir"
+        return refuse(key, error.filename, why, "a folder that can, or start the command elsewhere")
     if nameless := next((override for override in overrides if override.startswith("=")), None):
         return Refusal(f"{nameless}: this has no key; write KEY=VALUE.")
     if NO_OPTION in text:

@@ -51,8 +51,8 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
         if found := begun or holding:
             return min(found, key=len)
     alike = get_close_matches(small, [name.lower() for name in known], n=3, cutoff=0.5)
-    as_long = [name for name in alike if len(name) == len(small)]  # a letter mistaken, rather than one too many
-    return next((name for name in known if [name.lower()] == (as_long or alike)[:1]), None)
+    mistyped = [name for name in alike if len(name) == len(small) and sum(map(str.__ne__, name, small)) == 1]
+    return next((name for name in known if [name.lower()] == (mistyped or alike)[:1]), None)
 
 
 def typed_in_shell(key: str, value: object) -> str:

@@ -15,7 +15,7 @@ from lockstep.checkpoint.identity import digest_of, identity
 from lockstep.disk import not_written, of_the_disk
 from lockstep.parallel import devices_of
 from lockstep.plan import Plan
-from lockstep.recorder import Recorder
+from lockstep.recorder import Recorder, not_finite
 from lockstep.seeding import random_state, restore_random_state
 
 
@@ -51,7 +51,12 @@ class Keeper:
         Args:
             results: the latest metrics.
             sums: of this rank, since they last met those of the others.
+
+        Raises:
+            NotFinite: a weight is no number, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
+        if self.plan.detect_nan:
+            self._look_at_weights(position.steps)
         self.recorder.flush(position.epochs + 1, position.steps)
         here = {name: own.cpu() for name, own in sums.items()}
         ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here))
@@ -72,6 +77,12 @@ class Keeper:
     def keep_best(self) -> None:
         """The checkpoint that was written last is the best. On rank 0."""
         also_as(self.last, BEST)
+
+    def _look_at_weights(self, step: int) -> None:
+        for name, weight in self.recorder.net.named_parameters():
+            odd = weight.detach()[~weight.detach().isfinite()]
+            if len(odd):
+                raise not_finite(f"after step {step} the weight {name}", odd[0].item())
 
     def _gathered(self, state: RankState) -> list[RankState]:
         """Of all ranks, on rank 0; what others return does not matter."""

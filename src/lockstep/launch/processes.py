@@ -7,7 +7,6 @@ import multiprocessing
 import uuid
 from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
-from pickle import UnpicklingError
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -64,8 +63,6 @@ def by_spawn(job: Job) -> Any:
     except ProcessException as error:
         codes = {error.error_index: ranks.processes[error.error_index].exitcode}
         raise first_failure(attempt(job.folder, 0), codes) from None
-    except (UnpicklingError, EOFError):  # the rank's own note to torch, cut short by a full disk
-        raise first_failure(attempt(job.folder, 0), {}) from None
     finally:
         for process in ranks.processes:
             if process.is_alive():
@@ -74,7 +71,10 @@ def by_spawn(job: Job) -> Any:
 
 
 def started_by_spawn(rank: int, job: Job, world: int, returned: "SimpleQueue[Any]") -> None:
-    result = work(job, Place(rank, world, rank, world))
+    try:
+        result = work(job, Place(rank, world, rank, world))
+    except Exception:  # its note is left; torch's own, with a traceback, may not fit on a full disk
+        raise SystemExit(1) from None
     if rank == 0:
         returned.put(result)
 

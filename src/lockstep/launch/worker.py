@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.disk import writing_below
+from lockstep.disk import hush_threads, writing_below
 from lockstep.ending import Stopped
 from lockstep.launch.failure import attempt, hopeless, leave_note, linger, say_why_restarted
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
@@ -92,6 +92,7 @@ def run_engine(work: Startable, engine: str, place: Place) -> Any:
     """
     os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
     torch.set_num_threads(work.world.threads)
+    hush_threads(work.world.folder)
     try:
         with writing_below(work.world.folder):
             return importlib.import_module(engine).run(work, place)
