@@ -1,4 +1,4 @@
-"""Machines of a cluster for tests: namespaces of this one, each with its own network, hostname and mounts, and a switch.
+"""Machines of a cluster for tests: namespaces, each with its own network, hostname and mounts, and a switch.
 
 A namespace lives as long as a process in it, and its interfaces with it. Here that is a `cat` which waits for the
 test's end of a pipe: whatever becomes of the test, nothing is left.
@@ -8,11 +8,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-
-from tests.conftest import Command, Ended
 
 NETWORK = "10.77.0"
 CABLE = "cable"

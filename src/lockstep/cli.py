@@ -1,6 +1,5 @@
 """The manners of the command: bad input is one sentence and status 2, a failed rank its own traceback and status 1."""
 
-import contextlib
 import os
 import sys
 import time
@@ -8,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lockstep.compose import folder_given
 from lockstep.explain import HYDRA_ERRORS, explained
+from lockstep.folder import take_back
 from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, leave, outside, say_last
 from lockstep.refusal import Refusal
@@ -36,9 +37,6 @@ def hydra_job(config: DictConfig) -> Any:
         if in_sweep():
             return report_unfinished(config, own, error)
         end(error)
-    finally:
-        with contextlib.suppress(OSError):
-            own.rmdir()  # nothing was written: leave no empty folder behind
     if metrics.get("as_owed") is False and not in_sweep():
         raise SystemExit(1)
     return metrics[config.optimized_metric] if config.optimized_metric else None
@@ -73,13 +71,26 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
     """Hydra prints its errors over several lines and exits with 1, unless it is told to raise them."""
     if "HYDRA_FULL_ERROR" in os.environ:
         return hydra_main()
+    require_flags(sys.argv[1:])
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         hydra_main()
     except HYDRA_ERRORS as error:
-        raise explained(error) from None
+        raise explained(error, sys.argv[1:]) from None
     finally:
+        take_back()
         del os.environ["HYDRA_FULL_ERROR"]
+
+
+def require_flags(arguments: list[str]) -> None:
+    """Refuse flags that Hydra does not know: argparse would print how it is used, over many lines."""
+
+    def fail(message: str) -> NoReturn:
+        raise Refusal(f"{message}; write flags that python train.py --hydra-help lists, then KEY=VALUE.")
+
+    parser = get_args_parser()
+    parser.error = fail  # type: ignore[method-assign]
+    parser.parse_args(arguments)
 
 
 def end(error: Refusal | RankFailed, place: Place | None = None) -> NoReturn:

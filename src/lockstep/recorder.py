@@ -98,7 +98,7 @@ class Recorder:
         if self.rank == 0:
             self.lines += append_record(self.folder, "validation", [{"epoch": epoch, **metrics}])
         if self.plan.detect_nan and not math.isfinite(metrics["val/loss"]):
-            raise self._not_finite(f"the validation loss after epoch {epoch}", metrics["val/loss"])
+            raise not_finite(f"the validation loss after epoch {epoch}", metrics["val/loss"])
 
     def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
@@ -113,15 +113,11 @@ class Recorder:
             if not math.isfinite(loss):
                 steps = self.plan.total_steps // self.plan.max_epochs
                 step = self.epoch * steps + (self.first_batch + index) // self.window + 1
-                raise self._not_finite(f"the loss of step {step}", loss)
+                raise not_finite(f"the loss of step {step}", loss)
 
     def _losses(self) -> list[float]:
         found: list[float] = torch.stack(self.sums)[-self.look_every :, 0].tolist() if self.sums else []
         return found
-
-    def _not_finite(self, what: str, value: float) -> NotFinite:
-        steps = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
-        return NotFinite(f"{what} is {value} (rank {self.rank}); the checkpoints before it are kept. Write {steps}.")
 
     def _begin(self) -> None:
         self.sums: list[Sums] = []
@@ -198,6 +194,11 @@ class Recorder:
                 "grad_norm": norms[index],
                 "ranks_apart": apart[index],
             }
+
+
+def not_finite(what: str, value: float) -> NotFinite:
+    instead = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
+    return NotFinite(f"{what} is {value}; the checkpoints before it are kept; write {instead}.")
 
 
 def results_of(

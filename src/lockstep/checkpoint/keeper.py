@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from lockstep.checkpoint.content import OWN, Content, Position, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, also_as, write_whole
 from lockstep.checkpoint.identity import digest_of, identity
+from lockstep.disk import not_written, of_the_disk
 from lockstep.parallel import devices_of
 from lockstep.plan import Plan
-from lockstep.recorder import Recorder
-from lockstep.refusal import refuse
+from lockstep.recorder import Recorder, not_finite
 from lockstep.seeding import random_state, restore_random_state
 
 
@@ -56,7 +56,12 @@ class Keeper:
             results: the latest metrics.
             sums: of this rank, since they last met those of the others.
             net: its gradients are saved where an optimizer step is under way.
+
+        Raises:
+            NotFinite: a weight is no number, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
+        if self.plan.detect_nan:
+            self._look_at_weights(position.steps)
         self.recorder.flush(position.epochs + 1, position.steps)
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
         under_way = position.batch % self.plan.accumulate_grad_batches > 0
@@ -80,6 +85,12 @@ class Keeper:
         """The checkpoint that was written last is the best. On rank 0."""
         also_as(self.last, BEST)
 
+    def _look_at_weights(self, step: int) -> None:
+        for name, weight in self.recorder.net.named_parameters():
+            odd = weight.detach()[~weight.detach().isfinite()]
+            if len(odd):
+                raise not_finite(f"after step {step} the weight {name}", odd[0].item())
+
     def _gathered(self, state: RankState) -> list[RankState]:
         """Of all ranks, on rank 0; what others return does not matter."""
         if not dist.is_initialized():
@@ -101,9 +112,8 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
             also_as(path, PREVIOUS)
         write_whole(path, write)
     except (OSError, RuntimeError) as error:
-        trouble = error if isinstance(error, OSError) else error.__context__  # torch's writer covers it
-        if not isinstance(trouble, OSError):
+        found = of_the_disk(error, path.parents[1])
+        in_words = error.__context__ is None and "writ" in str(error)  # torch's own writer may tell no more
+        if found is None and not in_words:
             raise
-        why = f"its checkpoint cannot be written ({trouble.strerror or trouble})"
-        instead = "a folder on a disk with more room; ckpt_path=last goes on from the last checkpoint that was written"
-        raise refuse("hydra.run.dir", path.parents[1], why, instead) from None
+        raise not_written(path.parents[1], found, f"{FOLDER}/{path.name}") from None

@@ -38,7 +38,7 @@ class RankFailed(RuntimeError):
 
 def told(error: BaseException) -> str:
     """An error as the user reads it."""
-    return str(error) if isinstance(error, Ending) else "".join(traceback.format_exception(error)).rstrip()
+    return str(error) if isinstance(error, Ending | Refusal) else "".join(traceback.format_exception(error)).rstrip()
 
 
 def leave_note(folder: Path, rank: int, error: Exception) -> None:

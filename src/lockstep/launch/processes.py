@@ -72,7 +72,10 @@ def by_spawn(job: Job) -> Any:
 
 
 def started_by_spawn(rank: int, job: Job, world: int, returned: "SimpleQueue[Any]") -> None:
-    result = work(job, Place(rank, world, rank, world))
+    try:
+        result = work(job, Place(rank, world, rank, world))
+    except Exception:  # its note is left; torch's own, with a traceback, may not fit on a full disk
+        raise SystemExit(1) from None
     if rank == 0:
         returned.put(result)
 
