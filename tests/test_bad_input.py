@@ -202,25 +202,13 @@ def test_data_that_cannot_be_read(command: Command, plain: list[str], locked: st
     assert sorted(command.folder.iterdir()) == before
 
 
-def test_a_bad_value_in_one_job_of_a_sweep(command: Command) -> None:
-    small = ("data=points", "model.hidden=[2]", "max_epochs=1", "engine=raw", "logger=none")
-    ended = command.train("-m", "devices=0,1", *small)
-    assert ended.status == 0, ended.err
-    assert ended.err == "job 0 refused: devices=0: it must be 1 or more; write devices=1.\n"
-    assert "sweep: 1 finished, 1 refused, 0 failed" in ended.out
-
-
 def test_what_looks_odd_and_works(command: Command) -> None:
-    """A float that is whole, a key twice, an option given as a mapping: Hydra's way, and no mistake."""
+    """A float that is whole, a key twice, a group as a mapping. And the watch sees what a run starts."""
     odd = ("batch_size=1e1", "seed=1", "seed=2", "devices=1.0", "data=points", "model={}", "model.hidden=[2]")
-    ended = command.train(*odd, "max_epochs=1", "engine=raw", "logger=none")
+    train = (sys.executable, str(ROOT / "train.py"), *odd, "max_epochs=1", "engine=raw", "logger=none")
+    ended, started = watched(command, *train)
     assert (ended.status, ended.err) == (0, "")
     config = (ended.run_dir / "config.yaml").read_text()
     assert "batch_size: 10\n" in config
     assert "seed: 2\n" in config
-
-
-def test_the_watch_sees_what_is_started(command: Command) -> None:
-    small = ("data=points", "model.hidden=[2]", "max_epochs=1", "engine=raw", "logger=none")
-    _ended, started = watched(command, sys.executable, str(ROOT / "train.py"), *small)
     assert any("forkserver" in line for line in started)

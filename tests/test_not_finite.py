@@ -21,7 +21,7 @@ from tests.ranks import with_engine
 MakePlan = Callable[..., Plan]
 
 SAMPLES, BATCH, SEED = 16, 4, 3
-POISON = 9
+POISON = 15
 """Which sample is too large: the square of its error is more than float32 holds."""
 INPUTS = ",".join("1e30" if index == POISON else str(index / SAMPLES) for index in range(SAMPLES))
 LINE = ("data=line", "data.val_size=0", f"data.inputs=[{INPUTS}]", "model=linear", "optimizer=sgd", "optimizer.lr=0.01")
@@ -64,7 +64,7 @@ def test_a_poisoned_sample_ends_the_run(
     assert torch.load(last, weights_only=True)["global_step"] == step - 1
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_the_command_ends_in_one_sentence(command: Command, engine: str) -> None:
     ended = command.train(*JOB, "strategy=ddp", "devices=2", f"engine={engine}", "accelerator=cpu")
     assert ended.status == 1
@@ -88,9 +88,7 @@ def test_detect_nan_false_trains_on(engine: str, make_plan: MakePlan, tmp_path: 
 def test_weights_that_are_no_numbers_are_not_saved(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """The first loss is finite, and so large a step down it is not."""
     plan = make_plan(*JOB, "data.inputs=[1,2,3,4,5,6,7,8]", "optimizer.lr=3e38", "accelerator=cpu")
-    with pytest.raises(
-        RankFailed, match=r"rank 0 failed: after step 1 the weight \S+ is -?inf; the checkpoints before"
-    ):
+    with pytest.raises(RankFailed, match=r"rank 0 failed: after step 1 the weight \S+ is -?inf; the check"):
         launch.start(with_engine(plan, engine, tmp_path), ENGINES[engine])
     assert not list(tmp_path.rglob("*.ckpt"))
 
