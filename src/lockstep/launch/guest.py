@@ -70,7 +70,7 @@ def own_end(world: World, place: Place) -> Iterator[None]:
     """An error is the rank's end, with exit status 1.
 
     torchrun prints the traceback of the first rank that failed, from the file that `record` leaves it; others do not,
-    so there the rank prints its own.
+    nor does a torchrun that is cut off, so there the rank prints its own.
     """
     terminal, parent = os.dup(2), os.getppid()
     try:
@@ -80,12 +80,11 @@ def own_end(world: World, place: Place) -> Iterator[None]:
     except Exception as error:
         cause = stopped_peer(error, world, MEMBER.peers) or error
         linger(cause)
-        if "TORCHELASTIC_ERROR_FILE" not in os.environ or isinstance(cause, Ending):
+        alone = world.num_nodes > 1 and end_if_cut_off(parent, place.local_rank)
+        if alone or "TORCHELASTIC_ERROR_FILE" not in os.environ or isinstance(cause, Ending):
             rank = cause.rank if isinstance(cause, PeerStopped) else place.rank
             os.write(terminal, f"rank {rank} failed: {told(cause)}\n".encode())
         end_the_stopped(cause, MEMBER.peers)
-        if world.num_nodes > 1:
-            end_if_cut_off(parent)
         raise SystemExit(1) from None
     finally:
         os.close(terminal)

@@ -90,9 +90,7 @@ def _invited(store: Store, world: World, place: Place, deadline: float) -> tuple
     return PrefixStore(store.get(f"{name} goes to").decode(), store), _nobody
 
 
-def awaited(
-    store: Store, keys: Sequence[str], deadline: float, meanwhile: Callable[[], None] = _nobody
-) -> list[str]:
+def awaited(store: Store, keys: Sequence[str], deadline: float, meanwhile: Callable[[], None] = _nobody) -> list[str]:
     """Wait for keys; those that are not there at the deadline."""
     meanwhile()
     while missing := [key for key in keys if not store.check([key])]:
