@@ -1,4 +1,4 @@
-"""Machines of a cluster for tests: namespaces, each with its own network, hostname and mounts, and a switch.
+"""Machines of a cluster for tests: namespaces, each with a network, a hostname and mounts of its own, and a switch.
 
 A namespace lives as long as a process in it, and its interfaces with it. Here that is a `cat` which waits for the
 test's end of a pipe: whatever becomes of the test, nothing is left.
@@ -14,6 +14,13 @@ import pytest
 NETWORK = "10.77.0"
 CABLE = "cable"
 """The name of the interface of each machine; not one that gloo or nccl would look for."""
+
+SETUP = """
+hostname "$0" && ip link set lo up && mount -t tmpfs tmpfs /mnt &&
+printf '127.0.0.1 localhost\\n%s\\n' "$1" >/mnt/hosts &&
+mount --bind /mnt/hosts /etc/hosts && echo ready && exec cat
+"""
+"""What the shell of a new machine does; the `cat` then keeps the namespaces."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Cluster:
 
 
 def entered(holder: int) -> list[str]:
-    return ["nsenter", f"--target={holder}", "--net", "--uts", "--mount", "--"]
+    return ["nsenter", f"--target={holder}", "--net", "--uts", "--mount", "--wd=.", "--"]
 
 
 @contextmanager
@@ -75,10 +82,7 @@ def cluster(count: int, hosts: str = "") -> Iterator[Cluster]:
 @contextmanager
 def namespaces(hostname: str, hosts: str) -> Iterator[int]:
     """The process that holds namespaces of its own, its loopback up; skips the test where the system forbids that."""
-    setup = "hostname $0 && ip link set lo up && printf '127.0.0.1 localhost\\n%s\\n' \"$1\" >/tmp/hosts"
-    setup = f"mount -t tmpfs tmpfs /mnt && {setup.replace('/tmp/hosts', '/mnt/hosts')}"
-    setup += " && mount --bind /mnt/hosts /etc/hosts && echo ready && exec cat"
-    line = ["unshare", "--net", "--uts", "--mount", "sh", "-c", setup, hostname, hosts]
+    line = ["unshare", "--net", "--uts", "--mount", "sh", "-c", SETUP, hostname, hosts]
     try:
         holder = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except FileNotFoundError:

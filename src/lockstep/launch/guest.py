@@ -80,10 +80,9 @@ def own_end(world: World, place: Place) -> Iterator[None]:
     except Exception as error:
         cause = stopped_peer(error, world, MEMBER.peers) or error
         linger(cause)
-        report(cause, place, terminal)
+        alone = world.num_nodes > 1 and end_if_cut_off(parent, place.local_rank)
+        report(cause, place, terminal, in_print=alone)
         end_the_stopped(cause, MEMBER.peers)
-        if world.num_nodes > 1:
-            end_if_cut_off(parent)
         raise SystemExit(1) from None
     finally:
         os.close(terminal)
@@ -103,7 +102,7 @@ def end_with_agent() -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def report(error: Exception, place: Place, terminal: int) -> None:
+def report(error: Exception, place: Place, terminal: int, in_print: bool) -> None:
     """Why this rank ends: in the file from which torchrun's own report takes it; others have none, so there in print.
 
     torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer has lingered until
@@ -112,7 +111,7 @@ def report(error: Exception, place: Place, terminal: int) -> None:
     blamed = error.rank if isinstance(error, PeerStopped) else place.rank
     said = f"rank {blamed} failed: {told(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if file is None:
+    if file is None or in_print:  # a torchrun that is cut off reports nothing
         os.write(terminal, f"{said}\n".encode())
     else:
         extra = {"py_callstack": said, "timestamp": str(int(time.time()) - (blamed != place.rank))}

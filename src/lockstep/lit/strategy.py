@@ -1,13 +1,22 @@
-"""The Lightning strategy of model_parallel: the net's stages on the devices of one process."""
+"""What Lightning's own strategies lack: buckets that stay as they are, and a net's stages on devices of one process."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import nn
 
 from lockstep.lit.module import Supervised
 from lockstep.parallel import devices_of, place
+from lockstep.parallel.steady import SteadyDDP
 from lockstep.plan import Plan
+
+
+class SteadyStrategy(DDPStrategy):
+    """With the wrapping that the raw engine has, too."""
+
+    def _setup_model(self, model: nn.Module) -> SteadyDDP:
+        return SteadyDDP(model, self.determine_ddp_device_ids(), **self._ddp_kwargs)
 
 
 class StagesStrategy(SingleDeviceStrategy):

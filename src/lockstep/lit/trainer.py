@@ -8,12 +8,12 @@ import lightning.pytorch as pl
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
+from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
 from lockstep.checkpoint.content import Position
 from lockstep.lit.callbacks import OwnSigterm, SameBuffers
 from lockstep.lit.checkpoint import EitherEngine
-from lockstep.lit.strategy import StagesStrategy
+from lockstep.lit.strategy import StagesStrategy, SteadyStrategy
 from lockstep.parallel import devices_of
 from lockstep.plan import Plan
 from lockstep.progress import curves_from
@@ -54,7 +54,9 @@ def create_strategy(plan: Plan) -> Strategy:
         case "ddp":
             sharing = devices * plan.devices if plan.strategy.share_device else None
             environment = TorchElasticEnvironment()
-            return DDPStrategy(parallel_devices=sharing, cluster_environment=environment, gradient_as_bucket_view=True)
+            return SteadyStrategy(
+                parallel_devices=sharing, cluster_environment=environment, gradient_as_bucket_view=True
+            )
         case "stages":
             return StagesStrategy(plan)
         case _:

@@ -7,9 +7,9 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.parallel import Forward, devices_of, forward_of, place
+from lockstep.parallel.steady import SteadyDDP
 from lockstep.plan import Plan
 from lockstep.raw.reduce import BY_HAND
 
@@ -40,7 +40,7 @@ def wrap(plan: Plan, net: nn.Module) -> Wrapped:
         return Wrapped(net, plain, plain, _nothing, nullcontext)
     if plan.gradient_sync == "ddp":
         device_ids = devices_of(plan) if plan.accelerator == "gpu" else None
-        ddp = DistributedDataParallel(net, device_ids, gradient_as_bucket_view=True)
+        ddp = SteadyDDP(net, device_ids, gradient_as_bucket_view=True)
         return Wrapped(net, ddp, plain, _nothing, ddp.no_sync)
     return Wrapped(net, plain, plain, partial(_by_hand, plan.gradient_sync, net), nullcontext)
 
