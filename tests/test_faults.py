@@ -52,10 +52,8 @@ class Cell:
 
 CELLS = [Cell(kind, rank, moment, start) for start in STARTS for moment in MOMENTS for rank in (0, 1) for kind in KINDS]
 ALWAYS = [
-    *(Cell("raise", 1, "step:5", "ddp"), Cell("kill", 0, "saving:2", "ddp"), Cell("stop", 0, "step:5", "ddp")),
-    *(Cell("exit", 0, "validation:3", "ddp_spawn"), Cell("stop", 1, "saving:2", "ddp_spawn")),
-    *(Cell("memory", 1, "starting", "ddp_spawn"), Cell("raise", 0, "step:5", "torchrun")),
-    *(Cell("stop", 1, "validation:3", "torchrun"), Cell("kill", 1, "starting", "torchrun")),
+    *(Cell("raise", 1, "step:5", "ddp"), Cell("kill", 0, "saving:2", "ddp"), Cell("stop", 1, "saving:2", "ddp_spawn")),
+    *(Cell("exit", 0, "validation:3", "ddp_spawn"), Cell("memory", 1, "starting", "torchrun")),
 ]
 """The few that run without being asked for."""
 

@@ -62,6 +62,7 @@ def test_whatever_went_wrong_it_goes_on(
     assert faulty.left() == []
 
 
+@pytest.mark.slow
 def test_when_no_restart_is_left_the_last_cause_is_told(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "raw", "kill@1:step:3,exit@0:step:1,raise@1:step:1", RESTARTS)
     ended = faulty.wait()

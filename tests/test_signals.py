@@ -75,7 +75,7 @@ CASES = [
     *(("ddp", "lightning", signal.SIGINT), ("ddp", "raw", signal.SIGTERM)),
     *(("ddp_spawn", "raw", signal.SIGINT), ("ddp_spawn", "lightning", signal.SIGTERM)),
 ]
-ALWAYS = [("ddp", "lightning", signal.SIGINT), ("ddp_spawn", "raw", signal.SIGINT)]
+ALWAYS = [("ddp", "lightning", signal.SIGINT)]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_first_signal_stops_it_with_a_checkpoint(
 @pytest.mark.parametrize(
     ("engine", "number", "whom"),
     [
-        ("raw", signal.SIGTERM, os.kill),
+        pytest.param("raw", signal.SIGTERM, os.kill, marks=pytest.mark.slow),
         pytest.param("lightning", signal.SIGINT, os.kill, marks=pytest.mark.slow),
         pytest.param("raw", signal.SIGINT, os.killpg, marks=pytest.mark.slow),
     ],
@@ -132,7 +132,7 @@ def test_torchrun_stops_it_with_a_checkpoint(
 
 
 @pytest.mark.parametrize("start", ["ddp", pytest.param("ddp_spawn", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("twice", [True, False])
+@pytest.mark.parametrize("twice", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_ranks_that_cannot_stop_are_ended_by_force(start: str, twice: bool, tmp_path: Path) -> None:
     """A rank that the system has stopped heeds nothing: the second signal ends it at once, or the time given does."""
     faulty = Faulty(tmp_path, start, "raw", "stop@1:step:20", LONG)
@@ -152,7 +152,7 @@ def test_ranks_that_cannot_stop_are_ended_by_force(start: str, twice: bool, tmp_
     assert faulty.saved_step() == 18
 
 
-@pytest.mark.parametrize("number", [*STATUS])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_before_it_trains_a_signal_just_ends_it(number: signal.Signals, tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "raw", overrides=LONG)
     wait_until(lambda: [*faulty.temporary.glob("lockstep-*")])

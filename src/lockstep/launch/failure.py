@@ -6,17 +6,16 @@ of equals.
 """
 
 import json
-import logging
 import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep.ending import Ending, NotFinite, PeerStopped
+from lockstep.launch.exit_codes import attempt, exit_codes
 from lockstep.refusal import Refusal
 
 LINGER = 3.0
@@ -72,53 +71,12 @@ def lost_a_peer(error: BaseException) -> bool:
     return isinstance(error, DistError | RuntimeError) and any(sign in text for sign in LOST_PEER)
 
 
-def attempt(folder: Path, restarts: int) -> Path:
-    """Where the ranks of a job leave their notes, after so many restarts."""
-    return folder / f"attempt-{restarts}"
-
-
 def say_why_restarted(folder: Path, restarts: int, most: int) -> None:
     """On standard error, in one line."""
-    codes = {int(path.suffix[1:]): int(path.read_text()) for path in folder.glob("ended.*")}
-    failure = first_failure(folder, codes)
+    failure = first_failure(folder, exit_codes(folder))
     *_, why = (failure.reason if isinstance(failure, RankFailed) else str(failure)).strip().splitlines()
     named = f"rank {failure.rank} failed: " if isinstance(failure, RankFailed) and failure.rank >= 0 else ""
     print(f"restart {restarts} of {most}: {named}{why}", file=sys.stderr, flush=True)
-
-
-class ExitCodes(logging.Handler):
-    """Leave beside the notes of an attempt how the rank ended that failed in it.
-
-    Torch's agent says so in its log only, where it starts the ranks anew.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(logging.ERROR)
-        self.folder, self.failures = folder, 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if str(record.msg).startswith("failed (exitcode: %s) local_rank: %s") and isinstance(record.args, tuple):
-            code, rank, *_ = record.args
-            notes = attempt(self.folder, self.failures)
-            notes.mkdir(exist_ok=True)
-            (notes / f"ended.{rank}").write_text(str(code))
-            self.failures += 1
-
-
-@contextmanager
-def exit_codes_in(folder: Path) -> Iterator[None]:
-    """For the job in `folder`."""
-    logger, handler = logging.getLogger("torch.distributed.elastic.multiprocessing.api"), ExitCodes(folder)
-    level, propagates = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagates
 
 
 def hopeless(folder: Path, restarts: int) -> bool:

@@ -14,7 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.multiprocessing.spawn import ProcessException, start_processes
 
-from lockstep.launch.failure import attempt, exit_codes_in, first_failure
+from lockstep.launch.exit_codes import attempt, exit_codes_in
+from lockstep.launch.failure import first_failure
 from lockstep.launch.place import Place
 from lockstep.launch.server import start_method
 from lockstep.launch.worker import Job, started_by_elastic, work

@@ -20,7 +20,8 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.disk import hush_threads, writing_below
 from lockstep.ending import Stopped
-from lockstep.launch.failure import attempt, hopeless, leave_note, linger, say_why_restarted
+from lockstep.launch.exit_codes import attempt
+from lockstep.launch.failure import hopeless, leave_note, linger, say_why_restarted
 from lockstep.launch.interface import name_interface
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
