@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,13 @@ MakePlan = Callable[..., Plan]
 NET = nn.Linear(1, 1)
 
 
-def a_keeper(plan: Plan, best: float | None = None) -> Keeper:
-    return Keeper(plan, 0, Recorder(plan, 0, NET), best)
+def a_keeper(plan: Plan) -> Keeper:
+    return Keeper(plan, 0, Recorder(plan, 0, NET))
+
+
+def best_so_far(keeper: Keeper, metrics: dict[str, float]) -> bool:
+    keeper.judge(metrics)
+    return keeper.best_yet
 
 
 @pytest.mark.parametrize(("every", "due"), [("null", []), ("1", [1, 2, 3, 4, 5, 6]), ("3", [3, 6]), ("7", [])])
@@ -33,19 +39,39 @@ def test_due_after_every_so_many_steps(every: str, due: list[int], make_plan: Ma
 def test_the_best_is_the_first_of_the_best_and_no_number_is_worst(make_plan: MakePlan) -> None:
     accuracies = [float("nan"), 0.25, 0.5, 0.5, float("nan"), 0.25]
     keeper = a_keeper(make_plan())
-    assert [keeper.is_best({"val/acc": accuracy}) for accuracy in accuracies] == [True, True, True, False, False, False]
+    assert [best_so_far(keeper, {"val/acc": accuracy}) for accuracy in accuracies] == [True] * 3 + [False] * 3
     keeper = a_keeper(make_plan("checkpoint.monitor=val/loss"))
-    assert [keeper.is_best({"val/loss": loss}) for loss in (3.0, 4.0, 2.0, 2.0 + 1e-12)] == [True, False, True, False]
+    losses = (3.0, 4.0, 2.0, 2.0 + 1e-12)
+    assert [best_so_far(keeper, {"val/loss": loss}) for loss in losses] == [True, False, True, False]
 
 
-def test_the_best_of_a_resumed_run_has_to_be_better_than_those_before(make_plan: MakePlan) -> None:
-    plan = make_plan()
-    before = a_keeper(plan)
-    before.is_best({"val/acc": 0.9})
+@pytest.mark.parametrize(
+    ("overrides", "resume", "better"),
+    [([], True, False), ([], False, True), (["checkpoint.monitor=val/f1"], True, True)],
+)
+def test_the_best_of_a_resumed_run_has_to_be_better_than_those_before(
+    overrides: list[str], resume: bool, better: bool, make_plan: MakePlan
+) -> None:
+    """By the same metric, in the same folder, where best.ckpt lies."""
+    before = a_keeper(make_plan("accelerator=cpu"))
+    before.judge({"val/acc": 0.9})
     saved = before.section(Position(1, 0, 20), {"val/acc": 0.9}, {}, NET)[OWN]
-    after = a_keeper(plan, Content.from_saved(saved).best)
-    assert not after.is_best({"val/acc": 0.8})
-    assert after.is_best({"val/acc": 0.95})
+    after = a_keeper(replace(make_plan("accelerator=cpu", *overrides), resume=resume))
+    after.take_up(Content.from_saved(saved), NET)
+    assert best_so_far(after, {"val/acc": 0.8, "val/f1": 0.8}) == better
+    assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95})
+
+
+def test_the_whole_one_takes_the_place_of_a_damaged_one(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Else the first save would make what is damaged the one before."""
+    content = Content.from_saved(a_keeper(make_plan("accelerator=cpu")).section(Position(), {}, {}, NET)[OWN])
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "previous.ckpt").write_text("whole")
+    (folder / "last.ckpt").write_text("torn")
+    plan = replace(make_plan("accelerator=cpu"), ckpt_path=str(folder / "previous.ckpt"), resume=True)
+    a_keeper(plan).take_up(content, NET)
+    assert (folder / "last.ckpt").read_text() == "whole"
 
 
 def draws() -> list[float]:
@@ -80,6 +106,6 @@ def test_in_another_world_rank_zero_takes_the_sums_of_all(make_plan: MakePlan) -
 def test_in_another_world_each_rank_takes_the_mean_gradient() -> None:
     """Of three ranks one had no sample in its share; the mean over any number of ranks stays what it was."""
     states = [RankState({}, {}, {"w": torch.tensor([3.0, 6.0])}), RankState(), RankState({}, {}, {"w": torch.ones(2)})]
-    content = Content({}, "", Position(), 1, {}, None, states)
+    content = Content({}, "", Position(), 1, {}, None, False, states)
     for rank in range(2):
         assert content.of_rank(rank, 2).gradients["w"].tolist() == pytest.approx([4 / 3, 7 / 3])

@@ -96,7 +96,7 @@ def test_the_best_checkpoint_is_of_the_best_epoch(make_plan: MakePlan) -> None:
     assert last["epoch"] == 3
     assert digest(last["state_dict"]) == metrics["digest"]
     assert best["lockstep"]["results"]["val/acc"] > metrics["val/acc"]
-    assert best["lockstep"]["results"]["val/acc"] == pytest.approx(-best["lockstep"]["best"])
+    assert best["lockstep"]["results"]["val/acc"] == pytest.approx(-best["lockstep"]["best"][1])
 
 
 def test_curves_and_hyperparameters_are_in_tensorboard(make_plan: MakePlan) -> None:

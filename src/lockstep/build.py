@@ -111,4 +111,4 @@ def usable_cores() -> int:
 
 
 def _absolute(path: object) -> object:
-    return str(Path(path).expanduser().absolute()) if isinstance(path, str) else path
+    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111

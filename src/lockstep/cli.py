@@ -16,9 +16,9 @@ from lockstep.explain import HYDRA_ERRORS, explained
 from lockstep.folder import take_back
 from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, leave, outside, say_last
-from lockstep.refusal import Refusal
+from lockstep.refusal import Refusal, require
 from lockstep.resume import run_folder
-from lockstep.sweep import clear_results, finished_before, in_sweep, report_unfinished
+from lockstep.sweep import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
 
@@ -28,18 +28,20 @@ def hydra_job(config: DictConfig) -> Any:
     own = Path(HydraConfig.get().runtime.output_dir)
     began = time.perf_counter() if in_sweep() else BEGAN
     try:
-        given = in_sweep() or folder_given(HydraConfig.get().overrides.hydra)
-        run_dir = run_folder(config.resume, config.name, own, given)
-        clear_results(run_dir, keep_metrics=config.resume)
-        before = finished_before(run_dir, config.max_epochs) if in_sweep() and config.resume is True else None
-        metrics = before or execute(config, run_dir, began)
+        given = folder_given(HydraConfig.get().overrides.hydra)
+        if in_sweep():
+            why = "jobs go on in the folders that they have"
+            require(given or config.resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
+            clear_results(own, keep_metrics=config.resume)
+        run_dir = run_folder(config.resume, config.name, own, given or in_sweep())
+        metrics = execute(config, run_dir, began, keep_finished=in_sweep())
     except (Refusal, RankFailed) as error:
         if in_sweep():
             return report_unfinished(config, own, error)
         end(error)
     if metrics.get("as_owed") is False and not in_sweep():
         raise SystemExit(1)
-    return metrics[config.optimized_metric] if config.optimized_metric else None
+    return metrics.get(config.optimized_metric) if config.optimized_metric else None
 
 
 def command(hydra_main: Callable[[], None]) -> None:

@@ -27,4 +27,4 @@ def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
 
 def folder_given(overrides: Iterable[str]) -> bool:
     """Whether the command says in which folder to run; else the clock names it."""
-    return any(override.lstrip("+").startswith("hydra.run.dir=") for override in overrides)
+    return any(override.lstrip("+").startswith(("hydra.run.dir=", "hydra.sweep.dir=")) for override in overrides)

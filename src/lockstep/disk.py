@@ -1,6 +1,8 @@
 """A disk that takes no more, or never took anything: one sentence, wherever in a run it is met."""
 
 import errno
+import fcntl
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,3 +64,24 @@ def of_the_disk(error: BaseException | None, folder: Path) -> OSError | None:
                 return error
         error = error.__cause__ or error.__context__
     return None
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other commands out of a run's folder, by a lock that is gone with this process, however it ends.
+
+    Raises:
+        Refusal: another command is in it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            why = "another command is running in it"
+            raise refuse("hydra.run.dir", folder, why, "another folder, or wait for its end") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,6 +1,8 @@
 """One job, from its configuration to its printed result; `run` is the same from Python."""
 
+import json
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -8,12 +10,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep import choices, data, launch
 from lockstep.build import plan_from
+from lockstep.checkpoint.files import clear_checkpoints
 from lockstep.compare import compare
 from lockstep.compose import compose_job, folder_given
-from lockstep.disk import writing_below
+from lockstep.disk import held, writing_below
 from lockstep.explain import explained
 from lockstep.plan import Plan
-from lockstep.record import Metrics, clear_records, save_metrics, save_text, table
+from lockstep.record import METRICS, Metrics, clear_records, save_metrics, save_text, table
 from lockstep.resume import run_folder
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
@@ -33,27 +36,41 @@ def run(overrides: list[str] | None = None) -> Metrics:
     return execute(config, run_dir, began)
 
 
-def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
+def execute(config: DictConfig, run_dir: Path, began: float, keep_finished: bool = False) -> Metrics:
     """Build the plan, run it, and leave config.yaml and metrics.json in the run's folder.
 
     Args:
         began: the time.perf_counter() that total_seconds counts from.
+        keep_finished: a run that is resumed and has nothing left to do is left as it is.
     """
     with writing_below(run_dir.absolute()):
-        return _execute(config, run_dir, began)
+        plan = plan_from(config, run_dir)
+        launch.check_launchable(plan.world)
+        if plan.ckpt_path is not None:
+            from lockstep.checkpoint.reading import check_checkpoint  # with torch
+
+            done = check_checkpoint(plan, keep_finished)
+            if done:
+                return finished_before(plan)
+            if first_of_all():
+                print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
+        data.prepare(plan.data)
+        return run_plan(plan, began)
 
 
-def _execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
-    plan = plan_from(config, run_dir)
-    launch.check_launchable(plan.world)
-    if plan.ckpt_path is not None:
-        from lockstep.checkpoint.reading import check_checkpoint  # with torch
+def finished_before(plan: Plan) -> Metrics:
+    """What the run measured then."""
+    path = Path(plan.run_dir) / METRICS
+    path.touch()  # the table over a sweep is of the results since it began
+    print(f"finished before: {plan.run_dir}", flush=True)
+    metrics: Metrics = json.loads(path.read_text())
+    return metrics
 
-        check_checkpoint(plan)
-        if first_of_all():
-            print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
-    data.prepare(plan.data)
-    with launch.place_held(plan.world):
+
+def run_plan(plan: Plan, began: float) -> Metrics:
+    """By one engine or both, in a folder that no other command uses, and print the result."""
+    run_dir = make_folder(plan)
+    with launch.place_held(plan.world), held(run_dir) if first_of_all() else nullcontext():
         metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
     if first_of_all():
         print(f"\n{table(metrics)}\n{verdict}\n  {run_dir}", flush=True)
@@ -99,17 +116,27 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     return metrics, f"\n{comparison.text()}\n"
 
 
-def leave_config(plan: Plan) -> None:
-    """The run's folder, and in it the plan as config.yaml."""
-    if not first_of_all():
-        return
+def make_folder(plan: Plan) -> Path:
+    """The run's folder."""
     folder = Path(plan.run_dir)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if first_of_all():
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explained(error) from None
+    return folder
+
+
+def leave_config(plan: Plan) -> None:
+    """In the run's folder the plan as config.yaml, and nothing of an earlier run but what this one goes on with."""
+    if not first_of_all():
+        return
+    folder = make_folder(plan)
     if plan.train:  # else it tests what lies there
-        clear_records(folder, keep_record=plan.resume)
+        goes_on_here = plan.ckpt_path is not None and Path(plan.ckpt_path).is_relative_to(folder)
+        clear_records(folder, keep_record=plan.resume or goes_on_here)
+        if not (plan.resume or goes_on_here):
+            clear_checkpoints(folder)
     save_text(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(asdict(plan))))
 
 

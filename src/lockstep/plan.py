@@ -4,6 +4,7 @@ Hydra stops at the door: engines and workers see a Plan and never a config. What
 sentence that names the key and what to write instead. No torch here.
 """
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -228,7 +229,7 @@ class Plan:
         if not self.train and self.ckpt_path is None:
             why = "with train=false there is no trained net to test"
             raise refuse("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")
-        if self.ckpt_path is not None and not Path(self.ckpt_path).is_file():
+        if self.ckpt_path is not None and not os.path.isfile(self.ckpt_path):  # noqa: PTH113  # pathlib's may raise
             raise refuse("ckpt_path", self.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
         if self.optimized_metric is not None:
             measured = self._measured()

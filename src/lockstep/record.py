@@ -87,14 +87,13 @@ def clear_records(folder: Path, keep_record: bool) -> None:
 def begin_record(folder: Path, run: Mapping[str, Any], before: Path, lines: int) -> int:
     """A new record.jsonl: its `run` line, then, where training goes on, what the record in `before` held by then.
 
-    Returns how many lines there are. The earlier lines are left out if they are not all there.
+    Returns how many lines there are.
     """
     own = f"{_json_line({'run': run})}\n"
     source = before / RECORD
     earlier = source.read_text().splitlines(keepends=True)[1:lines] if lines and source.is_file() else []
-    kept = earlier if len(earlier) == lines - 1 else []
-    save_text(folder / RECORD, "".join([own, *kept]))
-    return 1 + len(kept)
+    save_text(folder / RECORD, "".join([own, *earlier]))
+    return 1 + len(earlier)
 
 
 def append_record(folder: Path, kind: str, lines: Iterable[Mapping[str, Any]]) -> int:

@@ -1,5 +1,6 @@
 """Where a run goes on: which folder `resume=true` means, and which checkpoint `last` is."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +41,7 @@ def starting_checkpoint(values: Mapping[str, Any], run_dir: Path) -> str | None:
         last = _told(*newest_whole([run_dir]))
         return None if last is None else str(last)
     if path != NEWEST:
-        return str(Path(path).expanduser().absolute()) if isinstance(path, str) else path
+        return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111
     last = _told(*newest_whole(_runs(values["name"])))
     if last is None:
         why = f"there is no whole checkpoint below {LOGS / str(values['name'])}"

@@ -38,7 +38,7 @@ class RankState:
 class Content:
     """What a checkpoint holds under `lockstep`.
 
-    `record`: the lines of record.jsonl that were written by then; `best`: what the best epoch is best by.
+    `record`: the lines of record.jsonl that were written by then; `best`: how good the best epoch is, by which metric.
     """
 
     identity: Mapping[str, Any]
@@ -46,7 +46,8 @@ class Content:
     position: Position
     record: int
     results: Mapping[str, float]
-    best: float | None
+    best: tuple[str, float] | None
+    best_yet: bool
     ranks: Sequence[RankState]
 
     def as_saved(self) -> dict[str, Any]:

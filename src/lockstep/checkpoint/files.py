@@ -1,7 +1,6 @@
 """The files of checkpoints: written whole or not at all, and looked through for damage before anyone believes them.
 
-last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the best epoch. No torch is needed to find
-them, so that a command can refuse before anything is started.
+last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the best epoch.
 """
 
 import contextlib
@@ -16,8 +15,12 @@ FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_whole(path: Path, write: Callable[[BinaryIO], None], before: str = "", also: str = "") -> None:
     """Fill a file under another name, see it on the disk, then rename it: a reader sees the old one or the new.
+
+    Args:
+        before: the name that the file keeps which was there before, if any.
+        also: a second name of the new one.
 
     Raises:
         OSError: it cannot be written; what was there before still is.
@@ -29,6 +32,10 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        if before and path.exists():
+            also_as(path, before)
+        if also:
+            also_as(part, also)
         part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -57,7 +64,7 @@ def _copy(path: Path, part: Path) -> None:
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint's file; None if it is whole: every part has the checksum it was written with."""
+    """What is wrong with a checkpoint's file; None if each of its parts has the checksum it was written with."""
     try:
         with zipfile.ZipFile(path) as archive:
             torn = archive.testzip()
@@ -68,13 +75,33 @@ def damage(path: Path) -> str | None:
     return None if torn is None else "its checksums are wrong"
 
 
+def clear_checkpoints(run: Path) -> None:
+    """Remove those of an earlier run in the same folder, so that what lies there is this run's."""
+    for name in (LAST, PREVIOUS, BEST):
+        (run / FOLDER / name).unlink(missing_ok=True)
+
+
+def loads(path: Path) -> bool:
+    """Whether a checkpoint's file is whole, its directory too, which has no checksum."""
+    if damage(path) is not None:
+        return False
+    import torch
+
+    try:
+        torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception:  # as above
+        return False
+    return True
+
+
 def newest_whole(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
     """The newest checkpoint of these run folders that is not damaged, and the damaged ones that are newer."""
     found = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
-    there = sorted((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    found = [path for path in found if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
+    there = sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
     damaged: list[Path] = []
     for path in there:
-        if damage(path) is None:
+        if loads(path):
             return path, damaged
         damaged.append(path)
     return None, damaged

@@ -16,8 +16,8 @@ MATTERS = (
 """The rest may change: engine, strategy, devices, threads, logger, and for how many epochs training goes on."""
 
 MAY_MOVE = ("data.root",)
-STREAMS = ("strategy", "devices", "num_nodes")
-"""What matters too where each rank draws random numbers of its own."""
+WORLD = ("strategy", "devices", "num_nodes", "accelerator")
+"""What matters too where ranks draw random numbers of their own, or take statistics of their own share of a batch."""
 
 
 def identity(plan: Plan) -> dict[str, Any]:
@@ -30,16 +30,17 @@ def identity(plan: Plan) -> dict[str, Any]:
             found |= {key if name == "name" else f"{key}.{name}": own for name, own in value.items()}
         else:
             found[key] = value
-    if draws(plan):  # ddp and ddp_spawn draw the same
-        found |= {key: values[key] for key in STREAMS}
+    if tied(plan):  # ddp and ddp_spawn are the same world
+        found |= {key: values[key] for key in WORLD}
         found["strategy"] = "ddp" if plan.strategy.wrap == "ddp" else plan.strategy.name
     known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
     return known
 
 
-def draws(plan: Plan) -> bool:
-    """Whether ranks draw random numbers while they train."""
-    return plan.dropout == "independent" and getattr(plan.model, "dropout", 0) > 0
+def tied(plan: Plan) -> bool:
+    """Whether what a run computes depends on its world: by dropout masks, or by BatchNorm, of each rank's own."""
+    drops = plan.dropout == "independent" and getattr(plan.model, "dropout", 0) > 0
+    return drops or (getattr(plan.model, "norm", "none") == "batch" and not plan.sync_batchnorm)
 
 
 def digest_of(identity: Mapping[str, Any]) -> str:
@@ -60,8 +61,8 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
     keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in own and key in saved] or keys
-    if draws(plan) and groups & {*STREAMS}:
-        why = "its ranks drew random numbers of their own for dropout, so it goes on only in the world it began in"
+    if tied(plan) and groups & {*WORLD}:
+        why = "its dropout or BatchNorm was each rank's own, so it goes on only in the world it began in"
     else:
         why = "what is trained would not be the same"
     here = " ".join(_option(key, own) for key in keys)

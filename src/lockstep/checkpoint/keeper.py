@@ -22,9 +22,10 @@ from lockstep.seeding import random_state, restore_random_state
 class Keeper:
     """One for each rank; all of them call the same methods at the same moments, and rank 0 writes."""
 
-    def __init__(self, plan: Plan, rank: int, recorder: Recorder, best: float | None = None) -> None:
-        """`best` is what the best epoch so far was best by."""
-        self.plan, self.rank, self.recorder, self.best = plan, rank, recorder, best
+    def __init__(self, plan: Plan, rank: int, recorder: Recorder) -> None:
+        self.plan, self.rank, self.recorder = plan, rank, recorder
+        self.best: float | None = None
+        self.best_yet = False
         self.folder = Path(plan.run_dir) / FOLDER
 
     @property
@@ -45,6 +46,10 @@ class Keeper:
             if name in state.gradients:
                 parameter.grad = state.gradients[name].to(parameter.device)
         self.recorder.carry(state.sums)
+        if self.plan.resume and content.best and content.best[0] == self.plan.monitor[0]:
+            self.best = content.best[1]  # in a new folder the best is that of its own epochs
+        if self.rank == 0 and Path(str(self.plan.ckpt_path)) == self.folder / PREVIOUS:
+            also_as(self.folder / PREVIOUS, LAST)  # which is damaged, and must not become the one before
         return state.sums
 
     def section(
@@ -60,30 +65,31 @@ class Keeper:
         Raises:
             NotFinite: a weight is no number, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
+        self.recorder.flush(position.epochs + 1, position.steps)
         if self.plan.detect_nan:
             self._look_at_weights(position.steps)
-        self.recorder.flush(position.epochs + 1, position.steps)
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
         under_way = position.batch % self.plan.accumulate_grad_batches > 0
         gradients = {name: own.grad.cpu() for name, own in net.named_parameters() if under_way and own.grad is not None}
         ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here, gradients))
         own = identity(self.plan)
-        content = Content(own, digest_of(own), position, self.recorder.lines, dict(results), self.best, ranks)
+        best = None if self.best is None else (self.plan.monitor[0], self.best)
+        lines, best_yet = self.recorder.lines, self.best_yet
+        content = Content(own, digest_of(own), position, lines, dict(results), best, best_yet, ranks)
+        self.best_yet = False
         return {OWN: content.as_saved()}
 
-    def is_best(self, metrics: Mapping[str, float]) -> bool:
-        """Whether an epoch is better than all before it: the first of equals, rounded to float32; NaN is worst."""
+    def judge(self, metrics: Mapping[str, float]) -> None:
+        """Note whether an epoch is better than all before it: the first of equals, rounded to float32; NaN is worst.
+
+        Its checkpoint, which is saved next, is then the best, too.
+        """
         name, mode = self.plan.monitor
         value = torch.tensor(metrics[name], dtype=torch.float32).item()
         badness = math.inf if math.isnan(value) else value if mode == "min" else -value
-        better = self.best is None or badness < self.best
-        if better:
+        self.best_yet = self.best is None or badness < self.best
+        if self.best_yet:
             self.best = badness
-        return better
-
-    def keep_best(self) -> None:
-        """The checkpoint that was written last is the best. On rank 0."""
-        also_as(self.last, BEST)
 
     def _look_at_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
@@ -101,19 +107,18 @@ class Keeper:
 
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint's file, whole or not at all; the one before it stays as previous.ckpt.
+    """Write a checkpoint's file, whole or not at all; the one before it stays as previous.ckpt, the best as best.ckpt.
 
     Raises:
         Refusal: there is no room, or no right, to write it.
     """
     write: Callable[[BinaryIO], None] = lambda file: torch.save(dict(checkpoint), file)  # noqa: E731
+    best = BEST if OWN in checkpoint and checkpoint[OWN]["best_yet"] else ""
     try:
-        if path.exists():
-            also_as(path, PREVIOUS)
-        write_whole(path, write)
+        write_whole(path, write, before=PREVIOUS, also=best)
     except (OSError, RuntimeError) as error:
         found = of_the_disk(error, path.parents[1])
-        in_words = error.__context__ is None and "writ" in str(error)  # torch's own writer may tell no more
+        in_words = error.__context__ is None and "PytorchStreamWriter" in str(error)  # it may tell no more
         if found is None and not in_words:
             raise
         raise not_written(path.parents[1], found, f"{FOLDER}/{path.name}") from None

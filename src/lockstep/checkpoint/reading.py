@@ -24,10 +24,12 @@ def going_on(plan: Plan, restarts: int) -> Plan:
     return plan if last is None else replace(plan, ckpt_path=str(last), resume=True)
 
 
-def check_checkpoint(plan: Plan) -> None:
-    """Refuse a file that is no checkpoint, or that this plan could not train on from. Nothing is started for it."""
-    if plan.ckpt_path is not None:
-        _read(plan, mmap=True)
+def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
+    """Refuse a file that is no checkpoint, or that this plan could not train on from. Nothing is started for it.
+
+    With `keep_finished` a run that is done is not refused: the answer says whether it is.
+    """
+    return _done(plan, _read(plan, mmap=True), keep_finished)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,6 @@ class Start:
     content: Content | None = None
     at: Position = field(default_factory=Position)
     record: int = 0
-    best: float | None = None
     results: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -47,6 +48,7 @@ def starting_point(plan: Plan, net: nn.Module) -> Start:
     if plan.ckpt_path is None:
         return Start()
     checkpoint = _read(plan, mmap=False)
+    _done(plan, checkpoint)
     wanted = {key: tensor.shape for key, tensor in state_of(net).items()}
     fits = wanted == {key: tensor.shape for key, tensor in checkpoint["state_dict"].items()}
     why = f"it holds another net than model={plan.model.name} with its options"
@@ -54,7 +56,7 @@ def starting_point(plan: Plan, net: nn.Module) -> Start:
     if not plan.train:
         return Start(checkpoint)
     content = Content.from_saved(checkpoint[OWN])
-    return Start(checkpoint, content, content.position, content.record, content.best, content.results)
+    return Start(checkpoint, content, content.position, content.record, content.results)
 
 
 def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
@@ -72,9 +74,17 @@ def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
         whole = digest_of(content.identity) == content.digest
         require(whole, "ckpt_path", path, "it does not say of which plan it is", ANOTHER)
         require_same(plan, content.identity)
-        done = content.position.epochs
-        to_be_tested = plan.resume and done == plan.max_epochs and not (Path(plan.run_dir) / METRICS).is_file()
-        why = f"{path}: it has trained for {done} epochs already"
-        more = done < plan.max_epochs or to_be_tested
-        require(more, "max_epochs", plan.max_epochs, why, f"max_epochs={done + 1}, or more")
     return checkpoint
+
+
+def _done(plan: Plan, checkpoint: Mapping[str, Any], keep_finished: bool = False) -> bool:
+    """Whether the plan's own run has nothing left to do; refused unless that is to be kept, as are too few epochs."""
+    if not plan.train:
+        return False
+    epochs, measured = Content.from_saved(checkpoint[OWN]).position.epochs, Path(plan.run_dir) / METRICS
+    finished = plan.resume and epochs == plan.max_epochs and measured.is_file()
+    to_be_tested = plan.resume and epochs == plan.max_epochs and not measured.is_file()
+    why = f"{plan.ckpt_path}: it has trained for {epochs} epochs already"
+    more = epochs < plan.max_epochs or to_be_tested or (finished and keep_finished)
+    require(more, "max_epochs", plan.max_epochs, why, f"max_epochs={epochs + 1}, or more")
+    return finished

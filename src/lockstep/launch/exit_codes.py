@@ -18,9 +18,13 @@ def attempt(folder: Path, restarts: int) -> Path:
     return folder / f"attempt-{restarts}"
 
 
-def exit_codes(attempt: Path) -> dict[int, int]:
+def last_attempt(folder: Path) -> Path:
+    return max(folder.glob("attempt-*"), key=lambda notes: int(notes.name.removeprefix("attempt-")))
+
+
+def exit_codes(notes: Path) -> dict[int, int]:
     """By rank; a negative one is a signal."""
-    return {int(path.suffix[1:]): int(path.read_text()) for path in attempt.glob("ended.*")}
+    return {int(path.suffix[1:]): int(path.read_text()) for path in notes.glob("ended.*")}
 
 
 class ExitCodes(logging.Handler):

@@ -6,22 +6,26 @@ of equals.
 """
 
 import json
-import shutil
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.ending import Ending, NotFinite, PeerStopped
-from lockstep.launch.exit_codes import attempt, exit_codes
+from lockstep.launch.exit_codes import exit_codes
 from lockstep.refusal import Refusal
 
 LINGER = 3.0
 """Seconds that a rank whose peer is lost stays, so that the peer is seen to have failed first."""
 
-LOST_PEER = ("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed")
+LOST_PEER = (
+    *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
+    *("connection closed by remote peer", "ncclremoteerror", "remote process"),
+)
+"""gloo's words, then nccl's."""
 
 
 class RankFailed(RuntimeError):
@@ -79,13 +83,17 @@ def say_why_restarted(folder: Path, restarts: int, most: int) -> None:
     print(f"restart {restarts} of {most}: {named}{why}", file=sys.stderr, flush=True)
 
 
-def hopeless(folder: Path, restarts: int) -> bool:
-    """Whether an attempt failed of what will fail again. Then its notes become those of the next."""
-    notes = [json.loads(path.read_text()) for path in attempt(folder, restarts - 1).glob("failed-*.json")]
-    final = any(note["final"] for note in notes)
-    if final:
-        shutil.copytree(attempt(folder, restarts - 1), attempt(folder, restarts), dirs_exist_ok=True)
-    return final
+@dataclass(frozen=True)
+class GaveUp:
+    """What ranks return that were started anew for nothing: an attempt has failed of what would fail again."""
+
+    attempt: Path
+
+
+def hopeless(before: Path) -> bool:
+    """Whether the ranks of an attempt failed of what will fail again."""
+    notes = [json.loads(path.read_text()) for path in before.glob("failed-*.json")]
+    return any(note["final"] for note in notes)
 
 
 def first_failure(folder: Path, exit_codes: Mapping[int, int]) -> Refusal | RankFailed:

@@ -106,6 +106,9 @@ def _number(environment: Mapping[str, str], key: str) -> int:
 def check_outside(place: Place, world: World) -> None:
     """Refuse another world than the one that was started."""
     nodes = place.world_size // place.local_world_size
+    key, restarts = "strategy.max_restarts", world.max_restarts
+    instead = f"{key}=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
+    require(restarts == 0, key, restarts, "these ranks were not started by this command", instead)
     if (world.local_world_size, world.num_nodes) == (place.local_world_size, nodes):
         return
     started = f"{place.world_size} processes were started from outside"

@@ -14,8 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.multiprocessing.spawn import ProcessException, start_processes
 
-from lockstep.launch.exit_codes import attempt, exit_codes_in
-from lockstep.launch.failure import first_failure
+from lockstep.launch.exit_codes import attempt, exit_codes, exit_codes_in, last_attempt
+from lockstep.launch.failure import GaveUp, first_failure
 from lockstep.launch.place import Place
 from lockstep.launch.server import start_method
 from lockstep.launch.worker import Job, started_by_elastic, work
@@ -43,11 +43,13 @@ def by_elastic(job: Job) -> Any:
     )
     try:
         with exit_codes_in(job.folder):
-            return elastic_launch(config, started_by_elastic)(job)[0]
+            result = elastic_launch(config, started_by_elastic)(job)[0]
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        notes = [attempt(job.folder, restarts) for restarts in range(config.max_restarts + 1)]
-        raise first_failure([folder for folder in notes if folder.exists()][-1], codes) from None
+        raise first_failure(last_attempt(job.folder), codes) from None
+    if isinstance(result, GaveUp):
+        raise first_failure(result.attempt, exit_codes(result.attempt))
+    return result
 
 
 def by_spawn(job: Job) -> Any:

@@ -109,6 +109,8 @@ class SignalRequest(Request):
     def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
         super().__init__(self._signalled, rank, world_size, store)
         self.heeded = False
+        self.end = threading.Timer(GRACE, os._exit, [128 + signal.SIGTERM])
+        self.end.daemon = True
 
     @contextlib.contextmanager
     def heard(self, batches: int) -> Iterator[None]:
@@ -121,6 +123,7 @@ class SignalRequest(Request):
             with super().heard(batches):
                 yield
         finally:
+            self.end.cancel()
             self.heeded = self._signalled()  # else a signal while a peer was lost would be forgotten
             signal.set_wakeup_fd(descriptor)
             for number, handler in before.items():
@@ -132,7 +135,5 @@ class SignalRequest(Request):
         return bool(select.select([self.told], [], [], 0)[0])
 
     def _agreed(self, own: int) -> float:
-        end = threading.Timer(GRACE, os._exit, [128 + signal.SIGTERM])
-        end.daemon = True
-        end.start()
+        self.end.start()
         return super()._agreed(own)

@@ -21,7 +21,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from lockstep.disk import hush_threads, writing_below
 from lockstep.ending import Stopped
 from lockstep.launch.exit_codes import attempt
-from lockstep.launch.failure import hopeless, leave_note, linger, say_why_restarted
+from lockstep.launch.failure import GaveUp, hopeless, leave_note, linger, say_why_restarted
 from lockstep.launch.interface import name_interface
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
@@ -63,7 +63,11 @@ def work(job: Job, place: Place) -> Any:
     quiet_unless_first(Path(world.folder), place)
     attempt(job.folder, place.restarts).mkdir(exist_ok=True)
     if place.restarts:
-        take_note_of_restart(job, place)
+        before = attempt(job.folder, place.restarts - 1)
+        if hopeless(before):
+            return GaveUp(before)
+        if place.rank == 0:
+            say_why_restarted(before, place.restarts, job.work.world.max_restarts)
     peers: dict[int, int] = {}
     try:
         with group(world, place, job.meeting) as store:
@@ -76,14 +80,6 @@ def work(job: Job, place: Place) -> Any:
         end_the_stopped(cause, peers)
         linger(cause)
         raise
-
-
-def take_note_of_restart(job: Job, place: Place) -> None:
-    """Say why the ranks were started anew; end where it would be for nothing."""
-    if hopeless(job.folder, place.restarts):
-        os._exit(1)
-    if place.rank == 0:
-        say_why_restarted(attempt(job.folder, place.restarts - 1), place.restarts, job.work.world.max_restarts)
 
 
 def run_engine(work: Startable, engine: str, place: Place) -> Any:

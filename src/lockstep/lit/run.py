@@ -56,7 +56,7 @@ def run(plan: Plan, place: Place) -> Metrics:
         callbacks.append(curves)
     if plan.train:
         recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
-        keeper = Keeper(plan, place.rank, recorder, start.best)
+        keeper = Keeper(plan, place.rank, recorder)
         callbacks += [Recording(recorder, totals), Saving(keeper, start, totals, curves, place)]
     trainer = create_trainer(plan, start.at, callbacks)
     if plan.train and start.at.epochs == plan.max_epochs:  # Lightning would not even restore it

@@ -48,10 +48,8 @@ class Saving(Checkpoint):
         """After the epoch's validation, whose metrics Totals has summed."""
         step = trainer.global_step
         self.totals.sums["train"] = torch.zeros_like(self.totals.sums["train"])
-        best_yet = self.keeper.is_best(self.totals.results)
+        self.keeper.judge(self.totals.results)
         self._save(trainer, Position(trainer.current_epoch + 1, 0, step))
-        if best_yet and trainer.is_global_zero:
-            self.keeper.keep_best()
         if self._asked_to_stop(trainer.current_epoch + 1, 0):
             raise Stopped(step)
 

@@ -32,17 +32,13 @@ class Checkpoints:
         self.keeper, self.net, self.report = keeper, net, report
         self.optimizer, self.scheduler, self.precision = optimizer, scheduler, precision
 
-    def save(
-        self, at: Position, results: Mapping[str, float], sums: Mapping[str, Sums], *, best_yet: bool = False
-    ) -> None:
+    def save(self, at: Position, results: Mapping[str, float], sums: Mapping[str, Sums]) -> None:
         """Save where training stands, between two batches. To be called by every rank."""
         section = self.keeper.section(at, results, sums, self.net)
         if self.keeper.rank != 0:
             return
         self.report.flush()
         save(self._own(at) | section, self.keeper.last)
-        if best_yet:
-            self.keeper.keep_best()
 
     def _own(self, at: Position) -> dict[str, Any]:
         checkpoint = {

@@ -81,7 +81,8 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
             run.report.log({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
             recorder.validation(run.at.epochs, validation)
         run.report.epoch_line(run.at.epochs, run.results, time.perf_counter() - began)
-        checkpoints.save(run.at, run.results, own_sums(run), best_yet=checkpoints.keeper.is_best(run.results))
+        checkpoints.keeper.judge(run.results)
+        checkpoints.save(run.at, run.results, own_sums(run))
         if run.place.stop.after(run.batches):
             raise Stopped(run.at.steps)
     recorder.end()

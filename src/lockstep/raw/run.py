@@ -45,7 +45,7 @@ def run(plan: Plan, place: Place) -> Metrics:
 
     if plan.train:
         recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
-        keeper = Keeper(plan, place.rank, recorder, start.best)
+        keeper = Keeper(plan, place.rank, recorder)
         checkpoints = Checkpoints(keeper, net, optimizer, scheduler, precision, report)
         if start.checkpoint is not None and start.content is not None:
             checkpoints.restore(start.checkpoint)

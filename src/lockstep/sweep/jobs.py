@@ -32,6 +32,8 @@ class Job:
         self.config: dict[str, Any] = self.unfinished.get("config", {})
         if (folder / "config.yaml").is_file():
             self.config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))  # type: ignore[assignment]
+        if self.config.get("resume"):
+            self.config["ckpt_path"] = None  # from where it went on is no part of what it did
         # a job with both engines keeps the record of each; they have been compared already
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
