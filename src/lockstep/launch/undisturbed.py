@@ -4,6 +4,7 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ def undisturbed(folder: Path) -> Iterator[list[int]]:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else the agent hosts a store on every interface
     os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "1"  # else it would wait 30 s for a rank that is stopped
     try:
-        with own_signals(folder) as asked, silent_agents(), no_main_module():
+        with own_signals(folder) as asked, silent_agents(), unasked_name(), no_main_module():
             yield asked
     finally:
         os.environ.clear()
@@ -76,6 +77,20 @@ def no_main_module() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = script
+
+
+@contextmanager
+def unasked_name() -> Iterator[None]:
+    """Keep torch's agent from asking the network for this machine's full name, at each event that it takes note of.
+
+    Where no answer comes, every question takes seconds.
+    """
+    asking = socket.getfqdn
+    socket.getfqdn = lambda name="": name or socket.gethostname()
+    try:
+        yield
+    finally:
+        socket.getfqdn = asking
 
 
 @contextmanager
