@@ -45,6 +45,14 @@ def explained(error: Exception) -> Refusal:
     raise error
 
 
+def without_plugin(error: RuntimeError) -> Refusal:
+    """Hydra's words for a launcher or sweeper that is not installed; any other error is raised again."""
+    if not str(error).startswith("Unknown plugin class"):
+        raise error
+    package = str(error).partition("hydra_plugins.")[2].split(".")[0].replace("_", "-")
+    return Refusal(f"{package or error}: this plugin of Hydra is not installed; install it: pip install {package}.")
+
+
 def no_option() -> Refusal:
     return Refusal("null: a group takes the name of one of its options; leave GROUP=null out.")
 
