@@ -1,116 +1,12 @@
-"""An engine for tests: the real one, on ranks of which one goes wrong in the way, and at the moment, that FAULT says.
+"""An engine for tests: either of the real ones, on ranks of which one goes wrong as going_wrong.py says."""
 
-FAULT is `kind@rank:moment` or `kind@rank:moment:count`. Nothing of the engine is replaced: its calls are counted, and
-at the counted one the process itself does what a real fault does to it.
-"""
-
-import io
-import os
-import resource
-import signal
-from collections.abc import Callable
-from typing import Any
-
-import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
-
-from lockstep.checkpoint.keeper import Keeper
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from lockstep.record import Metrics
-from lockstep.recorder import Recorder
+from tests.going_wrong import arm
 from tests.ranks import ENGINES
 
 
 def run(plan: Plan, place: Place) -> Metrics:
-    kind, _, rest = os.environ.get("FAULT", "").partition("@")
-    rank, _, moment = rest.partition(":")
-    if kind and int(rank) == place.rank and place.restarts == int(os.environ.get("FAULT_ATTEMPT", place.restarts)):
-        name, _, count = moment.partition(":")
-        MOMENTS[name](KINDS[kind], int(count or 1))
+    arm(place)
     return ENGINES[plan.engine.name](plan, place)
-
-
-def when_starting(go_wrong: Callable[[], None], count: int) -> None:
-    go_wrong()
-
-
-def in_step(go_wrong: Callable[[], None], count: int) -> None:
-    """Between the gradient of optimizer step `count` and the step itself."""
-    counted(Recorder, "step", go_wrong, count)
-
-
-def in_validation(go_wrong: Callable[[], None], count: int) -> None:
-    calls = 0
-
-    def look(module: torch.nn.Module, _inputs: Any) -> None:
-        nonlocal calls
-        if isinstance(module, torch.nn.Linear) and not module.training:
-            calls += 1
-            if calls == count:
-                go_wrong()
-
-    register_module_forward_pre_hook(look)
-
-
-def while_saving(go_wrong: Callable[[], None], count: int) -> None:
-    """On rank 0 half of the file is written, on others their part of it is about to be sent."""
-    if os.environ["RANK"] != "0":
-        counted(Keeper, "_gathered", go_wrong, count)
-        return
-    right, calls = torch.save, 0
-
-    def half(content: Any, file: Any, *arguments: Any, **options: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == count:
-            whole = io.BytesIO()
-            right(content, whole)
-            file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
-            file.flush()
-            go_wrong()
-        right(content, file, *arguments, **options)
-
-    torch.save = half
-
-
-def counted(owner: type, name: str, go_wrong: Callable[[], None], count: int) -> None:
-    """Go wrong in a method's call number `count`."""
-    right, calls = getattr(owner, name), 0
-
-    def counting(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == count:
-            go_wrong()
-        return right(*arguments, **options)
-
-    setattr(owner, name, counting)
-
-
-def raise_error() -> None:
-    raise ZeroDivisionError("on purpose")
-
-
-def run_out_of_memory() -> None:
-    """The system's own limit, and more than it gives."""
-    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    here = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (here + 2**26, here + 2**26))
-    torch.zeros(2**30)
-
-
-KINDS: dict[str, Callable[[], None]] = {
-    "raise": raise_error,
-    "exit": lambda: os._exit(3),
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    "memory": run_out_of_memory,
-}
-
-MOMENTS: dict[str, Callable[[Callable[[], None], int], None]] = {
-    "starting": when_starting,
-    "step": in_step,
-    "validation": in_validation,
-    "saving": while_saving,
-}

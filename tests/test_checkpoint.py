@@ -1,14 +1,17 @@
 """Checkpoints are read with care: what does not fit the plan is refused by either engine, and nothing in it runs."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from lockstep.checkpoint.content import net_state, state_of
+from lockstep.checkpoint.identity import identity, require_same
+from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal
@@ -42,13 +45,17 @@ def test_checkpoints_that_do_not_fit_are_refused(engine: str, make_plan: MakePla
     torn.write_bytes(last.read_bytes()[:1000])
     other.write_text("not a checkpoint")
     cases = [
-        ([f"ckpt_path={torn}"], "torn.ckpt: it is no checkpoint"),
-        ([f"ckpt_path={other}", "train=false"], "other.ckpt: it is no checkpoint"),
-        ([f"ckpt_path={last}", "model.hidden=[7]"], "it holds another net than model=mlp"),
+        ([f"ckpt_path={torn}"], "torn.ckpt: it is no whole checkpoint file; write ckpt_path=last"),
+        ([f"ckpt_path={other}", "train=false"], "other.ckpt: it is no whole checkpoint file"),
+        ([f"ckpt_path={last}", "model.hidden=[7]", "train=false"], "it holds another net than model=mlp"),
         ([f"ckpt_path={last}", "model=cnn", "train=false"], "it holds another net than model=cnn"),
-        ([f"ckpt_path={last}", "optimizer=sgd"], "optimizer=sgd: the checkpoint holds the state of another optimizer"),
-        ([f"ckpt_path={last}", "optimizer=adamw"], "of another optimizer; write optimizer=adam."),
         ([f"ckpt_path={last}", "max_epochs=2"], "it has trained for 2 epochs already; write max_epochs=3"),
+        ([f"ckpt_path={last}", "seed=43"], "seed=43: the run of ckpt_path="),
+        ([f"ckpt_path={last}", "optimizer=adamw"], "write optimizer=adam."),
+        ([f"ckpt_path={last}", "optimizer.lr=0.5"], "optimizer.lr=0.5: the run of"),
+        ([f"ckpt_path={last}", "model.hidden=[7]"], "had model.hidden=[256,128], and what is trained would not be"),
+        ([f"ckpt_path={last}", "seed=1", "batch_size=32"], "write seed=42 batch_size=64."),
+        ([f"ckpt_path={last}", "data=points"], "data=points: the run of"),
     ]
     for overrides, sentence in cases:
         with pytest.raises(Refusal) as refusal:
@@ -76,3 +83,94 @@ def test_a_checkpoint_that_would_run_code_does_not(engine: str, make_plan: MakeP
     assert not mark.exists()
     torch.load(hostile, weights_only=False)
     assert mark.exists(), "the file is as hostile as it looks"
+
+
+def trained(make_plan: MakePlan, *overrides: str) -> Plan:
+    """A plan whose run of one epoch, on one rank of the raw engine, has left checkpoints."""
+    plan = make_plan("max_epochs=1", "logger=none", "accelerator=cpu", "test=false", *overrides)
+    ENGINES["raw"](plan, ALONE)
+    return plan
+
+
+def test_every_flipped_bit_is_seen_or_does_no_harm(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A hundred copies, each with one bit wrong somewhere: either it is refused, or every number is right."""
+    trained(make_plan, "model.hidden=[4]", "data=points", "max_epochs=1")
+    whole = tmp_path / "checkpoints" / "last.ckpt"
+    right, numbers = torch.load(whole, weights_only=True), whole.read_bytes()
+    refused = 0
+    for index in range(100):
+        place = index * len(numbers) // 100
+        wrong = bytearray(numbers)
+        wrong[place] ^= 1 << index % 8
+        flipped = tmp_path / "flipped.ckpt"
+        flipped.write_bytes(wrong)
+        plan = make_plan("max_epochs=2", "model.hidden=[4]", "data=points", f"ckpt_path={flipped}")
+        try:
+            check_checkpoint(plan)
+        except Refusal:
+            refused += 1
+        else:
+            assert state_bytes(torch.load(flipped, weights_only=True)) == state_bytes(right)
+    assert refused > 30, "most of a small file is what its parts say, not the gaps between them"
+
+
+def state_bytes(checkpoint: Mapping[str, Any]) -> list[bytes]:
+    return [tensor.numpy().tobytes() for tensor in checkpoint["state_dict"].values()]
+
+
+def test_nobody_else_s_checkpoint_is_trained_on_from(make_plan: MakePlan, tmp_path: Path) -> None:
+    trained(make_plan)
+    bare = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    forged = {**bare, "lockstep": {**bare["lockstep"], "identity": {**bare["lockstep"]["identity"], "seed": 7}}}
+    del bare["lockstep"]
+    for content, why in ((bare, "it is no checkpoint"), (forged, "it does not say of which plan it is")):
+        torch.save(content, tmp_path / "other.ckpt")
+        with pytest.raises(Refusal, match=why):
+            check_checkpoint(make_plan("max_epochs=2", f"ckpt_path={tmp_path / 'other.ckpt'}"))
+    check_checkpoint(make_plan("max_epochs=2", f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "refused"),
+    [
+        (["model.dropout=0.5"], ["strategy=ddp", "devices=2"], "strategy=ddp devices=2: the run of"),
+        (["model.dropout=0.5", "strategy=ddp"], ["strategy=ddp", "devices=2"], "devices=2: the run of"),
+        (["model.dropout=0.5", "strategy=ddp"], ["strategy=ddp_spawn"], None),
+        (["model.dropout=0.5", "dropout=sliced"], ["strategy=ddp", "devices=2"], None),
+        (["model.dropout=0"], ["strategy=ddp", "devices=2"], None),
+    ],
+)
+def test_another_world_only_where_no_rank_draws_by_itself(
+    first: list[str], then: list[str], refused: str | None, make_plan: MakePlan
+) -> None:
+    """Dropout with masks of each rank's own ties a run to its world."""
+    common = [override for override in first if not override.startswith("strategy=")]
+    saved = identity(make_plan("model=lenet", *first))
+    plan = make_plan("model=lenet", *common, *then)
+    if refused is None:
+        require_same(plan, saved)
+        return
+    with pytest.raises(Refusal) as refusal:
+        require_same(plan, saved)
+    assert refused in str(refusal.value)
+    assert "its ranks drew random numbers of their own" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["engine=raw"],
+        ["strategy=ddp", "devices=2"],
+        ["max_epochs=3"],
+        ["threads=1", "logger=none", "name=other"],
+        ["checkpoint.every_n_steps=7", "detect_nan=false"],
+    ],
+)
+def test_what_may_change_between_a_run_and_its_resumption(overrides: list[str], make_plan: MakePlan) -> None:
+    require_same(make_plan(*overrides), identity(make_plan()))
+
+
+def test_data_may_have_moved(make_plan: MakePlan) -> None:
+    require_same(make_plan("data=mnist", "data.root=/elsewhere"), identity(make_plan("data=mnist")))
+    with pytest.raises(Refusal, match=r"data.val_size=0: .* write data.val_size=5000"):
+        require_same(make_plan("data=mnist", "data.val_size=0"), identity(make_plan("data=mnist")))

@@ -76,7 +76,7 @@ def with_a_rate_off_by_one_ulp(plan: Plan, place: Place) -> Metrics:
     def wrong(run: loops.Run, recorder: Any) -> float:
         [group] = run.optimizer.param_groups
         before = group["lr"]
-        if run.step == 4:
+        if run.at.steps == 4:
             group["lr"] = math.nextafter(before, 1)
         rate = right(run, recorder)
         group["lr"] = before

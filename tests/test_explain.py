@@ -5,19 +5,16 @@ from lockstep.explain import explained, known_keys
 from lockstep.refusal import Refusal
 
 EXPLAINED = [
-    (["devicez=2"], "devicez: there is no such key; did you mean devices?"),
-    (["optimizer.learning_rate=1"], "optimizer.learning_rate: there is no such key"),
+    (["devicez=2"], "devicez=2: there is no such key (did you mean devices?); write devices=2."),
+    (["optimizer.learning_rate=1"], "optimizer.learning_rate=1: there is no such key"),
     (["optimizer.lrr=1"], "did you mean optimizer.lr?"),
     (["modell=mlp"], "did you mean model?"),
-    (
-        ["strategy=dpp"],
-        "strategy=dpp: there is no such option; write one of ddp, ddp_spawn, dp, model_parallel, single.",
-    ),
-    (["model=resnet"], "model=resnet: there is no such option; write one of cnn, lenet, linear, mlp, split_cnn."),
+    (["strategy=dpp"], "strategy=dpp: there is no such option (did you mean ddp?); write strategy=ddp, or another of"),
+    (["model=zzz"], "model=zzz: there is no such option; write one of cnn, lenet, linear, mlp, split_cnn."),
     (["devices=1,2"], "devices=1,2: several values make a sweep; write -m in front of them, or devices=1."),
-    (["model.dropout=0.1"], "model.dropout: the chosen model has no such key; write model=lenet with it."),
+    (["model.dropout=0.1"], "model.dropout=0.1: the chosen model has no such key; write model=lenet with it."),
     (["devices"], "devices: this cannot be read; write KEY=VALUE"),
-    (["ckpt_path=a b=c"], "ckpt_path=a b=c: this cannot be read; write KEY=VALUE, or \"KEY='VALUE'\""),
+    (["ckpt_path=a b=c"], "ckpt_path=a b=c: this cannot be read; write \"ckpt_path='a b=c'\", quotes and all."),
     (["+experiment=toy_mlp"], "+experiment: the key is there already; write experiment=VALUE without the plus sign."),
     (["+devices=2"], "+devices: the key is there already; write devices=VALUE without the plus sign."),
     (["~ckpt_path"], "~ckpt_path: a key cannot be taken away; write ckpt_path=VALUE."),

@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
     {"refusal", "ending", "batches", "nets", "task", "record", "progress"},
-    {"choices", "shards", "typed"},
+    {"choices", "disk", "shards", "typed"},
     {"world"},
     {"plan", "data"},
     {"precision"},
@@ -24,13 +24,13 @@ LAYERS = [
     {"help", "resume"},
     {"build"},
     {"explain"},
-    {"compose"},
+    {"compose", "folder"},
     {"job"},
     {"sweep"},
     {"cli"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-HYDRA_ROOMS = {"collectives", "build", "compose", "explain", "job", "sweep", "cli"}
+HYDRA_ROOMS = {"collectives", "build", "compose", "explain", "folder", "job", "sweep", "cli"}
 
 
 def room(path: Path) -> str:

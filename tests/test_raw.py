@@ -12,12 +12,16 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
+from lockstep.checkpoint.content import Position
+from lockstep.checkpoint.keeper import Keeper
 from lockstep.compare import compare
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
+from lockstep.raw.report import Report
 from lockstep.record import Metrics, digest
+from lockstep.recorder import Recorder
 from tests.ranks import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
@@ -224,26 +228,15 @@ def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan) -> None:
     overflowed.scale(net(torch.ones(1, 1)).sum() * torch.inf).backward()  # type: ignore[no-untyped-call]
     overflowed.unscale(optimizer)
     overflowed.step(optimizer)
-    Checkpoints(plan, 0, net, optimizer, None, overflowed).save(1, 1, {"val/acc": 0.5})
+    keeper = Keeper(replace(plan, accelerator="cpu", precision="32-true"), 0, Recorder(plan, 0, net))
+    report = Report(plan, 0, torch.device("cpu"), 0)
+    Checkpoints(keeper, net, optimizer, None, overflowed, report).save(Position(1, 0, 1), {"val/acc": 0.5}, {})
     saved = torch.load(Path(plan.run_dir) / "checkpoints" / "last.ckpt", weights_only=True)
-    Checkpoints(plan, 0, net, optimizer, None, fresh).restore(saved, training=True)
+    Checkpoints(keeper, net, optimizer, None, fresh, report).restore(saved)
     assert fresh.scaler.get_scale() == 2.0**15
     del saved["MixedPrecision"]
-    Checkpoints(plan, 0, net, optimizer, None, bare).restore(saved, training=True)
+    Checkpoints(keeper, net, optimizer, None, bare, report).restore(saved)
     assert bare.scaler.get_scale() == 2.0**16
-
-
-def test_the_best_is_the_first_of_the_best_and_no_number_is_worst(make_plan: MakePlan) -> None:
-    plan = make_plan(*SMALL)
-    net = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    checkpoints = Checkpoints(plan, 0, net, optimizer, None, Precision(plan, torch.device("cpu")))
-    best = Path(plan.run_dir) / "checkpoints" / "best.ckpt"
-    seen = []
-    for epoch, accuracy in enumerate([float("nan"), 0.25, 0.5, 0.5, float("nan"), 0.25], 1):
-        checkpoints.save(epoch, epoch, {"val/acc": accuracy})
-        seen.append(torch.load(best, weights_only=True)["epoch"] + 1)
-    assert seen == [1, 2, 3, 3, 3, 3]
 
 
 def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) -> None:

@@ -13,6 +13,8 @@ from tests.conftest import MNIST_ROOT, ROOT, Command
 README = (ROOT / "README.md").read_text()
 TABLE = re.findall(r"^\| `((?:python train\.py|torchrun|tensorboard)[^`]*)` \|", README, re.MULTILINE)
 TABLE = [line for line in TABLE if "experiment=" not in line]  # test_sources runs those
+FIRST = 4
+"""So many of the table's commands are run by `pytest`, the others by `pytest -m slow`."""
 
 
 def test_the_table_is_found() -> None:
@@ -30,7 +32,9 @@ def test_the_two_commands_stand_there() -> None:
     assert "pip install -q -e '.[dev]' && pytest" in script
 
 
-@pytest.mark.parametrize("line", TABLE)
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=[pytest.mark.slow] if place >= FIRST else []) for place, line in enumerate(TABLE)]
+)
 def test_a_command_of_the_table(line: str, command: Command, request: pytest.FixtureRequest) -> None:
     program, *arguments = shlex.split(line)
     if program == "tensorboard":
@@ -45,6 +49,8 @@ def test_a_command_of_the_table(line: str, command: Command, request: pytest.Fix
     if any("…" in argument for argument in arguments):
         [best] = command.train("max_epochs=1").folder.glob("logs/train/*/checkpoints/best.ckpt")
         arguments = [f"ckpt_path={best}" if "…" in argument else argument for argument in arguments]
+    if {"resume=true", "ckpt_path=last"} & {*arguments}:
+        command.train("max_epochs=1")
     start = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}[program]
     ended = command(*start, *arguments, timeout=110)
     assert ended.status == 0, ended.err

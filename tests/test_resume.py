@@ -1,26 +1,38 @@
 """Exact resume: killed at any step and gone on with, a run is bit for bit the run that nobody killed."""
 
+import json
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lockstep import launch
+from lockstep.checkpoint.content import OWN
 from lockstep.checkpoint.files import newest_whole
-from lockstep.launch import RankFailed
+from lockstep.compare import compare
+from lockstep.ending import Stopped
+from lockstep.launch import Place, RankFailed
+from lockstep.launch.place import Stop
 from lockstep.plan import Plan
 from lockstep.record import RECORD, Metrics
-from tests.ranks import with_engine
+from tests.conftest import Command, Ended
+from tests.ranks import ENGINES as ENGINE
+from tests.ranks import on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
 
-RAGGED = ("data=points", "data.samples=37", "batch_size=8", "model=mlp", "model.hidden=[5]", "logger=csv")
 DROPS = ("data=digits", "model=lenet", "model.dropout=0.5", "batch_size=200", "logger=none")
 MOMENTUM = ("optimizer=sgd", "optimizer.lr=0.05", "optimizer.momentum=0.9", "scheduler=onecycle", "max_epochs=2")
-WORLDS = [("strategy=single", "devices=1"), ("strategy=ddp", "devices=2")]
-SAME = ("digest", "train/loss", "train/acc", "val/loss", "val/acc", "val/f1", "test/loss", "test/acc", "epochs", "steps")
+SINGLE, DDP = ("strategy=single", "devices=1"), ("strategy=ddp", "devices=2")
+SAME = ("train/loss", "train/acc", "val/loss", "val/acc", "val/f1", "test/loss", "test/acc", "test/f1")
+ENGINES = ["lightning", "raw"]
+WORLDS = {"single": SINGLE, "ddp": DDP}
 
 
 def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metrics:
@@ -29,7 +41,14 @@ def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metri
     return metrics
 
 
-def resumed(plan: Plan) -> Plan:
+def killed(plan: Plan, monkeypatch: pytest.MonkeyPatch, step: int) -> Plan:
+    """The plan, killed in a step, as `resume=true` goes on with it."""
+    with pytest.raises(RankFailed, match="SIGKILL"):
+        start(plan, monkeypatch, f"kill@{step % plan.world_size}:step:{step}")
+    return going_on_with(plan)
+
+
+def going_on_with(plan: Plan) -> Plan:
     newest, damaged = newest_whole([Path(plan.run_dir)])
     assert not damaged
     return replace(plan, resume=True, ckpt_path=None if newest is None else str(newest))
@@ -39,20 +58,325 @@ def record(plan: Plan) -> str:
     return (Path(plan.run_dir) / RECORD).read_text()
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world[0].removeprefix("strategy="))
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def alike(metrics: Metrics, expected: Metrics) -> None:
+    keys = ("digest", "epochs", "steps", *SAME)
+    assert {key: metrics.get(key) for key in keys} == {key: expected.get(key) for key in keys}
+
+
+@pytest.mark.parametrize(
+    "steps", [pytest.param((1, 5, 7, 11), id="some"), pytest.param(range(1, 15), id="all", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_killed_at_every_step_it_ends_the_same(
-    engine: str, world: tuple[str, ...], make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: str,
+    world: str,
+    steps: Sequence[int],
+    make_plan: MakePlan,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Dropout, momentum, a schedule, a ragged last batch; a checkpoint after every third step and each epoch."""
-    plan = make_plan(*DROPS, *MOMENTUM, *world, "checkpoint.every_n_steps=3", "accelerator=cpu")
+    plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "checkpoint.every_n_steps=3", "accelerator=cpu")
     whole = with_engine(plan, engine, tmp_path / "whole")
     expected = start(whole, monkeypatch)
     assert expected["steps"] == 14
-    for step in range(1, 15):
+    for step in steps:
         broken = with_engine(plan, engine, tmp_path / f"killed-at-{step}")
-        with pytest.raises(RankFailed, match="SIGKILL"):
-            start(broken, monkeypatch, f"kill@{step % plan.world_size}:step:{step}")
-        metrics = start(resumed(broken), monkeypatch)
-        assert {key: metrics[key] for key in SAME} == {key: expected[key] for key in SAME}
+        alike(start(killed(broken, monkeypatch, step), monkeypatch), expected)
         assert record(broken) == record(whole)
+
+
+HARDER = {
+    "accumulation": ("accumulate_grad_batches=3", "data.val_size=0", "optimizer=adam"),
+    "clipped": ("gradient_clip_val=0.1", "optimizer=adamw", "scheduler=warmup_linear", "scheduler.warmup_steps=4"),
+    "dropped": ("drop_last=true", "precision=bf16-mixed"),
+    "batchnorm": ("model=cnn", "~model.dropout", "batch_size=300"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HARDER)
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_whatever_is_trained_how(
+    engine: str, world: str, case: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    removed = [override[1:] for override in HARDER[case] if override.startswith("~")]
+    kept = [own for own in (*DROPS, *MOMENTUM, *HARDER[case]) if own[0] != "~" and own.partition("=")[0] not in removed]
+    plan = make_plan(*(own for own in kept if case != "clipped" or own != "optimizer.momentum=0.9"), *WORLDS[world])
+    plan = replace(plan, checkpoint=replace(plan.checkpoint, every_n_steps=1))
+    whole = with_engine(plan, engine, tmp_path / "whole")
+    expected = start(whole, monkeypatch)
+    for step in range(2, plan.total_steps + 1, 2):
+        broken = with_engine(plan, engine, tmp_path / f"killed-at-{step}")
+        alike(start(killed(broken, monkeypatch, step), monkeypatch), expected)
+        assert record(broken) == record(whole)
+
+
+@pytest.mark.parametrize("lost", ["random", "sums", "position"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_without_one_thing_that_a_checkpoint_holds_it_is_seen(
+    engine: str, lost: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = make_plan(*DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=3", "accelerator=cpu", "test=false")
+    whole = with_engine(plan, engine, tmp_path / "whole")
+    expected = start(whole, monkeypatch)
+    going_on = killed(with_engine(plan, engine, tmp_path / "killed"), monkeypatch, 5)
+    checkpoint = torch.load(str(going_on.ckpt_path), weights_only=True)
+    worse = with_engine(
+        replace(going_on, ckpt_path=str(spoilt(checkpoint, lost, tmp_path))), engine, tmp_path / "worse"
+    )
+    metrics = start(replace(worse, resume=False), monkeypatch)
+    if lost == "sums":
+        assert metrics["digest"] == expected["digest"], "the sums are only measured"
+        first_epoch = [json.loads(line) for line in record(worse).splitlines()][1]
+        assert first_epoch["step"]["step"] == 4
+    else:
+        assert metrics["digest"] != expected["digest"]
+
+
+def spoilt(checkpoint: dict[str, Any], lost: str, folder: Path) -> Path:
+    own = checkpoint[OWN]
+    for rank in own["ranks"]:
+        if lost == "random":
+            rank["random"] = {}
+        if lost == "sums":
+            rank["sums"] = {name: torch.zeros_like(sums) for name, sums in rank["sums"].items()}
+    if lost == "position":
+        own["position"]["batch"] -= 1
+    path = folder / "spoilt.ckpt"
+    torch.save(checkpoint, path)
+    return path
+
+
+@pytest.mark.parametrize(("first", "second"), [("lightning", "raw"), ("raw", "lightning")])
+def test_the_other_engine_goes_on_within_the_epoch(
+    first: str, second: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Bit for bit, dropout and all, under two ranks."""
+    plan = make_plan(*DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=3", "accelerator=cpu")
+    expected = start(with_engine(plan, first, tmp_path / "whole"), monkeypatch)
+    going_on = killed(with_engine(plan, first, tmp_path / "killed"), monkeypatch, 5)
+    other = with_engine(going_on, second, tmp_path / "killed")
+    alike(start(other, monkeypatch), expected)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("before", "after"), [("single", "ddp"), ("ddp", "single")])
+def test_another_world_goes_on_within_the_epoch(
+    before: str, after: str, engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In float64, with masks that no world changes, to 1e-10 at every step; the sums of the epoch too."""
+    own = (*DROPS, *MOMENTUM, "dropout=sliced", "precision=64-true", "checkpoint.every_n_steps=2", "accelerator=cpu")
+    plan = make_plan(*own, *WORLDS[before])
+    whole = with_engine(plan, engine, tmp_path / "whole")
+    expected = start(whole, monkeypatch)
+    going_on = killed(with_engine(plan, engine, tmp_path / "killed"), monkeypatch, 6)
+    other = replace(make_plan(*own, *WORLDS[after]), ckpt_path=going_on.ckpt_path, resume=True)
+    metrics = start(with_engine(other, engine, tmp_path / "killed"), monkeypatch)
+    for key in SAME:
+        assert metrics[key] == pytest.approx(expected[key], abs=1e-10)
+    comparison = compare(tmp_path / "whole", tmp_path / "killed")
+    assert comparison.quantities["loss"].compared == 14
+    assert comparison.largest < 1e-10
+
+
+QUICK = ("data=digits", "model.hidden=[16]", "batch_size=300", "max_epochs=3", "engine=raw", "accelerator=cpu")
+
+
+def metrics_in(folder: Path) -> Metrics:
+    metrics: Metrics = json.loads((folder / "metrics.json").read_text())
+    return metrics
+
+
+def test_resume_and_last_on_the_command_line(command: Command) -> None:
+    """A run of one epoch, gone on with in its folder to the second, and in a new folder to the third."""
+    whole = command.train(*QUICK, "name=whole", "hydra.run.dir=whole")
+    assert whole.status == 0, whole.err
+    assert command.train(*QUICK, "max_epochs=1").status == 0
+    [folder] = command.folder.glob("logs/train/*")
+    ended = command.train(*QUICK, "max_epochs=2", "resume=true")
+    assert f"resuming from {folder}/checkpoints/last.ckpt" in ended.out, ended.err
+    assert [*command.folder.glob("logs/train/*")] == [folder], "no folder named by the clock is left beside it"
+    assert metrics_in(folder)["epochs"] == 2
+    ended = command.train(*QUICK, "ckpt_path=last")
+    [other] = set(command.folder.glob("logs/train/*")) - {folder}
+    alike(metrics_in(other), metrics_in(command.folder / "whole"))
+    assert (other / RECORD).read_text() == (command.folder / "whole" / RECORD).read_text()
+
+
+def test_a_finished_run_is_not_run_again(command: Command) -> None:
+    assert command.train(*QUICK).status == 0
+    [folder] = command.folder.glob("logs/train/*")
+    before = (folder / "metrics.json").read_text()
+    ended = command.train(*QUICK, "resume=true")
+    assert refused(ended, "max_epochs=3", "it has trained for 3 epochs already", "max_epochs=4")
+    assert (folder / "metrics.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["resume=true"], ["resume=true", "no run below logs/train", "resume=false"]),
+        (["ckpt_path=last"], ["ckpt_path=last", "no whole checkpoint below logs/train", "ckpt_path=null"]),
+        (["resume=true", "ckpt_path=a.ckpt", "hydra.run.dir=x"], ["ckpt_path=a.ckpt", "one of the two"]),
+        (["resume=true", "engine=both", "hydra.run.dir=x"], ["resume=true", "engine=both is two runs"]),
+        (["resume=true", "train=false", "hydra.run.dir=x"], ["resume=true", "train=false"]),
+    ],
+)
+def test_nothing_to_go_on_with(overrides: list[str], words: list[str], command: Command) -> None:
+    assert refused(command.train(*overrides), *words)
+    assert not [path for path in command.folder.rglob("*") if path.is_file()]
+
+
+def refused(ended: Ended, *words: str) -> bool:
+    assert ended.status == 2, ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert all(word in ended.err for word in words), ended.err
+    return True
+
+
+def test_a_given_folder_with_no_checkpoint_begins_anew(command: Command) -> None:
+    """What a job does that a cluster may start again at any time."""
+    for steps in (5, 10, 15):
+        ended = command.train(*QUICK, f"max_epochs={steps // 5}", "resume=true", "hydra.run.dir=run")
+        assert ended.status == 0, ended.err
+        assert metrics_in(command.folder / "run")["steps"] == steps
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(command: Command) -> None:
+    assert command.train(*QUICK, "max_epochs=2", "hydra.run.dir=run", "logger=none").status == 0
+    shutil.copytree(command.folder / "run", command.folder / "logs" / "train" / "one")
+    last = command.folder / "logs" / "train" / "one" / "checkpoints" / "last.ckpt"
+    numbers = bytearray(last.read_bytes())
+    numbers[len(numbers) // 2] ^= 1
+    last.unlink()
+    last.write_bytes(numbers)
+    ended = command.train(*QUICK, "ckpt_path=last", "hydra.run.dir=other", "logger=none")
+    assert ended.status == 0, ended.err
+    assert ended.err == f"{last}: damaged; going on from {last.with_name('previous.ckpt')}\n"
+    assert metrics_in(command.folder / "other")["epochs"] == 3
+    ended = command.train(*QUICK, f"ckpt_path={last}")
+    assert refused(ended, f"ckpt_path={last}: its checksums are wrong; write ckpt_path=last")
+    last.with_name("previous.ckpt").write_bytes(b"torn")
+    ended = command.train(*QUICK, "ckpt_path=last")
+    assert refused(ended, "ckpt_path=last", "no whole checkpoint")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_curves_go_on_and_lose_nothing(
+    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Killed two steps behind a checkpoint: TensorBoard has each point once, those before it too."""
+    plan = make_plan(
+        *DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=4", "log_every_n_steps=3", "logger=tensorboard", "test=false"
+    )
+    curves = {}
+    for name in ("whole", "killed"):
+        own = with_engine(plan, engine, tmp_path / name)
+        start(own if name == "whole" else killed(own, monkeypatch, 6), monkeypatch)
+        events = EventAccumulator(str(tmp_path / name / "tensorboard")).Reload()
+        curves[name] = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    assert curves["killed"] == curves["whole"]
+    assert [step for step, _ in curves["whole"]] == [3, 6, 9, 12]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_table_of_curves_is_kept_beside_the_new_one(
+    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = make_plan(*DROPS, *MOMENTUM, *SINGLE, "checkpoint.every_n_steps=4", "log_every_n_steps=2", "logger=csv")
+    own = with_engine(plan, engine, tmp_path / engine)
+    start(killed(own, monkeypatch, 6), monkeypatch)
+    tables = sorted(
+        str(path.parent.relative_to(tmp_path / engine)) for path in (tmp_path / engine).rglob("metrics.csv")
+    )
+    assert tables == ["csv", "csv/from_step_5"]
+
+
+def test_a_sweep_goes_on_with_what_is_left(command: Command) -> None:
+    """Of three jobs one is done, one has trained for an epoch of three, one has not begun."""
+    sweep = ("-m", "seed=1,2,3", *QUICK, "logger=none", "hydra.sweep.dir=sweep")
+    assert command.train(*sweep, "seed=1,2", "max_epochs=1").status == 0
+    (command.folder / "sweep" / "1" / "metrics.json").unlink()
+    assert command.train(*QUICK, "seed=1", "hydra.run.dir=sweep/0", "resume=true", "logger=none").status == 0
+    before = (command.folder / "sweep" / "0" / "metrics.json").read_text()
+    ended = command.train(*sweep, "resume=true")
+    assert ended.status == 0, ended.err
+    assert "job 0: finished before" in ended.out
+    assert "resuming from" in ended.out
+    assert "sweep: 3 finished, 0 refused, 0 failed" in ended.out
+    assert (command.folder / "sweep" / "0" / "metrics.json").read_text() == before
+    for job in range(3):
+        alone = command.train(*QUICK, f"seed={job + 1}", "logger=none", f"hydra.run.dir=alone{job}")
+        assert alone.status == 0
+        alike(metrics_in(command.folder / "sweep" / str(job)), metrics_in(command.folder / f"alone{job}"))
+
+
+class StopAfter(Stop):
+    """Someone asked, in time for this batch."""
+
+    def __init__(self, batches: int) -> None:
+        self.last = batches
+
+    def after(self, batches: int) -> bool:
+        return batches >= self.last
+
+
+def stopping(plan: Plan, place: Place) -> Metrics:
+    """An engine that is asked to stop after the batch that STOP_AFTER says."""
+    try:
+        ENGINE[plan.engine.name](plan, replace(place, stop=StopAfter(int(os.environ["STOP_AFTER"]))))
+    except Stopped as stopped:
+        return {"stopped": stopped.step}
+    return {}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_stopped_in_the_middle_of_an_accumulation(
+    engine: str, world: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Batches 3 + 3 + 1 an epoch: the gradients of each rank, its sums and its ids are carried over, bit for bit."""
+    plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "accumulate_grad_batches=3", "accelerator=cpu")
+    expected = start(with_engine(plan, engine, tmp_path / "whole"), monkeypatch)
+    assert (plan.epoch_batches, expected["steps"]) == (7, 6)
+    for batch, steps in ((1, 0), (5, 1), (6, 2), (7, 3), (9, 3)):
+        own = with_engine(plan, engine, tmp_path / f"stopped-after-{batch}")
+        monkeypatch.setenv("STOP_AFTER", str(batch))
+        assert on_ranks(own, stopping) == {"stopped": steps}
+        last = torch.load(tmp_path / f"stopped-after-{batch}" / "checkpoints" / "last.ckpt", weights_only=True)
+        assert all(bool(rank["gradients"]) == (batch % 7 % 3 > 0) for rank in last[OWN]["ranks"])
+        alike(start(going_on_with(own), monkeypatch), expected)
+        assert record(own) == (tmp_path / "whole" / RECORD).read_text()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_accumulation_goes_on_in_another_world(
+    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = (*DROPS, *MOMENTUM, "dropout=sliced", "precision=64-true", "accumulate_grad_batches=3", "accelerator=cpu")
+    start(with_engine(make_plan(*own, *DDP), engine, tmp_path / "whole"), monkeypatch)
+    monkeypatch.setenv("STOP_AFTER", "5")
+    stopped = with_engine(make_plan(*own, *DDP), engine, tmp_path / "stopped")
+    assert on_ranks(stopped, stopping) == {"stopped": 1}
+    alone = with_engine(make_plan(*own, *SINGLE), engine, tmp_path / "stopped")
+    start(replace(alone, ckpt_path=going_on_with(stopped).ckpt_path, resume=True), monkeypatch)
+    comparison = compare(tmp_path / "whole", tmp_path / "stopped")
+    assert comparison.quantities["loss"].compared == 6
+    assert comparison.largest < 1e-10
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_killed_while_it_was_tested(
+    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After two validations, of two linear layers each: training is done, its results are not lost."""
+    plan = make_plan(*DROPS, *MOMENTUM, *DDP, "accelerator=cpu")
+    whole, broken = with_engine(plan, engine, tmp_path / "whole"), with_engine(plan, engine, tmp_path / "broken")
+    expected = start(whole, monkeypatch)
+    with pytest.raises(RankFailed, match="SIGKILL"):
+        start(broken, monkeypatch, "kill@1:validation:5")
+    alike(start(going_on_with(broken), monkeypatch), expected)
+    assert record(broken) == record(whole)

@@ -155,7 +155,7 @@ def test_when_every_cell_is_impossible_the_sweep_is_bad_input(command: Command) 
 def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> None:
     ended = command.train("-m", "seed=1,2", "devicez=1")
     assert ended.status == 2
-    assert ended.err.splitlines()[-1] == "devicez: there is no such key; did you mean devices?"
+    assert ended.err.splitlines()[-1] == "devicez=1: there is no such key (did you mean devices?); write devices=1."
     assert not list(command.folder.glob("logs/train/sweeps/*/*"))
 
 

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lockstep.choices import GROUPS, Checkpoint, ProcessGroup
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal, refuse, require
+from lockstep.refusal import Refusal, refuse, refuse_option, require, shown
 from lockstep.resume import starting_checkpoint
 from lockstep.typed import check_keys, typed, value_of
 
@@ -40,7 +40,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     for key, options in NESTED.items():
         is_group = isinstance(values[key], Mapping)
         first = f"{key}.{fields(options)[0].name}"
-        require(is_group, key, values[key], "it is a group of keys", f"{first}={values[key]}")
+        instead = f"{key}.KEY=VALUE" if values[key] is None else f"{first}={shown(values[key])}"
+        require(is_group, key, values[key], "it is a group of keys", instead)
         values[key] = typed(options, f"{key}.", values[key])
     require_backend(values["process_group"])
     values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": starting_checkpoint(values, run_dir.absolute())}
@@ -54,10 +55,20 @@ def _choice(group: str, values: object) -> object:
         raise refuse(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = dict(values)
     if values["name"] not in options:
-        raise refuse(f"{group}.name", values["name"], "there is no such option", f"one of {', '.join(options)}")
+        raise refuse_option(f"{group}.name", values["name"], "there is no such option", options)
+    _require_own_keys(group, values)
     if "root" in values:
         values["root"] = _absolute(values["root"])
     return typed(options[values["name"]], f"{group}.", values)
+
+
+def _require_own_keys(group: str, values: Mapping[str, Any]) -> None:
+    """Refuse a key that another option of the group has: someone wrote GROUP.name=…, or a plus sign."""
+    own = {name: {field.name for field in fields(option)} for name, option in GROUPS[group].items()}
+    for key in values.keys() - own[values["name"]]:
+        if owners := [f"{group}={name}" for name, names in own.items() if key in names]:
+            why = f"{group}={values['name']} has no such key"
+            raise refuse(f"{group}.{key}", values[key], why, f"{' or '.join(owners)} with it")
 
 
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +89,18 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         values["threads"] = max(1, usable_cores() // (1 if one_at_a_time else devices))
     wanted = value_of(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
     values["accelerator"] = resolve_accelerator(wanted, devices, values["strategy"])
+    if values["strategy"].wrap in ("ddp", "dp") and (values["accelerator"] == "cpu" or values["strategy"].share_device):
+        _require_bearable("devices", devices)
+    _require_bearable("threads", value_of(int, "threads", values["threads"]))
     return values
+
+
+def _require_bearable(key: str, value: int) -> None:
+    """Refuse what would not train but bring the machine down: a slip of the finger is a million processes."""
+    cores = usable_cores()
+    most = max(64, 8 * cores)
+    why = f"this machine has {cores} core{'s' if cores > 1 else ''} to compute on"
+    require(value <= most, key, value, why, f"{key}={most}, or fewer")
 
 
 def usable_cores() -> int:

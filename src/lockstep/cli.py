@@ -1,6 +1,5 @@
 """The manners of the command: bad input is one sentence and status 2, a failed rank its own traceback and status 1."""
 
-import contextlib
 import os
 import sys
 import time
@@ -8,17 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lockstep.compose import folder_given
 from lockstep.explain import HYDRA_ERRORS, explained, without_plugin
+from lockstep.folder import take_back
 from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, leave, outside, say_last
 from lockstep.launch.failure import told
 from lockstep.refusal import Refusal
 from lockstep.resume import run_folder
-from lockstep.sweep import clear_results, in_sweep, report_unfinished
+from lockstep.sweep import clear_results, finished_before, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
 
@@ -31,7 +32,8 @@ def hydra_job(config: DictConfig) -> Any:
         given = in_sweep() or folder_given(HydraConfig.get().overrides.hydra)
         run_dir = run_folder(config.resume, config.name, own, given)
         clear_results(run_dir, keep_metrics=config.resume)
-        metrics = execute(config, run_dir, began)
+        before = finished_before(run_dir, config.max_epochs) if in_sweep() and config.resume is True else None
+        metrics = before or execute(config, run_dir, began)
     except (Refusal, RankFailed) as error:
         if in_sweep():
             return report_unfinished(config, own, error)
@@ -40,9 +42,6 @@ def hydra_job(config: DictConfig) -> Any:
         if (failed := failed_rank(ended)) is None or not in_sweep():
             raise
         return report_unfinished(config, own, failed)
-    finally:
-        with contextlib.suppress(OSError):
-            own.rmdir()  # nothing was written: leave no empty folder behind
     if metrics.get("as_owed") is False and not in_sweep():
         raise SystemExit(1)
     return metrics[config.optimized_metric] if config.optimized_metric else None
@@ -74,7 +73,10 @@ def command(hydra_main: Callable[[], None]) -> None:
 def as_guest(arguments: list[str]) -> None:
     if flags := [argument for argument in arguments if argument.startswith("-")]:
         raise Refusal(f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them.")
-    metrics = run(arguments)
+    try:
+        metrics = run(arguments)
+    except SystemExit as ended:
+        leave(ended.code if isinstance(ended.code, int) else 1)
     leave(1 if metrics.get("as_owed") is False else 0)
 
 
@@ -82,15 +84,28 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
     """Hydra prints its errors over several lines and exits with 1, unless it is told to raise them."""
     if "HYDRA_FULL_ERROR" in os.environ:
         return hydra_main()
+    require_flags(sys.argv[1:])
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         hydra_main()
     except HYDRA_ERRORS as error:
-        raise explained(error) from None
+        raise explained(error, sys.argv[1:]) from None
     except RuntimeError as error:
         raise without_plugin(error) from None
     finally:
+        take_back()
         del os.environ["HYDRA_FULL_ERROR"]
+
+
+def require_flags(arguments: list[str]) -> None:
+    """Refuse flags that Hydra does not know: argparse would print how it is used, over many lines."""
+
+    def fail(message: str) -> NoReturn:
+        raise Refusal(f"{message}; write flags that python train.py --hydra-help lists, then KEY=VALUE.")
+
+    parser = get_args_parser()
+    parser.error = fail  # type: ignore[method-assign]
+    parser.parse_args(arguments)
 
 
 def end(error: Refusal | RankFailed, place: Place | None = None) -> NoReturn:

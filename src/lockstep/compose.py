@@ -32,7 +32,7 @@ def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
             config = compose("train", overrides, return_hydra_config=True)
             run_dir = Path(config.hydra.run.dir).absolute()
         except HYDRA_ERRORS as error:
-            raise explained(error) from None
+            raise explained(error, overrides) from None
     with open_dict(config):
         del config["hydra"]
     return config, run_dir

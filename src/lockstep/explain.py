@@ -4,7 +4,7 @@ Hydra tells its errors apart by their words alone; words that are not known here
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from traceback import extract_tb
 
@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.choices import GROUPS
-from lockstep.refusal import Refusal, refuse
+from lockstep.refusal import Refusal, refuse, refuse_option, typed_in_shell
 from lockstep.typed import unknown_key
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -21,8 +21,8 @@ HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSError)
 """What composing raises, and making a run's folder; `explained` tells which of them are the user's to mend."""
 
 
-def explained(error: Exception) -> Refusal:
-    """What Hydra did not like, as a refusal.
+def explained(error: Exception, overrides: Sequence[str] = ()) -> Refusal:
+    """What Hydra did not like about the overrides, as a refusal.
 
     Raises:
         ValueError, OSError: `error` itself, where it is not of Hydra's making.
@@ -30,16 +30,22 @@ def explained(error: Exception) -> Refusal:
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options is not None:
         group, _, option = error.missing_cfg_file.rpartition("/")
-        return refuse(group, option, "there is no such option", f"one of {', '.join(sorted(error.options))}")
+        return refuse_option(group, option, "there is no such option", sorted(error.options))
     if isinstance(error, OverrideParseException):
-        example = "write KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
-        return Refusal(f"{error.override!s}: this cannot be read; {example}.")
+        return unreadable(str(error.override))
     if isinstance(error, OSError) and any(frame.name == "mkdir" for frame in extract_tb(error.__traceback__)):
         why = f"the run's folder cannot be made ({error.strerror})"
-        return refuse("hydra.run.dir", error.filename, why, "a folder that can, or start the command elsewhere")
+        key = "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir"
+        return refuse(key, error.filename, why, "a folder that can, or start the command elsewhere")
+    if nameless := next((override for override in overrides if override.startswith("=")), None):
+        return Refusal(f"{nameless}: this has no key; write KEY=VALUE.")
+    if NO_OPTION in text:
+        return no_option(overrides)
     for words, sentence in SENTENCES.items():
         if found := re.search(words, text):
             return sentence(*found.groups())
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        return Refusal(f"{error.full_key}: {text.splitlines()[0]}; write a value for it.")
     if isinstance(error, HydraException | OmegaConfBaseException):
         return Refusal(" ".join(text.split()))
     raise error
@@ -53,8 +59,30 @@ def without_plugin(error: RuntimeError) -> Refusal:
     return Refusal(f"{package or error}: this plugin of Hydra is not installed; install it: pip install {package}.")
 
 
-def no_option() -> Refusal:
-    return Refusal("null: a group takes the name of one of its options; leave GROUP=null out.")
+def unreadable(override: str) -> Refusal:
+    """Say how to quote it: nine in ten of these are a value with a space, `=` or a letter that is not ASCII."""
+    key, equals, value = override.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][\w./@]*", key, re.ASCII) or set(value) & set("'\"[](){}"):
+        return Refusal(f"{override}: this cannot be read; write KEY=VALUE, or \"KEY='VALUE'\" if it is unusual.")
+    return Refusal(f"{override}: this cannot be read; write {typed_in_shell(key, value)}, quotes and all.")
+
+
+def no_option(overrides: Sequence[str]) -> Refusal:
+    """A group was given null, a truth value or nothing: Hydra does not say which."""
+    for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
+        options = options_of(key)
+        if key in (*GROUPS, "experiment") and value not in options:
+            why = "a group takes the name of one of its options"
+            return refuse(key, value, why, f"one of {', '.join(options)}, or leave {key}= out")
+    return Refusal("null: a group takes the name of one of its options; write that, or leave GROUP=null out.")
+
+
+def no_such(group: str, option: str) -> Refusal:
+    return refuse_option(group, option, "there is no such option", options_of(group))
+
+
+def options_of(group: str) -> list[str]:
+    return [path.stem for path in sorted((CONF / group).glob("*.yaml"))]
 
 
 def present(key: str) -> Refusal:
@@ -70,25 +98,42 @@ def several(key: str, values: str) -> Refusal:
     return refuse(key, values, "several values make a sweep", instead)
 
 
-def unknown(key: str) -> Refusal:
+def unknown(key: str, value: str = "") -> Refusal:
     """The chosen options do not have the key: other options may."""
     group, _, name = key.rpartition(".")
     owners = [path.stem for path in sorted((CONF / group).glob("*.yaml")) if group and name in OmegaConf.load(path)]
     if owners:
         instead = " or ".join(f"{group}={owner}" for owner in owners)
-        return Refusal(f"{key}: the chosen {group} has no such key; write {instead} with it.")
-    return unknown_key(key, known_keys())
+        return refuse(key, value, f"the chosen {group} has no such key", f"{instead} with it")
+    return unknown_key(key, value, known_keys())
 
 
+def placed(group: str) -> Refusal:
+    return Refusal(f"{group}@: a group cannot be put elsewhere; write {group}=OPTION without the @.")
+
+
+def unfit(key: str, value: str) -> Refusal:
+    return refuse(key, value, "the key takes another kind of value", f"{key}=FOLDER, say, or leave it out")
+
+
+def no_config(_words: str) -> Refusal:
+    return Refusal("--config-name, --config-path, --config-dir: there is no such configuration; write none of them.")
+
+
+NO_OPTION = "Config group override must be a string or a list"
 SENTENCES: dict[str, Callable[..., Refusal]] = {
-    r"Config group override must be a string or a list": no_option,
     r"Multiple values for (\S+)\. ": present,
     r"An item is already at '([^']+)'": present,
     r"Could not delete from config. '([^']+)' does not exist": absent,
     r"Ambiguous value for argument '([^=]+)=(.*)'": several,
-    r"Could not override '([^'@]+)'?. No match in the defaults list": unknown,
-    r"Could not override '([^'@]+)": unknown,
+    r"Could not override '([^'@]+)'(?s:.*) use \+[^=]+=([^\n]*)": unknown,
+    r"Could not override '([^'@]+)@": placed,
+    r"Could not override '([^'@]+)'": unknown,
     r"Key '[^']+' is not in struct\s+full_key: (\S+)": unknown,
+    r"Override ([^@=]+)\S*=(.*) looks like a config group override": unknown,
+    r"Could not load '([^/']+)/([^']+)'": no_such,
+    r"Error merging override ([^=]+)=([^\n]*)": unfit,
+    r"(Cannot find primary config|onfig directory)": no_config,
 }
 """From Hydra's words to the sentence that says it here, with what is in the brackets."""
 

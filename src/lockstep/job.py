@@ -10,9 +10,10 @@ from lockstep import choices, data, launch
 from lockstep.build import plan_from
 from lockstep.compare import compare
 from lockstep.compose import compose_job, folder_given
+from lockstep.disk import writing_below
 from lockstep.explain import explained
 from lockstep.plan import Plan
-from lockstep.record import Metrics, clear_records, save_metrics, table
+from lockstep.record import Metrics, clear_records, save_metrics, save_text, table
 from lockstep.resume import run_folder
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
@@ -38,6 +39,11 @@ def execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
     Args:
         began: the time.perf_counter() that total_seconds counts from.
     """
+    with writing_below(run_dir.absolute()):
+        return _execute(config, run_dir, began)
+
+
+def _execute(config: DictConfig, run_dir: Path, began: float) -> Metrics:
     plan = plan_from(config, run_dir)
     launch.check_launchable(plan.world)
     if plan.ckpt_path is not None:
@@ -102,9 +108,9 @@ def leave_config(plan: Plan) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explained(error) from None
-    if plan.train and not plan.resume:  # else it tests what lies there, or goes on with it
-        clear_records(folder)
-    OmegaConf.save(OmegaConf.create(asdict(plan)), folder / "config.yaml")
+    if plan.train:  # else it tests what lies there
+        clear_records(folder, keep_record=plan.resume)
+    save_text(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(asdict(plan))))
 
 
 def first_of_all() -> bool:

@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep import choices
-from lockstep.batches import window_count, window_samples
+from lockstep.batches import batch_count, window_count, window_samples
 from lockstep.refusal import refuse, require
 from lockstep.world import World
+
+
+def require_inside(name: object) -> None:
+    """Refuse a run's name that would lead out of logs/."""
+    path = Path(str(name))
+    inside = name != "" and not path.is_absolute() and ".." not in path.parts
+    require(inside, "name", name, "the run's folder is logs/<name>/…", "name=train, say")
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,11 @@ class Plan:
         return self.engine.gradient_sync if self.strategy.wrap == "ddp" else "none"
 
     @property
+    def epoch_batches(self) -> int:
+        """Global batches of an epoch."""
+        return batch_count(self.data.train_samples, self.batch_size, self.drop_last)
+
+    @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run."""
         windows = window_count(self.data.train_samples, self.batch_size, self.accumulate_grad_batches, self.drop_last)
@@ -136,12 +148,12 @@ class Plan:
         }
 
     def _check_numbers(self) -> None:
-        inside = bool(self.name) and not Path(self.name).is_absolute() and ".." not in Path(self.name).parts
-        require(inside, "name", self.name, "the run's folder is logs/<name>/…", "name=train, say")
+        require_inside(self.name)
         counts = ("devices", "num_nodes", "max_epochs", "batch_size", "threads")
         for key in (*counts, "accumulate_grad_batches", "log_every_n_steps"):
             value = getattr(self, key)
             require(value >= 1, key, value, "it must be 1 or more", f"{key}=1")
+            require(value < 2**31, key, value, "it must be below 2^31", f"{key}=1, say")
         require(0 <= self.seed < 2**63, "seed", self.seed, "it must be at least 0 and below 2^63", "seed=42")
         clip = self.gradient_clip_val
         if clip is not None and clip <= 0:

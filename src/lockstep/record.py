@@ -4,8 +4,10 @@ record.jsonl begins with a `run` line, which tells this run from others. Then co
 in full precision, and at the end a `tensor` line for every parameter and buffer. Epochs and steps count from 1.
 """
 
+import contextlib
 import csv
 import hashlib
+import io
 import json
 import math
 import pickle
@@ -42,18 +44,28 @@ def save_metrics(folder: Path, metrics: Metrics) -> None:
 
 
 def save_json(path: Path, values: Mapping[str, Any]) -> None:
-    """A file that a reader sees whole or not at all."""
+    save_text(path, json.dumps(_finite(values), indent=2) + "\n")
+
+
+def save_text(path: Path, text: str) -> None:
+    """A file that a reader sees whole or not at all, also where the disk is full."""
     part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(_finite(values), indent=2) + "\n")
-    part.replace(path)
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """A CSV file; all rows have the keys of the first."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    file = io.StringIO()
+    writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    save_text(path, file.getvalue())
 
 
 def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
@@ -65,10 +77,10 @@ def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
     save_table(folder / CONFUSION, rows)
 
 
-def clear_records(folder: Path) -> None:
-    """Remove what an earlier run left in the same folder, by one engine or by both."""
+def clear_records(folder: Path, keep_record: bool) -> None:
+    """Remove what an earlier run left in the same folder, by one engine or by both; not the record that is gone on."""
     for part in (folder, folder / "lightning", folder / "raw"):
-        for name in (METRICS, RECORD, COMPARISON, CONFUSION):
+        for name in (METRICS, COMPARISON, CONFUSION) if keep_record else (METRICS, RECORD, COMPARISON, CONFUSION):
             (part / name).unlink(missing_ok=True)
 
 
@@ -81,17 +93,21 @@ def begin_record(folder: Path, run: Mapping[str, Any], before: Path, lines: int)
     source = before / RECORD
     earlier = source.read_text().splitlines(keepends=True)[1:lines] if lines and source.is_file() else []
     kept = earlier if len(earlier) == lines - 1 else []
-    part = folder / f".{RECORD}.part"
-    part.write_text("".join([own, *kept]))
-    part.replace(folder / RECORD)
+    save_text(folder / RECORD, "".join([own, *kept]))
     return 1 + len(kept)
 
 
 def append_record(folder: Path, kind: str, lines: Iterable[Mapping[str, Any]]) -> int:
-    """Add lines of one kind to record.jsonl. Returns how many."""
+    """Add lines of one kind to record.jsonl, all or, where the disk is full, none. Returns how many."""
     texts = [f"{_json_line({kind: line})}\n" for line in lines]
-    with (folder / RECORD).open("a") as record:
-        record.writelines(texts)
+    with (folder / RECORD).open("ab", buffering=0) as record:
+        whole, content = record.tell(), memoryview("".join(texts).encode())
+        try:
+            while content:
+                content = content[record.write(content) :]
+        except OSError:
+            record.truncate(whole)
+            raise
     return len(texts)
 
 

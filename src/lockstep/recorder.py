@@ -43,9 +43,10 @@ class Recorder:
         self.epoch, self.first_batch = epoch, batch
         self.look_every = 1 if plan.accelerator == "cpu" else GPU_LOOK_EVERY
         self._begin()
+        self.carry({"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)})
         self.lines = 0
         if rank == 0:
-            before = Path(plan.ckpt_path).parents[1] if plan.ckpt_path and lines else self.folder
+            before = Path(plan.ckpt_path).parent.parent if plan.ckpt_path and lines else self.folder
             self.lines = begin_record(self.folder, plan.summary(), before, lines)
 
     def batch(self, sums: Sums, ids: Tensor) -> None:
@@ -70,15 +71,22 @@ class Recorder:
     def flush(self, epoch: int, last_step: int) -> None:
         """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1) that has none yet.
 
-        To be called between two optimizer steps, by every rank.
+        To be called by every rank. What is under way of the next step is carried over.
         """
         if self.plan.detect_nan:
             self._look()
-        parts = self._gathered(self._part())
+        sums, digests = self._windows()
+        parts = self._gathered(self._part(sums, digests))
         if self.rank == 0 and self.rates:
             self.lines += append_record(self.folder, "step", self._lines(parts, epoch, last_step))
+        done = len(self.rates)
+        self.carry({"window": sums[done:].sum(0), "ids": digests[done:].sum(0)})  # of one window, or none
         self.first_batch += len(self.sums)
         self._begin()
+
+    def carry(self, carried: Mapping[str, Tensor]) -> None:
+        """Take over what a rank has of an optimizer step that is under way: sums (3,), and its digest."""
+        self.carried = {name: carried[name] for name in ("window", "ids")}
 
     def end_epoch(self, epoch: int, last_step: int) -> None:
         """All steps of epoch `epoch` are done."""
@@ -90,7 +98,7 @@ class Recorder:
         if self.rank == 0:
             self.lines += append_record(self.folder, "validation", [{"epoch": epoch, **metrics}])
         if self.plan.detect_nan and not math.isfinite(metrics["val/loss"]):
-            raise self._not_finite(f"the validation loss after epoch {epoch}", metrics["val/loss"])
+            raise not_finite(f"the validation loss after epoch {epoch}", metrics["val/loss"])
 
     def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
@@ -105,15 +113,11 @@ class Recorder:
             if not math.isfinite(loss):
                 steps = self.plan.total_steps // self.plan.max_epochs
                 step = self.epoch * steps + (self.first_batch + index) // self.window + 1
-                raise self._not_finite(f"the loss of step {step}", loss)
+                raise not_finite(f"the loss of step {step}", loss)
 
     def _losses(self) -> list[float]:
         found: list[float] = torch.stack(self.sums)[-self.look_every :, 0].tolist() if self.sums else []
         return found
-
-    def _not_finite(self, what: str, value: float) -> NotFinite:
-        steps = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
-        return NotFinite(f"{what} is {value} (rank {self.rank}); the checkpoints before it are kept. Write {steps}.")
 
     def _begin(self) -> None:
         self.sums: list[Sums] = []
@@ -122,18 +126,29 @@ class Recorder:
         self.norm_counts: list[int] = []
         self.rates: list[float] = []
 
-    def _part(self) -> Tensor:
+    def _windows(self) -> tuple[Tensor, Tensor]:
+        """Sums (windows, 3) and digests (windows,) of the optimizer steps; the last may be under way."""
+        under_way = self.first_batch % self.window
+        windows = (under_way + torch.arange(len(self.sums))) // self.window
+        count = -(-(under_way + len(self.sums)) // self.window)
+        sums, digests = torch.zeros(count, 3, dtype=torch.float64), torch.zeros(count, dtype=torch.int64)
+        if under_way:
+            sums[0], digests[0] = self.carried["window"], self.carried["ids"]
+        if self.sums:
+            sums.index_add_(0, windows, torch.stack(self.sums).cpu())
+            digests.index_add_(0, windows, self._digests())
+        return sums, digests
+
+    def _part(self, sums: Tensor, digests: Tensor) -> Tensor:
         """(steps, COLUMNS) float64; the digest's 64 bits lie in a float's place."""
         steps = len(self.rates)
         if steps == 0:
             return torch.zeros(0, COLUMNS, dtype=torch.float64)
-        windows = torch.arange(len(self.sums)) // self.window
-        sums = torch.zeros(steps, 3, dtype=torch.float64).index_add_(0, windows, torch.stack(self.sums).cpu())
+        sums, digests = sums[:steps], digests[:steps]
         spread = self.plan.strategy.wrap == "stages"  # over devices, whose norms cannot be stacked as they are
         norms = torch.stack([norm.cpu() for norm in self.norms] if spread else self.norms).cpu().double()
         of_step = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts))
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, of_step, norms.square()).sqrt()
-        digests = torch.zeros(steps, dtype=torch.int64).index_add_(0, windows, self._digests())
         return torch.stack([sums[:, 0], sums[:, 2], norm, digests.view(torch.float64)], dim=1)
 
     def _digests(self) -> Tensor:
@@ -179,6 +194,11 @@ class Recorder:
                 "grad_norm": norms[index],
                 "ranks_apart": apart[index],
             }
+
+
+def not_finite(what: str, value: float) -> NotFinite:
+    instead = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
+    return NotFinite(f"{what} is {value}; the checkpoints before it are kept; write {instead}.")
 
 
 def results_of(

@@ -1,5 +1,13 @@
 """What cannot be is refused in one sentence: the key, its value, why, and what to write instead."""
 
+import re
+import shlex
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+PLAIN = re.compile(r"[A-Za-z0-9_./:@%+-]+")
+"""What Hydra reads as it stands; all else it wants in quotes."""
+
 
 class Refusal(ValueError):
     """Input that no run can honour. The command prints the sentence and exits with status 2."""
@@ -23,3 +31,36 @@ def require(holds: bool, key: str, value: object, why: str, instead: str) -> Non
     """Raise the refusal unless `holds`."""
     if not holds:
         raise refuse(key, value, why, instead)
+
+
+def refuse_option(key: str, value: object, why: str, options: Iterable[str]) -> Refusal:
+    """The refusal of a value that is none of the options: the nearest is named, and all are."""
+    named = list(options)
+    near, listed = nearest(shown(value), named), ", ".join(named)
+    if near is None:
+        return refuse(key, value, why, f"one of {listed}")
+    return refuse(key, value, f"{why} (did you mean {near}?)", f"{key}={near}, or another of {listed}")
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant: one that begins so, one that holds the word, or one that is spelt alike."""
+    known, small = list(names), word.lower()
+    if small:
+        begun = [name for name in known if name.lower().startswith(small)]
+        holding = [name for name in known if len(small) > 2 and small in name.lower()]
+        if found := begun or holding:
+            return min(found, key=len)
+    alike = get_close_matches(small, [name.lower() for name in known], n=3, cutoff=0.5)
+    mistyped = [name for name in alike if len(name) == len(small) and sum(map(str.__ne__, name, small)) == 1]
+    return next((name for name in known if [name.lower()] == (mistyped or alike)[:1]), None)
+
+
+def typed_in_shell(key: str, value: object) -> str:
+    """An override as it is typed in a shell, whatever is in its value: in Hydra's quotes, and those in the shell's."""
+    text = shown(value)
+    if not PLAIN.fullmatch(text):
+        # of backslashes Hydra halves those in front of a quote alone; ${ would be looked up
+        escaped = re.sub(r"(\\*)(\$\{|')", r"\1\1\\\2", text)
+        text = "'" + re.sub(r"(\\+)$", r"\1\1", escaped) + "'"
+    override = f"{key}={text}"
+    return shlex.quote(override) if text == shown(value) or set(override) & set('"$`\\!') else f'"{override}"'

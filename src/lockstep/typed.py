@@ -7,7 +7,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from lockstep.refusal import Refusal, refuse, require
+from lockstep.refusal import Refusal, refuse, refuse_option, require, shown
 
 T = TypeVar("T")
 
@@ -22,19 +22,20 @@ def typed(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
 
 def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None:
     """Refuse a key that is not among the names, and a name that has no key."""
-    for key in values:
+    for key, value in values.items():
         if key not in names:
-            raise unknown_key(prefix + key, [prefix + name for name in names])
+            raise unknown_key(prefix + key, value, [prefix + name for name in names])
     for name in names:
         if name not in values:
             raise Refusal(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
 
 
-def unknown_key(key: str, known: list[str], command: str = "python train.py") -> Refusal:
+def unknown_key(key: str, value: object, known: list[str], command: str = "python train.py") -> Refusal:
     """The refusal of a key that does not exist, with the nearest that does."""
     near = get_close_matches(key, known, n=1)
-    instead = f"did you mean {near[0]}?" if near else f"{command} --help lists the keys."
-    return Refusal(f"{key}: there is no such key; {instead}")
+    if not near:
+        return refuse(key, value, "there is no such key", f"one that {command} --help lists")
+    return refuse(key, value, f"there is no such key (did you mean {near[0]}?)", f"{near[0]}={shown(value)}")
 
 
 def value_of(kind: Any, key: str, value: Any) -> Any:
@@ -48,21 +49,22 @@ def value_of(kind: Any, key: str, value: Any) -> Any:
             return value  # a union of choices, typed before
         return value_of(kind, key, value)
     if get_origin(kind) is Literal:
-        near = get_close_matches(str(value), options, n=1, cutoff=0.5)
-        instead = f"{key}={near[0]} (it takes {', '.join(options)})" if near else f"one of {', '.join(options)}"
-        require(value in options, key, value, "it is none of the possible values", instead)
+        if value not in options:
+            raise refuse_option(key, value, "it is none of the possible values", options)
         return value
     if get_origin(kind) is tuple:
         listed = isinstance(value, list)
         require(listed, key, value, "it is a list", f"{key}=[128,64], say")
         return tuple(value_of(options[0], key, item) for item in value)
     if kind is int and isinstance(value, float) and value.is_integer():
-        return int(value)
+        return value_of(int, key, int(value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    if isinstance(value, float):
+    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        require(abs(value) < 2**63, key, value, "its absolute value must be below 2^63", f"{key}=1, say")
+    if isinstance(value, float) and kind is float:
         require(math.isfinite(value), key, value, "it takes a finite number", f"{key}=0.1, say")
     words = {
         int: ("a whole number", "1"),
@@ -72,5 +74,6 @@ def value_of(kind: Any, key: str, value: Any) -> Any:
     }
     if kind in words and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
         wanted, example = words[kind]
-        raise refuse(key, value, f"it takes {wanted}", f"{key}={example}, say")
+        quoted = isinstance(value, str) and value.strip("+-.0123456789e") == "" != value
+        raise refuse(key, f"'{value}'" if quoted else value, f"it takes {wanted}", f"{key}={example}, say")
     return value

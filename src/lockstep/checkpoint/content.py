@@ -24,10 +24,14 @@ class Position:
 
 @dataclass(frozen=True)
 class RankState:
-    """What one rank alone knows: its random numbers to come, and its sums that have not met the other ranks' yet."""
+    """What one rank alone knows: its random numbers to come, and what has not met the other ranks' yet.
+
+    `sums`: of metrics and of the record; `gradients`: of an optimizer step that is under way, by parameter.
+    """
 
     random: Mapping[str, Any] = field(default_factory=dict)
     sums: Mapping[str, Tensor] = field(default_factory=dict)
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,31 @@ class Content:
         return cls(**{**saved, "position": position, "ranks": ranks})
 
     def of_rank(self, rank: int, world_size: int) -> RankState:
-        """This rank's part. In another world nothing depends on random numbers, and rank 0 takes all sums."""
+        """This rank's part. In another world nothing depends on random numbers, and rank 0 takes all sums.
+
+        A rank's gradient is so scaled that the mean over ranks is the whole: each takes that mean.
+        """
         if len(self.ranks) == world_size:
             return self.ranks[rank]
-        names = self.ranks[0].sums
-        whole = {name: torch.stack([state.sums[name] for state in self.ranks]).sum(0) for name in names}
-        return RankState(sums=whole if rank == 0 else {name: torch.zeros_like(sums) for name, sums in whole.items()})
+        whole = {name: self._over_ranks("sums", name).sum(0) for name in self.ranks[0].sums}
+        own = whole if rank == 0 else {name: torch.zeros_like(sums) for name, sums in whole.items()}
+        return RankState({}, own, {name: self._over_ranks("gradients", name).mean(0) for name in self.gradient_names})
+
+    @property
+    def gradient_names(self) -> list[str]:
+        """Of the parameters that have a gradient under way, on whichever rank."""
+        return [*dict.fromkeys(name for state in self.ranks for name in state.gradients)]
+
+    @property
+    def samples(self) -> int:
+        """That the epoch under way has trained on."""
+        return int(self._over_ranks("sums", "epoch").sum(0)[2])
+
+    def _over_ranks(self, kind: str, name: str) -> Tensor:
+        """(ranks, …): zeros of a rank that has none, whose share of a small batch was empty."""
+        parts = [getattr(state, kind).get(name) for state in self.ranks]
+        like = next(part for part in parts if part is not None)
+        return torch.stack([torch.zeros_like(like) if part is None else part for part in parts])
 
 
 def state_of(net: nn.Module) -> dict[str, Tensor]:

@@ -44,8 +44,16 @@ def also_as(path: Path, name: str) -> None:
     try:
         os.link(path, part)
     except OSError:  # a file system without links
-        shutil.copyfile(path, part)
+        _copy(path, part)
     part.replace(path.with_name(name))
+
+
+def _copy(path: Path, part: Path) -> None:
+    try:
+        shutil.copyfile(path, part)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def damage(path: Path) -> str | None:

@@ -59,6 +59,7 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
         return
     groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
     keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
+    keys = [key for key in keys if key in own and key in saved] or keys
     if draws(plan) and groups & {*STREAMS}:
         why = "its ranks drew random numbers of their own for dropout, so it goes on only in the world it began in"
     else:

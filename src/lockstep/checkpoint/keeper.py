@@ -7,24 +7,24 @@ from typing import Any, BinaryIO
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.checkpoint.content import OWN, Content, Position, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, also_as, write_whole
 from lockstep.checkpoint.identity import digest_of, identity
+from lockstep.disk import not_written, of_the_disk
 from lockstep.parallel import devices_of
 from lockstep.plan import Plan
-from lockstep.recorder import Recorder
-from lockstep.refusal import refuse
+from lockstep.recorder import Recorder, not_finite
 from lockstep.seeding import random_state, restore_random_state
 
 
 class Keeper:
     """One for each rank; all of them call the same methods at the same moments, and rank 0 writes."""
 
-    def __init__(self, plan: Plan, rank: int, recorder: Recorder, content: Content | None = None) -> None:
-        self.plan, self.rank, self.recorder, self.content = plan, rank, recorder, content
-        self.best = content.best if content else None
+    def __init__(self, plan: Plan, rank: int, recorder: Recorder, best: float | None = None) -> None:
+        """`best` is what the best epoch so far was best by."""
+        self.plan, self.rank, self.recorder, self.best = plan, rank, recorder, best
         self.folder = Path(plan.run_dir) / FOLDER
 
     @property
@@ -36,25 +36,37 @@ class Keeper:
         every = self.plan.checkpoint.every_n_steps
         return every is not None and step % every == 0
 
-    def resumed(self, world_size: int) -> RankState:
-        """What this rank takes up again: it draws on where it stood, and gets its sums back. Empty at a first start."""
-        if self.content is None:
-            return RankState()
-        state = self.content.of_rank(self.rank, world_size)
+    def take_up(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
+        """Let this rank go on from a checkpoint: its random numbers, its gradients. Returns its sums."""
+        state = content.of_rank(self.rank, self.plan.world_size)
         if state.random:
             restore_random_state(state.random, devices_of(self.plan))
-        return state
+        for name, parameter in net.named_parameters():
+            if name in state.gradients:
+                parameter.grad = state.gradients[name].to(parameter.device)
+        self.recorder.carry(state.sums)
+        return state.sums
 
-    def section(self, position: Position, results: Mapping[str, float], sums: Mapping[str, Tensor]) -> dict[str, Any]:
+    def section(
+        self, position: Position, results: Mapping[str, float], sums: Mapping[str, Tensor], net: nn.Module
+    ) -> dict[str, Any]:
         """What a checkpoint of this moment holds under `lockstep`, for rank 0 to save. The record is written so far.
 
         Args:
             results: the latest metrics.
             sums: of this rank, since they last met those of the others.
+            net: its gradients are saved where an optimizer step is under way.
+
+        Raises:
+            NotFinite: a weight is no number, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
+        if self.plan.detect_nan:
+            self._look_at_weights(position.steps)
         self.recorder.flush(position.epochs + 1, position.steps)
-        here = {name: own.cpu() for name, own in sums.items()}
-        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here))
+        here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
+        under_way = position.batch % self.plan.accumulate_grad_batches > 0
+        gradients = {name: own.grad.cpu() for name, own in net.named_parameters() if under_way and own.grad is not None}
+        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here, gradients))
         own = identity(self.plan)
         content = Content(own, digest_of(own), position, self.recorder.lines, dict(results), self.best, ranks)
         return {OWN: content.as_saved()}
@@ -72,6 +84,12 @@ class Keeper:
     def keep_best(self) -> None:
         """The checkpoint that was written last is the best. On rank 0."""
         also_as(self.last, BEST)
+
+    def _look_at_weights(self, step: int) -> None:
+        for name, weight in self.recorder.net.named_parameters():
+            odd = weight.detach()[~weight.detach().isfinite()]
+            if len(odd):
+                raise not_finite(f"after step {step} the weight {name}", odd[0].item())
 
     def _gathered(self, state: RankState) -> list[RankState]:
         """Of all ranks, on rank 0; what others return does not matter."""
@@ -94,7 +112,8 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
             also_as(path, PREVIOUS)
         write_whole(path, write)
     except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        why = f"its checkpoint cannot be written ({reason or 'the disk took only a part of it'})"
-        instead = "a folder on a disk with more room; ckpt_path=last goes on from the last checkpoint that was written"
-        raise refuse("hydra.run.dir", path.parents[1], why, instead) from None
+        found = of_the_disk(error, path.parents[1])
+        in_words = error.__context__ is None and "writ" in str(error)  # torch's own writer may tell no more
+        if found is None and not in_words:
+            raise
+        raise not_written(path.parents[1], found, f"{FOLDER}/{path.name}") from None

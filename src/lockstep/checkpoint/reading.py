@@ -12,6 +12,7 @@ from lockstep.checkpoint.content import OWN, Content, Position, state_of
 from lockstep.checkpoint.files import damage, newest_whole
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.plan import Plan
+from lockstep.record import METRICS
 from lockstep.refusal import refuse, require
 
 ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
@@ -37,6 +38,7 @@ class Start:
     content: Content | None = None
     at: Position = field(default_factory=Position)
     record: int = 0
+    best: float | None = None
     results: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -52,7 +54,7 @@ def starting_point(plan: Plan, net: nn.Module) -> Start:
     if not plan.train:
         return Start(checkpoint)
     content = Content.from_saved(checkpoint[OWN])
-    return Start(checkpoint, content, content.position, content.record, content.results)
+    return Start(checkpoint, content, content.position, content.record, content.best, content.results)
 
 
 def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
@@ -71,7 +73,8 @@ def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
         require(whole, "ckpt_path", path, "it does not say of which plan it is", ANOTHER)
         require_same(plan, content.identity)
         done = content.position.epochs
-        finished = done < plan.max_epochs or (plan.resume and done == plan.max_epochs)
+        to_be_tested = plan.resume and done == plan.max_epochs and not (Path(plan.run_dir) / METRICS).is_file()
         why = f"{path}: it has trained for {done} epochs already"
-        require(finished, "max_epochs", plan.max_epochs, why, f"max_epochs={done + 1}, or more")
+        more = done < plan.max_epochs or to_be_tested
+        require(more, "max_epochs", plan.max_epochs, why, f"max_epochs={done + 1}, or more")
     return checkpoint

@@ -27,3 +27,4 @@ class ProcessGroup:
         require(fits, "process_group.init_method", self.init_method, why, instead)
         key = "process_group.timeout"
         require(self.timeout > 0, key, self.timeout, "it must be above 0", f"{key}=60, say")
+        require(self.timeout <= 1e6, key, self.timeout, "it must be at most 1000000 (eleven days)", f"{key}=60, say")

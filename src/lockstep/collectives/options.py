@@ -22,7 +22,7 @@ def options(cls: type[Options], words: Sequence[str], **defaults: object) -> Opt
     given = values(words)
     for key in given:
         if key not in names:
-            raise unknown_key(key, names, COMMAND)
+            raise unknown_key(key, given[key], names, COMMAND)
     own = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
     return typed(cls, "", {**own, **defaults, **given})
 

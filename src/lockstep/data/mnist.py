@@ -78,9 +78,13 @@ def prepare(root: str) -> None:
         Refusal: a file is damaged, or missing and not to be had.
     """
     folder = Path(root)
-    if folder.exists() and not folder.is_dir():
-        raise refuse("data.root", root, "it is a file", "the folder that holds (or will hold) MNIST/raw")
-    if missing := [file for file in FILES if find(folder, file) is None]:
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise refuse("data.root", root, "it is a file", "the folder that holds (or will hold) MNIST/raw")
+        missing = [file for file in FILES if find(folder, file) is None]
+    except OSError as error:
+        raise _unreadable(root, Path(error.filename or root), error) from None
+    if missing:
         _download_missing(folder, missing)
     for file in FILES:
         _check_bits(file, _content(folder, file), find(folder, file))
@@ -124,7 +128,7 @@ def _content(root: Path, file: IdxFile) -> bytearray:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _damaged(path, "a whole gzip file", str(error) or type(error).__name__) from None
     except OSError as error:
-        raise Refusal(f"data=mnist: {path} cannot be read ({error.strerror}); make it readable.") from None
+        raise _unreadable(root, path, error) from None
     if len(content) != file.length:
         raise _damaged(path, f"{file.length} bytes", f"{len(content)}")
     if content[: len(file.header)] != file.header:
@@ -135,6 +139,11 @@ def _content(root: Path, file: IdxFile) -> bytearray:
 def _check_bits(file: IdxFile, content: bytearray, path: Path | None) -> None:
     if (found := hashlib.sha256(content).hexdigest()) != file.sha256:
         raise _damaged(path, f"SHA-256 {file.sha256}", found)
+
+
+def _unreadable(root: str | Path, path: Path, error: OSError) -> Refusal:
+    why = f"{path} cannot be read ({error.strerror})"
+    return refuse("data.root", root, why, "a folder that can be, or data=digits, which needs no file")
 
 
 def _damaged(path: Path | None, expected: str, found: str) -> Refusal:

@@ -16,7 +16,7 @@ from lockstep.launch.failure import RankFailed
 from lockstep.launch.place import Place, check_outside, outside, speaks
 from lockstep.launch.server import warm_up
 from lockstep.launch.undisturbed import undisturbed
-from lockstep.refusal import refuse
+from lockstep.refusal import refuse, typed_in_shell
 from lockstep.world import Startable, World
 
 __all__ = [
@@ -76,7 +76,7 @@ def say_last(said: str, place: Place | None) -> None:
 
 def end_stopped(world: World, stopped: Stopped, number: int, place: Place | None) -> NoReturn:
     """The end of a command whose ranks were asked to stop, and did."""
-    going_on = f"resume=true 'hydra.run.dir={world.folder}' goes on from there"
+    going_on = f"resume=true {typed_in_shell('hydra.run.dir', world.folder)} goes on from there"
     say_last(f"{signal.Signals(number).name}: {stopped}, which its checkpoint holds; {going_on}.", place)
     raise SystemExit(128 + number)
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep.ending import Ending, NotFinite, PeerStopped
+from lockstep.launch.exit_codes import attempt, exit_codes
 from lockstep.refusal import Refusal
 
 LINGER = 3.0
@@ -36,7 +37,7 @@ class RankFailed(RuntimeError):
 
 def told(error: BaseException) -> str:
     """An error as the user reads it."""
-    return str(error) if isinstance(error, Ending) else "".join(traceback.format_exception(error)).rstrip()
+    return str(error) if isinstance(error, Ending | Refusal) else "".join(traceback.format_exception(error)).rstrip()
 
 
 def leave_note(folder: Path, rank: int, error: Exception) -> None:
@@ -70,17 +71,12 @@ def lost_a_peer(error: BaseException) -> bool:
     return isinstance(error, DistError | RuntimeError) and any(sign in text for sign in LOST_PEER)
 
 
-def attempt(folder: Path, restarts: int) -> Path:
-    """Where the ranks of a job leave their notes, after so many restarts."""
-    return folder / f"attempt-{restarts}"
-
-
 def say_why_restarted(folder: Path, restarts: int, most: int) -> None:
     """On standard error, in one line."""
-    failure = first_failure(folder, {})
-    why = f"{failure}".strip().splitlines()[-1]
-    named = f"rank {failure.rank}: {why}" if isinstance(failure, RankFailed) and failure.rank >= 0 else why
-    print(f"restart {restarts} of {most}: {named}", file=sys.stderr, flush=True)
+    failure = first_failure(folder, exit_codes(folder))
+    *_, why = (failure.reason if isinstance(failure, RankFailed) else str(failure)).strip().splitlines()
+    named = f"rank {failure.rank} failed: " if isinstance(failure, RankFailed) and failure.rank >= 0 else ""
+    print(f"restart {restarts} of {most}: {named}{why}", file=sys.stderr, flush=True)
 
 
 def hopeless(folder: Path, restarts: int) -> bool:

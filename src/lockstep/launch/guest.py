@@ -1,6 +1,10 @@
 """The script as a rank that torchrun or SLURM started: it takes the place it was given and starts nothing."""
 
+import json
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -9,11 +13,10 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
-from torch.distributed.elastic.multiprocessing.errors import record
 
-from lockstep.ending import Ending, PeerStopped
+from lockstep.ending import PeerStopped
 from lockstep.launch.agent import end_if_cut_off
-from lockstep.launch.failure import linger, told
+from lockstep.launch.failure import linger, lost_a_peer, told
 from lockstep.launch.meeting import opened_outside
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place, rendezvous_variables
@@ -35,10 +38,14 @@ class Member:
 
 MEMBER = Member()
 
+LOOK = 0.5
+"""Seconds between two looks at whether torchrun's agent is there."""
+
 
 @contextmanager
 def membership(world: World, place: Place) -> Iterator[None]:
     """Hold this process's place in the group while the job runs: groups cannot be met twice at torchrun's store."""
+    end_with_agent()
     os.environ.update({**place.variables, **rendezvous_variables(os.environ)})
     with own_end(world, place), opened_outside(world, place) as meeting, group(world, place, meeting) as store:
         MEMBER.store, MEMBER.peers = store, beside(store, place) if store else {}
@@ -51,27 +58,20 @@ def work_as_guest(work: Startable, engine: str, place: Place) -> Any:
         work = work_of_rank_zero(work)
         quiet_unless_first(Path(work.world.folder), place)
         stop = SignalRequest(place.rank, place.world_size, MEMBER.store)
-        return record(run_noted)(work, engine, replace(place, stop=stop))
-
-
-def run_noted(work: Startable, engine: str, place: Place) -> Any:
-    """Run the engine. To the words of torch for an answer that never came is added what that means between machines."""
-    try:
-        return run_engine(work, engine, place)
-    except Exception as error:
-        if work.world.num_nodes > 1 and "timed out" in str(error).lower():
-            limit = f"{work.world.process_group.timeout:g} s (process_group.timeout)"
-            error.add_note(f"A rank on another machine, or the link to it, did not answer within {limit}.")
-        raise
+        try:
+            return run_engine(work, engine, replace(place, stop=stop))
+        except Exception as error:
+            if stop.heeded and lost_a_peer(error):
+                raise SystemExit(128 + signal.SIGTERM) from None  # whoever ended the peer has told this rank, too
+            if work.world.num_nodes > 1 and "timed out" in str(error).lower():
+                limit = f"{work.world.process_group.timeout:g} s (process_group.timeout)"
+                error.add_note(f"A rank on another machine, or the link to it, did not answer within {limit}.")
+            raise
 
 
 @contextmanager
 def own_end(world: World, place: Place) -> Iterator[None]:
-    """An error is the rank's end, with exit status 1.
-
-    torchrun prints the traceback of the first rank that failed, from the file that `record` leaves it; others do not,
-    nor does a torchrun that is cut off, so there the rank prints its own.
-    """
+    """An error is the rank's end, with exit status 1."""
     terminal, parent = os.dup(2), os.getppid()
     try:
         yield
@@ -81,13 +81,41 @@ def own_end(world: World, place: Place) -> Iterator[None]:
         cause = stopped_peer(error, world, MEMBER.peers) or error
         linger(cause)
         alone = world.num_nodes > 1 and end_if_cut_off(parent, place.local_rank)
-        if alone or "TORCHELASTIC_ERROR_FILE" not in os.environ or isinstance(cause, Ending):
-            rank = cause.rank if isinstance(cause, PeerStopped) else place.rank
-            os.write(terminal, f"rank {rank} failed: {told(cause)}\n".encode())
+        report(cause, place, terminal, in_print=alone)
         end_the_stopped(cause, MEMBER.peers)
         raise SystemExit(1) from None
     finally:
         os.close(terminal)
+
+
+def end_with_agent() -> None:
+    """End this rank when torchrun's agent is gone, however that went: nobody else would."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    agent = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == agent:
+            time.sleep(LOOK)
+        os._exit(1)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def report(error: Exception, place: Place, terminal: int, in_print: bool) -> None:
+    """Why this rank ends: in the file from which torchrun's own report takes it; others have none, so there in print.
+
+    torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer has lingered until
+    here, so it has been ended before it could leave a file; one that ends a peer was the first to know.
+    """
+    blamed = error.rank if isinstance(error, PeerStopped) else place.rank
+    said = f"rank {blamed} failed: {told(error)}"
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if file is None or in_print:  # a torchrun that is cut off reports nothing
+        os.write(terminal, f"{said}\n".encode())
+    else:
+        extra = {"py_callstack": said, "timestamp": str(int(time.time()) - (blamed != place.rank))}
+        Path(file).write_text(json.dumps({"message": {"message": said, "extraInfo": extra}}))
 
 
 def work_of_rank_zero(work: Work) -> Work:

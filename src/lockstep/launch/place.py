@@ -26,12 +26,12 @@ class Stop:
     """Whether to end before the work is done. This one: nobody asks."""
 
     @contextmanager
-    def heard(self, step: int) -> Iterator[None]:
-        """Around training that has done `step` optimizer steps: only here a request is heeded."""
+    def heard(self, batches: int) -> Iterator[None]:
+        """Around training that has done so many batches in all: only here a request is heeded."""
         yield
 
-    def after(self, step: int) -> bool:
-        """Whether training is to end with this optimizer step. To be asked after each, by every rank."""
+    def after(self, batches: int) -> bool:
+        """Whether training is to end after this batch, counted in all. To be asked after each, by every rank."""
         return False
 
 

@@ -14,7 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.multiprocessing.spawn import ProcessException, start_processes
 
-from lockstep.launch.failure import attempt, first_failure
+from lockstep.launch.exit_codes import attempt, exit_codes_in
+from lockstep.launch.failure import first_failure
 from lockstep.launch.place import Place
 from lockstep.launch.server import start_method
 from lockstep.launch.worker import Job, started_by_elastic, work
@@ -41,7 +42,8 @@ def by_elastic(job: Job) -> Any:
         logs_specs=DefaultLogsSpecs(log_dir=str(job.folder / "elastic")),
     )
     try:
-        return elastic_launch(config, started_by_elastic)(job)[0]
+        with exit_codes_in(job.folder):
+            return elastic_launch(config, started_by_elastic)(job)[0]
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         notes = [attempt(job.folder, restarts) for restarts in range(config.max_restarts + 1)]
@@ -71,7 +73,10 @@ def by_spawn(job: Job) -> Any:
 
 
 def started_by_spawn(rank: int, job: Job, world: int, returned: "SimpleQueue[Any]") -> None:
-    result = work(job, Place(rank, world, rank, world))
+    try:
+        result = work(job, Place(rank, world, rank, world))
+    except Exception:  # its note is left; torch's own, with a traceback, may not fit on a full disk
+        raise SystemExit(1) from None
     if rank == 0:
         returned.put(result)
 

@@ -9,6 +9,8 @@ import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -31,8 +33,23 @@ def warm_up(*engines: str) -> None:
     end_server()
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload(PRELOADED)
-    multiprocessing.forkserver.ensure_running()
+    multiprocessing.resource_tracker.ensure_running()  # it would let signals through again in between
+    with interrupts_held():
+        multiprocessing.forkserver.ensure_running()
     cool_down_at_exit()
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """A process that is started meanwhile, and all that it forks, never hears of Ctrl-C, not even while it imports.
+
+    A terminal tells every process of the command; only the command itself decides. It hears of it behind this.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @cache

@@ -1,8 +1,8 @@
-"""Ending early, and well: asked to stop, all ranks end after the same optimizer step, with a checkpoint of it.
+"""Ending early, and well: asked to stop, all ranks end after the same batch, with a checkpoint of it.
 
 A rank must not leave its peers in the middle of a step, and asking them at every step would take a collective a step.
 So each rank has a thread that looks for the request. It lets the training of its rank go no further than the end of
-the step that is under way, says at the store which one that is, and reads what the others said; the largest is where
+the batch that is under way, says at the store which one that is, and reads what the others said; the largest is where
 all stop. No rank's thread waits for another's training, so it cannot lock.
 """
 
@@ -32,11 +32,11 @@ class Request(Stop):
         self.lock, self.decided, self.ended = threading.Lock(), threading.Event(), threading.Event()
         self.no_further: float = math.inf
         self.last: float = math.inf
-        self.step = 0
+        self.batches = 0
 
     @contextlib.contextmanager
-    def heard(self, step: int) -> Iterator[None]:
-        self.step = step
+    def heard(self, batches: int) -> Iterator[None]:
+        self.batches = batches
         thread = threading.Thread(target=self._watch, daemon=True)
         thread.start()
         try:
@@ -45,13 +45,13 @@ class Request(Stop):
             self.ended.set()
             thread.join(1.0)  # more only if the store does not answer
 
-    def after(self, step: int) -> bool:
+    def after(self, batches: int) -> bool:
         with self.lock:
-            self.step = step
-            if step < self.no_further:
+            self.batches = batches
+            if batches < self.no_further:
                 return False
         self.decided.wait()
-        return step >= self.last
+        return batches >= self.last
 
     def _watch(self) -> None:
         with contextlib.suppress(RuntimeError, OSError, ValueError):  # the store is gone: so is the run
@@ -59,7 +59,7 @@ class Request(Stop):
                 if self.ended.wait(LOOK):
                     return
             with self.lock:
-                self.no_further = self.step + 1
+                self.no_further = self.batches + 1
             self.last = self._agreed(int(self.no_further))
             self.decided.set()
 
@@ -72,7 +72,7 @@ class Request(Stop):
         return self.store is not None and self.store.check([ASKED])
 
     def _agreed(self, own: int) -> float:
-        """The largest of all ranks' steps."""
+        """The largest of all ranks' batches."""
         if self.store is None:
             return own
         names = [f"{ASKED} {rank}" for rank in range(self.world_size)]
@@ -91,9 +91,9 @@ class FileRequest(Request):
         self.folder = folder
 
     @contextlib.contextmanager
-    def heard(self, step: int) -> Iterator[None]:
+    def heard(self, batches: int) -> Iterator[None]:
         hearing = self.folder / HEARING
-        with super().heard(step):
+        with super().heard(batches):
             if self.rank == 0:
                 hearing.touch()
             try:
@@ -108,18 +108,20 @@ class SignalRequest(Request):
 
     def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
         super().__init__(self._signalled, rank, world_size, store)
+        self.heeded = False
 
     @contextlib.contextmanager
-    def heard(self, step: int) -> Iterator[None]:
+    def heard(self, batches: int) -> Iterator[None]:
         """Python runs a signal's handler in the main thread, which may be waiting for a peer: so a socket is told."""
         self.told, tell = socket.socketpair()
         tell.setblocking(False)
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
         descriptor = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
         try:
-            with super().heard(step):
+            with super().heard(batches):
                 yield
         finally:
+            self.heeded = self._signalled()  # else a signal while a peer was lost would be forgotten
             signal.set_wakeup_fd(descriptor)
             for number, handler in before.items():
                 signal.signal(number, handler)

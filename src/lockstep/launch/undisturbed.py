@@ -6,6 +6,7 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,9 +24,10 @@ def undisturbed(folder: Path) -> Iterator[list[int]]:
 
     Gives the signals by which the ranks of the job in `folder` have been asked to stop.
     """
-    environment, numbers = dict(os.environ), random.getstate()
+    environment, numbers, temporary = dict(os.environ), random.getstate(), tempfile.tempdir
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else the agent hosts a store on every interface
     os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "1"  # else it would wait 30 s for a rank that is stopped
+    tempfile.tempdir = str(folder)  # where torch has each rank write its error, and leaves it
     try:
         with own_signals(folder) as asked, silent_agents(), unasked_name(), no_main_module():
             yield asked
@@ -33,6 +35,7 @@ def undisturbed(folder: Path) -> Iterator[list[int]]:
         os.environ.clear()
         os.environ.update(environment)
         random.setstate(numbers)
+        tempfile.tempdir = temporary
 
 
 @contextmanager

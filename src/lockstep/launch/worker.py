@@ -18,8 +18,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from lockstep.disk import hush_threads, writing_below
 from lockstep.ending import Stopped
-from lockstep.launch.failure import attempt, hopeless, leave_note, linger, say_why_restarted
+from lockstep.launch.exit_codes import attempt
+from lockstep.launch.failure import hopeless, leave_note, linger, say_why_restarted
 from lockstep.launch.interface import name_interface
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
@@ -78,18 +80,24 @@ def work(job: Job, place: Place) -> Any:
 
 def take_note_of_restart(job: Job, place: Place) -> None:
     """Say why the ranks were started anew; end where it would be for nothing."""
-    if place.rank == 0:
-        say_why_restarted(attempt(job.folder, place.restarts - 1), place.restarts, job.work.world.max_restarts)
     if hopeless(job.folder, place.restarts):
         os._exit(1)
+    if place.rank == 0:
+        say_why_restarted(attempt(job.folder, place.restarts - 1), place.restarts, job.work.world.max_restarts)
 
 
 def run_engine(work: Startable, engine: str, place: Place) -> Any:
-    """Run the engine with the number of threads that its world gives each rank. What it returns, or Stopped."""
+    """Run the engine with the number of threads that its world gives each rank. What it returns, or Stopped.
+
+    Raises:
+        Refusal: something cannot be, or the disk takes no more.
+    """
     os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
     torch.set_num_threads(work.world.threads)
+    hush_threads(work.world.folder)
     try:
-        return importlib.import_module(engine).run(work, place)
+        with writing_below(work.world.folder):
+            return importlib.import_module(engine).run(work, place)
     except Stopped as stopped:
         return stopped
 

@@ -6,7 +6,6 @@ from typing import Any
 import lightning
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from lockstep.batches import batch_count
 from lockstep.checkpoint.content import OWN, Content, Position
 from lockstep.checkpoint.keeper import save
 from lockstep.plan import Plan
@@ -32,11 +31,10 @@ class EitherEngine(TorchCheckpointIO):
 
     def _fit_loop(self, at: Position) -> dict[str, Any]:
         """The progress of a fit loop at a position: within an epoch, or about to save at the end of one."""
-        plan = self.plan
         if at.batch:
             batches, epoch = at.batch, {**_all(at.epochs), "ready": at.epochs + 1, "started": at.epochs + 1}
         else:
-            batches = batch_count(plan.data.train_samples, plan.batch_size, plan.drop_last)
+            batches = self.plan.epoch_batches
             epoch = {**_all(at.epochs), "completed": at.epochs - 1}
         return {
             "epoch_loop.state_dict": {"_batches_that_stepped": at.steps},

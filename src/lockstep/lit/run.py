@@ -7,10 +7,12 @@ from pathlib import Path
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
+from torch import nn
 
 from lockstep import data
+from lockstep.checkpoint.content import own_names
 from lockstep.checkpoint.keeper import Keeper
-from lockstep.checkpoint.reading import going_on, starting_point
+from lockstep.checkpoint.reading import Start, going_on, starting_point
 from lockstep.launch.place import Place
 from lockstep.lit.callbacks import Curves, Recording, Stopwatch, Totals
 from lockstep.lit.datamodule import ShardedData
@@ -54,11 +56,13 @@ def run(plan: Plan, place: Place) -> Metrics:
         callbacks.append(curves)
     if plan.train:
         recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
-        keeper = Keeper(plan, place.rank, recorder, start.content)
+        keeper = Keeper(plan, place.rank, recorder, start.best)
         callbacks += [Recording(recorder, totals), Saving(keeper, start, totals, curves, place)]
     trainer = create_trainer(plan, start.at, callbacks)
-    if plan.train:
-        with place.stop.heard(start.at.steps):
+    if plan.train and start.at.epochs == plan.max_epochs:  # Lightning would not even restore it
+        take_up_finished(net, start, totals, recorder)
+    elif plan.train:
+        with place.stop.heard(start.at.epochs * plan.epoch_batches + start.at.batch):
             trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
     if plan.test:
         ckpt_path = None if plan.train else plan.ckpt_path
@@ -70,12 +74,20 @@ def run(plan: Plan, place: Place) -> Metrics:
     return results_of(
         plan,
         net,
-        epochs=trainer.current_epoch,
-        steps=trainer.global_step,
+        epochs=max(trainer.current_epoch, start.at.epochs),
+        steps=max(trainer.global_step, start.at.steps),
         seconds=stopwatch.seconds,
         trained=totals.trained,
         measured=results,
     )
+
+
+def take_up_finished(net: nn.Module, start: Start, totals: Totals, recorder: Recorder) -> None:
+    """Training was done when the run was interrupted: what is left is to be tested."""
+    assert start.checkpoint is not None
+    net.load_state_dict(own_names(start.checkpoint["state_dict"]))
+    totals.results = dict(start.results)
+    recorder.end()
 
 
 def _log_final(trainer: pl.Trainer, plan: Plan, results: dict[str, float]) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.loggers import TensorBoardLogger
 
 from lockstep.checkpoint.content import Position
 from lockstep.checkpoint.keeper import Keeper
@@ -13,6 +12,7 @@ from lockstep.checkpoint.reading import Start
 from lockstep.ending import Stopped
 from lockstep.launch.place import Place
 from lockstep.lit.callbacks import Curves, Totals
+from lockstep.lit.module import Supervised
 
 
 class Saving(Checkpoint):
@@ -24,22 +24,22 @@ class Saving(Checkpoint):
         self.at = start.at
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take up what Lightning does not restore: metrics, this rank's sums, and its random numbers to come."""
-        if self.start.content is not None:
-            own = self.keeper.resumed(self.place.world_size)
-            self.totals.results = dict(self.start.results)
-            self.totals.sums["train"] = own.sums["epoch"].to(pl_module.device)
-            self.curves.sums = own.sums["curve"].to(pl_module.device)
+        """Take up what Lightning does not restore: metrics, and what is this rank's own."""
+        content = self.start.content
+        if content is not None and isinstance(pl_module, Supervised):
+            sums = self.keeper.take_up(content, pl_module.net)
+            self.totals.results, self.totals.trained = dict(content.results), -content.samples
+            self.totals.sums["train"] = sums["epoch"].to(pl_module.device)
+            self.curves.sums = sums["curve"].to(pl_module.device)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        between_steps = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if not between_steps or trainer.is_last_batch:  # the epoch's end saves by itself
+        if trainer.is_last_batch:  # the epoch's end saves by itself
             return
-        step = trainer.global_step
-        stop = self.place.stop.after(step)
-        if stop or self.keeper.due(step):
+        step, stepped = trainer.global_step, (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        stop = self._asked_to_stop(trainer.current_epoch, batch_idx + 1)
+        if stop or (stepped and self.keeper.due(step)):
             self._save(trainer, Position(trainer.current_epoch, batch_idx + 1, step))
         if stop:
             raise Stopped(step)
@@ -52,18 +52,21 @@ class Saving(Checkpoint):
         self._save(trainer, Position(trainer.current_epoch + 1, 0, step))
         if best_yet and trainer.is_global_zero:
             self.keeper.keep_best()
-        if self.place.stop.after(step):
+        if self._asked_to_stop(trainer.current_epoch + 1, 0):
             raise Stopped(step)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         sums = {"epoch": self.totals.sums["train"], "curve": self.curves.sums}
-        checkpoint |= self.keeper.section(self.at, self.totals.results, sums)
+        assert isinstance(pl_module, Supervised)
+        checkpoint |= self.keeper.section(self.at, self.totals.results, sums, pl_module.net)
+
+    def _asked_to_stop(self, epochs: int, batch: int) -> bool:
+        return self.place.stop.after(epochs * self.keeper.plan.epoch_batches + batch)
 
     def _save(self, trainer: pl.Trainer, at: Position) -> None:
         self.at = at
         for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger) and trainer.is_global_zero:
-                logger.experiment.flush()  # what a checkpoint says was logged is on the disk
+            logger.save()  # what a checkpoint says was logged is on the disk
         trainer.save_checkpoint(self.keeper.last)

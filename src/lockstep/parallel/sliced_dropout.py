@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from lockstep.batches import batch_count
 from lockstep.plan import Plan
 from lockstep.refusal import require
 
@@ -24,13 +23,11 @@ class Masks:
 
     def __init__(self, plan: Plan, rank: int) -> None:
         self.plan, self.rank = plan, rank
-        data = plan.data
-        self.batches = batch_count(data.train_samples, plan.batch_size, plan.drop_last)
         self.begin(0, 0)
 
     def begin(self, epoch: int, batch: int) -> None:
         """Global batch `batch` of epoch `epoch`, both from 0, is next."""
-        self.step = epoch * self.batches + batch
+        self.step = epoch * self.plan.epoch_batches + batch
         left = self.plan.data.train_samples - batch * self.plan.batch_size
         self.samples = min(self.plan.batch_size, left)
 

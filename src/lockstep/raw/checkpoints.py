@@ -35,8 +35,8 @@ class Checkpoints:
     def save(
         self, at: Position, results: Mapping[str, float], sums: Mapping[str, Sums], *, best_yet: bool = False
     ) -> None:
-        """Save where training stands, between two optimizer steps. To be called by every rank."""
-        section = self.keeper.section(at, results, sums)
+        """Save where training stands, between two batches. To be called by every rank."""
+        section = self.keeper.section(at, results, sums, self.net)
         if self.keeper.rank != 0:
             return
         self.report.flush()

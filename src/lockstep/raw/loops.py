@@ -51,6 +51,11 @@ class Run:
     def __post_init__(self) -> None:
         self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
 
+    @property
+    def batches(self) -> int:
+        """Global batches done in all."""
+        return self.at.epochs * self.plan.epoch_batches + self.at.batch
+
 
 def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
     """Train for the plan's epochs. After each: validate, write the record, report, save.
@@ -77,7 +82,7 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
             recorder.validation(run.at.epochs, validation)
         run.report.epoch_line(run.at.epochs, run.results, time.perf_counter() - began)
         checkpoints.save(run.at, run.results, own_sums(run), best_yet=checkpoints.keeper.is_best(run.results))
-        if run.place.stop.after(run.at.steps):
+        if run.place.stop.after(run.batches):
             raise Stopped(run.at.steps)
     recorder.end()
 
@@ -113,15 +118,15 @@ def train_epoch(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> Sums:
         run.at.batch += 1
         rate = optimizer_step(run, recorder) if last else None
         run.report.batch(sums, run.at.steps, rate)  # on every rank: its curves are sums over ranks
-        if last and number + 1 < len(sampler):  # the epoch's end saves by itself
-            save_or_stop(run, checkpoints)
+        if number + 1 < len(sampler):  # the epoch's end saves by itself
+            save_or_stop(run, checkpoints, stepped=last)
     return over_ranks(run.sums)
 
 
-def save_or_stop(run: Run, checkpoints: Checkpoints) -> None:
-    """Between two optimizer steps: a checkpoint, if one is due, and the end, if someone asked for it."""
-    stop = run.place.stop.after(run.at.steps)
-    if stop or checkpoints.keeper.due(run.at.steps):
+def save_or_stop(run: Run, checkpoints: Checkpoints, stepped: bool) -> None:
+    """Between two batches: a checkpoint, if an optimizer step makes one due, and the end, if someone asked."""
+    stop = run.place.stop.after(run.batches)
+    if stop or (stepped and checkpoints.keeper.due(run.at.steps)):
         checkpoints.save(run.at, run.results, own_sums(run))
     if stop:
         raise Stopped(run.at.steps)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from lockstep import data
-from lockstep.checkpoint.content import own_names
+from lockstep.checkpoint.content import Content, own_names
 from lockstep.checkpoint.keeper import Keeper
-from lockstep.checkpoint.reading import Start, going_on, starting_point
+from lockstep.checkpoint.reading import going_on, starting_point
 from lockstep.launch.place import Place
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.parallel import devices_of, show_shapes, slice_dropout, synchronise_batchnorm
@@ -45,12 +45,12 @@ def run(plan: Plan, place: Place) -> Metrics:
 
     if plan.train:
         recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
-        keeper = Keeper(plan, place.rank, recorder, start.content)
+        keeper = Keeper(plan, place.rank, recorder, start.best)
         checkpoints = Checkpoints(keeper, net, optimizer, scheduler, precision, report)
-        if start.checkpoint is not None:
+        if start.checkpoint is not None and start.content is not None:
             checkpoints.restore(start.checkpoint)
-            take_up(state, start, keeper)
-        with place.stop.heard(state.at.steps):
+            take_up(state, start.content, keeper)
+        with place.stop.heard(state.batches):
             fit(state, recorder, checkpoints)
     elif start.checkpoint is not None:
         net.load_state_dict(own_names(start.checkpoint["state_dict"]))
@@ -72,9 +72,9 @@ def run(plan: Plan, place: Place) -> Metrics:
     )
 
 
-def take_up(state: Run, start: Start, keeper: Keeper) -> None:
-    """Go on from where a checkpoint stands: position, metrics, this rank's sums, and its random numbers to come."""
-    own = keeper.resumed(state.place.world_size)
-    state.at, state.results = start.at, dict(start.results)
-    state.sums = own.sums["epoch"].to(state.device)
-    state.report.sums = own.sums["curve"].to(state.device)
+def take_up(state: Run, content: Content, keeper: Keeper) -> None:
+    """Go on from where a checkpoint stands: position, metrics, and what is this rank's own."""
+    sums = keeper.take_up(content, state.wrapped.net)
+    state.at, state.results = content.position, dict(content.results)
+    state.sums, state.report.sums = sums["epoch"].to(state.device), sums["curve"].to(state.device)
+    state.trained = -content.samples  # of the epoch under way: an earlier run trained on them

@@ -9,7 +9,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.launch import RankFailed
-from lockstep.record import METRICS
+from lockstep.record import METRICS, Metrics
 from lockstep.refusal import Refusal
 
 UNFINISHED = "unfinished.json"
@@ -34,6 +34,17 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: Refusal | RankFa
     (run_dir / UNFINISHED).write_text(json.dumps(left, indent=2) + "\n")
     if job.sweeper._target_ != OWN_SWEEPER:
         raise error
+
+
+def finished_before(run_dir: Path, max_epochs: object) -> Metrics | None:
+    """What a job measured that was done before its sweep was resumed; None if there is something left to do."""
+    path = run_dir / METRICS
+    metrics: Metrics = json.loads(path.read_text()) if path.is_file() else {}
+    if not isinstance(max_epochs, int) or int(metrics.get("epochs", 0)) < max_epochs:
+        return None
+    path.touch()  # the table is of the results since the sweep began
+    print(f"job {HydraConfig.get().job.num}: finished before", flush=True)
+    return metrics
 
 
 def clear_results(run_dir: Path, keep_metrics: bool) -> None:

@@ -1,0 +1,64 @@
+"""A disk that takes no more, or never took anything: one sentence, wherever in a run it is met."""
+
+import errno
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lockstep.refusal import Refusal, refuse
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""What writing meets where there is no room, or no right to any. Errors of `write` do not say of which file."""
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@contextmanager
+def writing_below(folder: Path | str) -> Iterator[None]:
+    """Turn the disk's own errors into the refusal of a run's folder.
+
+    Raises:
+        Refusal: something below the folder could not be written.
+    """
+    try:
+        yield
+    except Refusal:
+        raise
+    except Exception as error:
+        found = of_the_disk(error, Path(folder))
+        if found is None:
+            raise
+        raise not_written(folder, found) from None
+
+
+def hush_threads(folder: Path | str) -> None:
+    """Keep a thread from printing what the disk did to it: TensorBoard raises it again where the run writes next."""
+    usual = threading.excepthook
+
+    def hook(thrown: threading.ExceptHookArgs) -> None:
+        if of_the_disk(thrown.exc_value, Path(folder)) is None:
+            usual(thrown)
+
+    threading.excepthook = hook
+
+
+def not_written(folder: Path | str, error: OSError | None, what: str = "what the run leaves") -> Refusal:
+    """The refusal of a folder in which `what`, or the file that the error names, cannot be written."""
+    named = Path(error.filename) if error and isinstance(error.filename, str) else None
+    if named is not None and named != Path(folder) and named.is_relative_to(folder):
+        what = str(named.relative_to(folder).with_name(named.name.removeprefix(".").removesuffix(".part")))
+    reason = error.strerror if error and error.strerror else "the disk took only a part of it"
+    why = f"{what} cannot be written there ({reason})"
+    instead = "a folder that you may write to" if error and error.errno in NO_RIGHT else "a folder with room for it"
+    return refuse("hydra.run.dir", folder, why, f"{instead}; checkpoints that were saved are kept")
+
+
+def of_the_disk(error: BaseException | None, folder: Path) -> OSError | None:
+    """The disk's error among an error and those that led to it: the disk is full, or a file of the folder's fails."""
+    while error is not None:
+        if isinstance(error, OSError):
+            named = Path(error.filename) if isinstance(error.filename, str) else None
+            if named.is_relative_to(folder) if named else error.errno in FULL:
+                return error
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,21 @@
+"""train.py with engines that go wrong when FAULT says so: see going_wrong.py. All else of it is the real command."""
+
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from lockstep import job
+from lockstep.cli import command, hydra_job
+
+CONF = Path(__file__).parents[1] / "conf"
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")
+def main(config: DictConfig) -> object:
+    return hydra_job(config)
+
+
+if __name__ == "__main__":
+    job.ENGINES.update({name: f"tests.faults_{name}" for name in job.ENGINES})
+    command(main)

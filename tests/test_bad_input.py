@@ -1,0 +1,214 @@
+"""What cannot be ends in one sentence: key, value, what to write; status 2, nothing started, nothing written."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lockstep.launch.accelerator import gpu_count
+from tests.conftest import ROOT, Command, Ended
+
+HUGE = str(10**30)
+BAD: list[tuple[str, str, str]] = [
+    ("devices=0", "devices=0:", "write devices=1."),
+    ("devices=-1", "devices=-1:", "write devices=1."),
+    ("strategy=ddp devices=3", "batch_size=64: 3 ranks (devices=3)", "write batch_size=63 or batch_size=66."),
+    ("strategy=ddp devices=1000000", "devices=1000000:", "or fewer"),
+    ("strategy=ddp devices=1000000 batch_size=1000000", "devices=1000000:", "or fewer"),
+    ("strategy=ddp_spawn devices=1000000 batch_size=1000000", "devices=1000000:", "or fewer"),
+    ("strategy=dp devices=1000000 batch_size=1000000", "devices=1000000:", "or fewer"),
+    ("strategy=ddp num_nodes=2", "num_nodes=2:", "torchrun --nnodes=2"),
+    ("devices=", "devices=:", "write devices=1"),
+    ("devices=1.5", "devices=1.5:", "write devices=1"),
+    ("devices=[1,2]", "devices=[1,2]:", "write devices=1"),
+    ("devices=1,2", "devices=1,2:", "write -m in front"),
+    ("devices=1 devices=2", "devices=2:", "write devices=1"),
+    ("devices=${nope}", "devices: Interpolation key 'nope'", "write a value"),
+    ("strategy=dpp", "strategy=dpp:", "(did you mean ddp?); write strategy=ddp"),
+    ("strategy=null", "strategy=null:", "write one of ddp, ddp_spawn, dp"),
+    ("strategy=", "strategy=:", "write one of ddp"),
+    ("strategy=ddp strategy.max_restarts=-1", "strategy.max_restarts=-1:", "write strategy.max_restarts=0"),
+    ("model=lenett", "model=lenett:", "(did you mean lenet?); write model=lenet"),
+    ("model=nonsense", "model=nonsense:", "write one of cnn, lenet, linear"),
+    ("model.name=cnn", "model.hidden=[256,128]: model=cnn has no such key", "write model=mlp"),
+    ("model.hidden=[]", "model.hidden=[]:", "write model.hidden=[30,20]"),
+    ("engine=rwa", "engine=rwa:", "write engine=raw"),
+    ("data=mnisst", "data=mnisst:", "write data=mnist"),
+    ("devicez=2", "devicez=2:", "(did you mean devices?); write devices=2."),
+    ("modell=mlp", "modell=mlp:", "write model=mlp."),
+    ("optimizer.learning_rate=1", "optimizer.learning_rate=1:", "write optimizer.lr=1."),
+    ("+foo=1", "foo=1:", "write one that python train.py --help lists."),
+    ("~data", "data is missing", "write data=VALUE."),
+    ("model.dropout=0.1", "model.dropout=0.1:", "write model=lenet"),
+    ("model=cnn data=points", "model=cnn:", "data=digits"),
+    ("model=split_cnn data=line", "model=split_cnn:", "write model=mlp or model=linear"),
+    ("batch_size=0", "batch_size=0:", "write batch_size=1."),
+    ("batch_size=1.5", "batch_size=1.5:", "write batch_size=1"),
+    (f"batch_size={HUGE}", f"batch_size={HUGE}:", "write batch_size=1"),
+    ("batch_size=1e400", "batch_size=inf: it takes a whole number", "write batch_size=1"),
+    ("precision=bf16", "precision=bf16:", "write precision=bf16-mixed"),
+    ("precision=fp32", "precision=fp32:", "write "),
+    ("precision=64", "precision=64:", "write precision=64-true"),
+    ("max_epochs=-1", "max_epochs=-1:", "write max_epochs=1."),
+    ("max_epochs=null", "max_epochs=null:", "write max_epochs=1"),
+    (f"seed={HUGE}", f"seed={HUGE}:", "write seed="),
+    ("seed=abc", "seed=abc:", "write seed="),
+    ("threads=100000", "threads=100000:", "or fewer"),
+    ("optimizer.lr=nan", "optimizer.lr=nan:", "write optimizer.lr=0.1"),
+    ("optimizer.lr=inf", "optimizer.lr=inf:", "write optimizer.lr=0.1"),
+    ("optimizer.lr=0", "optimizer.lr=0.0:", "write optimizer.lr=0.01"),
+    ("optimizer.lr=-0.1", "optimizer.lr=-0.1:", "write optimizer.lr=0.01"),
+    ("optimizer.lr=[1]", "optimizer.lr=[1]:", "write optimizer.lr=0.1"),
+    ("data.val_size=-1", "data.val_size=-1:", "write data.val_size=0"),
+    ("resume=maybe", "resume=maybe:", "write resume=true"),
+    ("resume=true", "resume=true: no run below logs/train", "write resume=false"),
+    ("checkpoint.every_n_steps=0", "checkpoint.every_n_steps=0:", "write checkpoint.every_n_steps=100"),
+    ("process_group.timeout=0", "process_group.timeout=0.0:", "write process_group.timeout=60"),
+    ("process_group.timeout=nan", "process_group.timeout=nan:", "write process_group.timeout=0.1"),
+    ("process_group.timeout=1e300", "process_group.timeout=1e+300:", "write process_group.timeout=60"),
+    ("process_group=null", "process_group=null:", "write process_group.KEY=VALUE"),
+    ("ckpt_path=folder", "folder: there is no such file", "write the path of a .ckpt file"),
+    ("ckpt_path=missing.ckpt", "missing.ckpt: there is no such file", "write the path of a .ckpt file"),
+    ("ckpt_path=file", "file: it is no whole checkpoint", "write ckpt_path=last"),
+    ("ckpt_path=größe.ckpt", "ckpt_path=größe.ckpt:", "write \"ckpt_path='größe.ckpt'\""),
+    ("hydra.run.dir=file", "hydra.run.dir=file:", "write a folder"),
+    ("hydra.run.dir=", "hydra.run.dir=:", "write hydra.run.dir=FOLDER"),
+    ("hydra.run.dir=null", "hydra.run.dir=null:", "write hydra.run.dir=FOLDER"),
+    ("hydra.run.dir=folder devices=0", "devices=0:", "write devices=1."),
+    ("hydra.run.dir=a/b/c devices=0", "devices=0:", "write devices=1."),
+    ("name=a/b/../../../c", "name=a/b/../../../c:", "write name=train"),
+    ("schlüssel=1", "schlüssel=1: this cannot be read", "write KEY=VALUE"),
+    ("=1", "=1: this has no key", "write KEY=VALUE"),
+    ("devices", "devices: this cannot be read", "write KEY=VALUE"),
+    ("--foo", "unrecognized arguments: --foo", "write flags"),
+    ("data=mnist data.root=file", "file: it is a file", "write the folder"),
+    ("data=mnist data.root=nowhere", "data.root=", "write data=digits"),
+]
+
+
+def everything(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
+def watched(command: Command, *arguments: str, **environment: str) -> tuple[Ended, set[str]]:
+    """A command's end, and what it started meanwhile."""
+    process = command.popen(*arguments, **environment)
+    seen: set[str] = set()
+    while process.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            seen |= {" ".join(one.cmdline()) for one in psutil.Process(process.pid).children(recursive=True)}
+        time.sleep(0.05)
+    return command.wait(process), seen
+
+
+def is_refused(command: Command, sentence: str, instead: str, *arguments: str) -> None:
+    before = everything(command.folder)
+    nowhere = "http://127.0.0.1:9"  # where nobody listens: a test downloads nothing
+    ended, started = watched(command, *arguments, http_proxy=nowhere, https_proxy=nowhere)
+    assert ended.status == 2, ended.err
+    assert ended.out == ""
+    assert ended.err.count("\n") == 1, ended.err
+    assert sentence in ended.err
+    assert instead in ended.err
+    assert "Traceback" not in ended.err
+    assert not started
+    assert everything(command.folder) == before
+
+
+@pytest.fixture
+def typed(command: Command) -> Command:
+    """A command in a folder that holds a file and a folder."""
+    (command.folder / "file").write_text("mine")
+    (command.folder / "folder").mkdir()
+    return command
+
+
+@pytest.mark.parametrize(("line", "sentence", "instead"), BAD, ids=[case[0] for case in BAD])
+def test_bad_input(typed: Command, line: str, sentence: str, instead: str) -> None:
+    is_refused(typed, sentence, instead, sys.executable, str(ROOT / "train.py"), *line.split(" "))
+
+
+def test_an_empty_override_and_a_flag_out_of_place(typed: Command) -> None:
+    is_refused(typed, ": this cannot be read", "write KEY=VALUE", sys.executable, str(ROOT / "train.py"), "")
+    line = (sys.executable, str(ROOT / "train.py"), "seed=1", "-m", "devices=1")
+    is_refused(typed, "unrecognized arguments: devices=1", "write flags", *line)
+
+
+def test_more_devices_than_gpus(command: Command) -> None:
+    train = (sys.executable, str(ROOT / "train.py"), "strategy=ddp")
+    if gpu_count() == 0:
+        is_refused(command, "accelerator=gpu:", "write accelerator=cpu", *train, "accelerator=gpu")
+        return
+    more = gpu_count() + 1
+    is_refused(
+        command, f"devices={more}: torch sees", "accelerator=cpu", *train, f"devices={more}", f"batch_size={more}"
+    )
+
+
+@pytest.fixture
+def plain(command: Command) -> Iterator[list[str]]:
+    """What to put in front of a command so that it may not read and write all there is, as root otherwise may."""
+    prefix = [] if os.geteuid() else ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    locked = command.folder / "locked"
+    locked.mkdir(mode=0o000)
+    try:
+        if shutil.which((prefix or ["ls"])[0]) is None:
+            pytest.skip("needs setpriv, to run a command that is not almighty")
+        if subprocess.run([*prefix, "ls", str(locked)], capture_output=True).returncode == 0:
+            pytest.skip("this user may read everything, and cannot give that up")
+        locked.rmdir()
+        yield [*prefix, sys.executable, str(ROOT / "train.py")]
+    finally:
+        for path in command.folder.rglob("*"):
+            path.chmod(0o755)
+
+
+def test_a_logs_folder_that_is_not_writable(command: Command, plain: list[str]) -> None:
+    (command.folder / "logs").mkdir(mode=0o555)
+    is_refused(command, "hydra.run.dir=logs/train: the run's folder cannot be made (Perm", "write a folder", *plain)
+    is_refused(command, "hydra.sweep.dir=logs/", "write a folder", *plain, "-m")
+
+
+def test_a_run_folder_that_is_not_writable(command: Command, plain: list[str]) -> None:
+    (command.folder / "mine").mkdir(mode=0o555)
+    line = (*plain, "hydra.run.dir=mine")
+    is_refused(command, "mine: config.yaml cannot be written there (Permission denied)", "write a folder", *line)
+
+
+def test_a_file_where_the_logs_should_be(command: Command) -> None:
+    (command.folder / "logs").write_text("mine")
+    is_refused(command, "hydra.run.dir=logs/train/", "write a folder", sys.executable, str(ROOT / "train.py"))
+
+
+@pytest.mark.parametrize("locked", ["folder", "file"])
+def test_data_that_cannot_be_read(command: Command, plain: list[str], locked: str) -> None:
+    root = command.folder / "root"
+    root.mkdir()
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (root / f"{name}-ubyte").touch(mode=0o000)
+    root.chmod(0o000 if locked == "folder" else 0o755)
+    before = sorted(command.folder.iterdir())
+    ended = command(*plain, "data=mnist", "data.root=root")
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
+    assert ended.err.startswith(f"data.root={root}: {root}/")
+    assert "cannot be read (Permission denied); write a folder" in ended.err
+    assert sorted(command.folder.iterdir()) == before
+
+
+def test_what_looks_odd_and_works(command: Command) -> None:
+    """A float that is whole, a key twice, a group as a mapping. And the watch sees what a run starts."""
+    odd = ("batch_size=1e1", "seed=1", "seed=2", "devices=1.0", "data=points", "model={}", "model.hidden=[2]")
+    train = (sys.executable, str(ROOT / "train.py"), *odd, "max_epochs=1", "engine=raw", "logger=none")
+    ended, started = watched(command, *train)
+    assert (ended.status, ended.err) == (0, "")
+    config = (ended.run_dir / "config.yaml").read_text()
+    assert "batch_size: 10\n" in config
+    assert "seed: 2\n" in config
+    assert any("forkserver" in line for line in started)

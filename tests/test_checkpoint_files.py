@@ -1,0 +1,98 @@
+"""Files of checkpoints: whole or not at all, the newest that is whole, and what is said of one that is not."""
+
+import os
+import stat
+import zipfile
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, also_as, damage, newest_whole, write_whole
+
+
+def an_archive(path: Path, text: str = "numbers", age: float = 0) -> Path:
+    """What torch.save writes is a zip archive."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data", text * 100)
+    now = path.stat().st_mtime
+    os.utime(path, (now - age, now - age))
+    return path
+
+
+def test_a_file_that_cannot_be_finished_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "last.ckpt"
+    path.parent.mkdir()
+    path.write_text("before")
+
+    def half(file: BinaryIO) -> None:
+        file.write(b"aft")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, half)
+    assert path.read_text() == "before"
+    assert [own.name for own in path.parent.iterdir()] == ["last.ckpt"]
+
+
+def test_nothing_is_seen_under_the_name_until_all_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    seen = []
+
+    def slowly(file: BinaryIO) -> None:
+        for _ in range(3):
+            file.write(b"x" * 100_000)
+            seen.append(path.exists())
+
+    write_whole(path, slowly)
+    assert seen == [False] * 3
+    assert path.stat().st_size == 300_000
+
+
+def test_a_second_name_outlives_the_first(tmp_path: Path) -> None:
+    last = an_archive(tmp_path / LAST, "first")
+    (tmp_path / PREVIOUS).write_text("older")
+    also_as(last, PREVIOUS)
+    an_archive(tmp_path / "new", "second").replace(last)
+    assert zipfile.ZipFile(tmp_path / PREVIOUS).read("data") == b"first" * 100
+    assert zipfile.ZipFile(last).read("data") == b"second" * 100
+
+
+def test_without_links_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise OSError("not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    last = an_archive(tmp_path / LAST)
+    also_as(last, PREVIOUS)
+    assert (tmp_path / PREVIOUS).read_bytes() == last.read_bytes()
+    assert (tmp_path / PREVIOUS).stat()[stat.ST_INO] != last.stat()[stat.ST_INO]
+
+
+def test_damage_is_seen(tmp_path: Path) -> None:
+    whole = an_archive(tmp_path / "a.ckpt")
+    assert damage(whole) is None
+    numbers = whole.read_bytes()
+    for wrong in (numbers[:-30], numbers[:50], b"", b"text", numbers.replace(b"numbers", b"nXmbers", 1)):
+        whole.write_bytes(wrong)
+        assert damage(whole) in ("it is no whole checkpoint file", "its checksums are wrong")
+    assert damage(tmp_path) == "Is a directory"
+    assert damage(tmp_path / "missing") == "No such file or directory"
+
+
+def test_the_newest_whole_one_of_several_runs(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    oldest = an_archive(one / FOLDER / LAST, age=50)
+    older = an_archive(two / FOLDER / PREVIOUS, age=20)
+    newest = an_archive(two / FOLDER / LAST)
+    an_archive(two / FOLDER / "best.ckpt")
+    assert newest_whole([one, two]) == (newest, [])
+    newest.write_bytes(newest.read_bytes()[:-5])
+    assert newest_whole([one, two]) == (older, [newest])
+    older.write_bytes(b"")
+    os.utime(older, (0, 0))
+    assert newest_whole([one, two]) == (oldest, [newest])
+    oldest.unlink()
+    assert newest_whole([one, two]) == (None, [newest, older])
+    assert newest_whole([tmp_path / "nowhere"]) == (None, [])

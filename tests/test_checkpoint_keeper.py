@@ -1,0 +1,85 @@
+"""What the keeper says: when a checkpoint is due, which epoch is the best, and where every generator stood."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lockstep.checkpoint.content import OWN, Content, Position, RankState
+from lockstep.checkpoint.keeper import Keeper, save
+from lockstep.plan import Plan
+from lockstep.recorder import Recorder
+
+MakePlan = Callable[..., Plan]
+
+
+NET = nn.Linear(1, 1)
+
+
+def a_keeper(plan: Plan, best: float | None = None) -> Keeper:
+    return Keeper(plan, 0, Recorder(plan, 0, NET), best)
+
+
+@pytest.mark.parametrize(("every", "due"), [("null", []), ("1", [1, 2, 3, 4, 5, 6]), ("3", [3, 6]), ("7", [])])
+def test_due_after_every_so_many_steps(every: str, due: list[int], make_plan: MakePlan) -> None:
+    keeper = a_keeper(make_plan(f"checkpoint.every_n_steps={every}"))
+    assert [step for step in range(1, 7) if keeper.due(step)] == due
+
+
+def test_the_best_is_the_first_of_the_best_and_no_number_is_worst(make_plan: MakePlan) -> None:
+    accuracies = [float("nan"), 0.25, 0.5, 0.5, float("nan"), 0.25]
+    keeper = a_keeper(make_plan())
+    assert [keeper.is_best({"val/acc": accuracy}) for accuracy in accuracies] == [True, True, True, False, False, False]
+    keeper = a_keeper(make_plan("checkpoint.monitor=val/loss"))
+    assert [keeper.is_best({"val/loss": loss}) for loss in (3.0, 4.0, 2.0, 2.0 + 1e-12)] == [True, False, True, False]
+
+
+def test_the_best_of_a_resumed_run_has_to_be_better_than_those_before(make_plan: MakePlan) -> None:
+    plan = make_plan()
+    before = a_keeper(plan)
+    before.is_best({"val/acc": 0.9})
+    saved = before.section(Position(1, 0, 20), {"val/acc": 0.9}, {}, NET)[OWN]
+    after = a_keeper(plan, Content.from_saved(saved).best)
+    assert not after.is_best({"val/acc": 0.8})
+    assert after.is_best({"val/acc": 0.95})
+
+
+def draws() -> list[float]:
+    return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()]
+
+
+def test_every_generator_goes_on_where_it_stood(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Through a file, in float64, with half of a pair of normal numbers still to come."""
+    plan, sums = make_plan("accelerator=cpu"), {"epoch": torch.tensor([0.1, 2.0, 3.0], dtype=torch.float64)}
+    random.seed(1), np.random.seed(2), torch.manual_seed(3)
+    draws()
+    save(a_keeper(plan).section(Position(0, 3, 3), {"val/acc": 0.1}, sums, NET), tmp_path / "a.ckpt")
+    expected = draws()
+    content = Content.from_saved(torch.load(tmp_path / "a.ckpt", weights_only=True)[OWN])
+    assert draws() != expected
+    taken_up = a_keeper(plan).take_up(content, NET)
+    assert draws() == expected
+    assert taken_up["epoch"].tolist() == [0.1, 2.0, 3.0]
+    assert (content.position, content.results) == (Position(0, 3, 3), {"val/acc": 0.1})
+
+
+def test_in_another_world_rank_zero_takes_the_sums_of_all(make_plan: MakePlan) -> None:
+    ranks = [{"random": {"torch": 1}, "sums": {"epoch": torch.tensor([1.0 + rank, 2.0])}} for rank in range(3)]
+    saved = a_keeper(make_plan()).section(Position(), {}, {}, NET)[OWN] | {"ranks": ranks}
+    content = Content.from_saved(saved)
+    assert content.of_rank(2, 3).sums["epoch"].tolist() == [3.0, 2.0]
+    assert content.of_rank(0, 2).sums["epoch"].tolist() == [6.0, 6.0]
+    assert content.of_rank(1, 2).sums["epoch"].tolist() == [0.0, 0.0]
+    assert not content.of_rank(0, 2).random
+
+
+def test_in_another_world_each_rank_takes_the_mean_gradient() -> None:
+    """Of three ranks one had no sample in its share; the mean over any number of ranks stays what it was."""
+    states = [RankState({}, {}, {"w": torch.tensor([3.0, 6.0])}), RankState(), RankState({}, {}, {"w": torch.ones(2)})]
+    content = Content({}, "", Position(), 1, {}, None, states)
+    for rank in range(2):
+        assert content.of_rank(rank, 2).gradients["w"].tolist() == pytest.approx([4 / 3, 7 / 3])

@@ -1,0 +1,102 @@
+"""A disk that takes no more: one sentence with the folder and the reason, and what was saved before is as it was."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.checkpoint.content import net_state
+from lockstep.checkpoint.files import damage
+from tests.conftest import ROOT, Command, Ended
+
+SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.hidden=[4]", "hydra.run.dir=run", "accelerator=cpu")
+ENGINES = ("raw", pytest.param("lightning", marks=pytest.mark.slow))
+
+
+def is_one_sentence(ended: Ended, what: str, reason: str) -> None:
+    folder = ended.folder / "run"
+    assert ended.status == 2, ended.err
+    assert ended.err == (
+        f"hydra.run.dir={folder}: {what} cannot be written there ({reason}); "
+        "write a folder with room for it; checkpoints that were saved are kept.\n"
+    )
+    assert not list(ended.folder.rglob("*.part"))
+
+
+def limited(command: Command, most: int, *overrides: str) -> Ended:
+    """The command in a shell that may write no file beyond so many bytes."""
+    code = f"import os, resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); "
+    code += f"os.execv({sys.executable!r}, {[sys.executable, str(ROOT / 'train.py'), *overrides]!r})"
+    return command(sys.executable, "-c", code)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
+    """A net is trained; then a larger file than its checkpoint may not be written, on two ranks."""
+    first = command.train(*SMALL, f"engine={engine}", "max_epochs=1", "logger=none")
+    assert first.status == 0, first.err
+    last = command.folder / "run" / "checkpoints" / "last.ckpt"
+    before = last.read_bytes()
+    world = ("strategy=ddp", "devices=2", "logger=none")
+    ended = limited(command, len(before) // 2, *SMALL, *world, f"engine={engine}", "max_epochs=2")
+    is_one_sentence(ended, "checkpoints/last.ckpt", "File too large")
+    assert last.read_bytes() == before
+    assert net_state(last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("most", "what"), [(200, "what the run leaves"), (1000, "what the run leaves")], ids=["config.yaml", "record.jsonl"]
+)
+def test_nothing_is_left_half_written(command: Command, most: int, what: str) -> None:
+    ended = limited(command, most, *SMALL, "engine=raw", "logger=none", "max_epochs=3")
+    is_one_sentence(ended, what, "File too large")
+    config, record = command.folder / "run" / "config.yaml", command.folder / "run" / "record.jsonl"
+    assert config.exists() == (most > 200)
+    assert not record.exists() or record.read_text().endswith("}\n")
+
+
+def test_metrics_that_cannot_be_written(command: Command) -> None:
+    """A device that is always full lies where they are first written to."""
+    run = command.folder / "run"
+    run.mkdir()
+    (run / ".metrics.json.part").symlink_to("/dev/full")
+    ended = command.train(*SMALL, "engine=raw", "logger=none", "max_epochs=1")
+    is_one_sentence(ended, "what the run leaves", "No space left on device")
+    assert not (run / "metrics.json").exists()
+    assert damage(run / "checkpoints" / "last.ckpt") is None
+
+
+@pytest.fixture
+def small_disk(command: Command) -> Iterator[str]:
+    """A file system of 8 KiB as the run's folder."""
+    folder = command.folder / "run"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"needs the right to mount a file system: {mounted.stderr.strip()}")
+    try:
+        yield str(folder)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_small_disk(command: Command, small_disk: str, engine: str) -> None:
+    """First TensorBoard, or the record, finds no room; on a larger one the second or third checkpoint."""
+    line = (*SMALL, f"engine={engine}", "strategy=ddp", "devices=2", "max_epochs=60")
+    is_one_sentence(command.train(*line), "what the run leaves", "No space left on device")
+    subprocess.run(["mount", "-o", "remount,size=64k", small_disk], check=True)
+    is_one_sentence(command.train(*line, "logger=none"), "checkpoints/last.ckpt", "No space left on device")
+    last = Path(small_disk) / "checkpoints" / "last.ckpt"
+    assert damage(last) is None
+    assert net_state(last)
+
+
+def test_the_limit_is_a_limit() -> None:
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY

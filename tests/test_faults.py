@@ -1,0 +1,130 @@
+"""A rank goes wrong: the command ends soon, says which rank and why, leaves no process, and its checkpoint loads."""
+
+import csv
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ended
+from tests.faulty_command import SMALL, Faulty
+
+TIMEOUT = 3
+LIMIT = 10.0
+"""Seconds that a command has to end in, from the fault; from the timeout of its group, where a rank is stopped."""
+
+AT_ONCE = 2
+KINDS = {
+    "raise": "ZeroDivisionError: on purpose",
+    "exit": "it ended with exit status 3 and no traceback",
+    "kill": "it was ended by SIGKILL (the system does so when memory runs out)",
+    "stop": f"it was stopped (by SIGSTOP, say) and did not answer within {TIMEOUT} s (process_group.timeout)",
+    "memory": "DefaultCPUAllocator: can't allocate memory",
+}
+BY_TORCHRUN = {"exit": "exitcode  : 3 (", "kill": "Signal 9 (SIGKILL) received"}
+"""What torchrun's report says of a rank that leaves no word."""
+
+MOMENTS = {"starting": None, "step:5": 4, "validation:3": 8, "saving:2": 2}
+"""And the step of the newest whole checkpoint then: the third pass through a layer validates the second epoch."""
+
+STARTS = ["ddp", "ddp_spawn", "torchrun"]
+ENGINES = ["raw", "lightning"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    kind: str
+    rank: int
+    moment: str
+    start: str
+
+    @property
+    def engine(self) -> str:
+        """In turn, so that each kind at each moment meets either engine by one start or another."""
+        places = [*KINDS].index(self.kind), self.rank, [*MOMENTS].index(self.moment), STARTS.index(self.start)
+        return ENGINES[sum(places) % 2]
+
+    def __str__(self) -> str:
+        return f"{self.kind}@{self.rank}:{self.moment}-{self.start}-{self.engine}"
+
+
+CELLS = [Cell(kind, rank, moment, start) for start in STARTS for moment in MOMENTS for rank in (0, 1) for kind in KINDS]
+ALWAYS = [
+    *(Cell("raise", 1, "step:5", "ddp"), Cell("kill", 0, "saving:2", "ddp"), Cell("stop", 1, "saving:2", "ddp_spawn")),
+    *(Cell("exit", 0, "validation:3", "ddp_spawn"), Cell("memory", 1, "starting", "torchrun")),
+]
+"""The few that run without being asked for."""
+
+Ending = tuple[Faulty, Ended, list[object]]
+
+
+@pytest.fixture(scope="module")
+def ending_of(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Cell], Ending]]:
+    """Two commands at once: most of a command's time is spent waiting, or with one core."""
+    callspecs = [getattr(item, "callspec", None) for item in request.session.items]
+    cells = [spec.params["cell"] for spec in callspecs if spec and "cell" in spec.params]
+
+    def run(cell: Cell, folder: Path) -> Ending:
+        overrides = (*SMALL, f"process_group.timeout={TIMEOUT}")
+        faulty = Faulty(folder, cell.start, cell.engine, f"{cell.kind}@{cell.rank}:{cell.moment}", overrides)
+        return faulty, faulty.wait(), faulty.left()
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        endings = {cell: pool.submit(run, cell, tmp_path_factory.mktemp("cell")) for cell in cells}
+        yield lambda cell: endings[cell].result()
+        for ending in endings.values():
+            ending.cancel()
+
+
+@pytest.mark.parametrize(
+    "cell", [pytest.param(cell, marks=() if cell in ALWAYS else pytest.mark.slow, id=str(cell)) for cell in CELLS]
+)
+def test_a_rank_goes_wrong(cell: Cell, ending_of: Callable[[Cell], Ending]) -> None:
+    faulty, ended, left = ending_of(cell)
+    print(f"\n{cell}: {ended.seconds:.1f} s from the fault to the end")
+    assert faulty.fault_time, f"nothing went wrong: {ended.out}\n{ended.err}"
+    assert ended.status == 1
+    assert ended.seconds < LIMIT + (TIMEOUT if cell.kind == "stop" else 0)
+    assert left == []
+    check_last_words(cell, ended.err)
+    saved = faulty.saved_step()
+    assert saved == MOMENTS[cell.moment]
+    if saved is not None:
+        assert faulty.curve() >= {*range(1, saved + 1)}, "all that the checkpoint knows of was logged"
+
+
+def check_last_words(cell: Cell, err: str) -> None:
+    """The failing rank, and its own traceback, once. torchrun repeats it in the report that ends its own traceback."""
+    traced = cell.kind in ("raise", "memory")
+    if cell.start != "torchrun":
+        assert err.startswith(f"rank {cell.rank} failed: "), err
+        assert KINDS[cell.kind] in err.splitlines()[-1]
+        assert (err.count("failed: "), err.count("Traceback")) == (1, int(traced)), err
+        return
+    said = BY_TORCHRUN.get(cell.kind, KINDS[cell.kind])
+    _, _, cause = err.partition("Root Cause (first observed failure):")
+    assert said in cause, err
+    assert err.count(said) == 1, err
+    assert f"rank {cell.rank} failed: " in cause or f"rank      : {cell.rank} " in cause, err
+    assert err.count("Traceback") == 1 + traced, err
+
+
+def test_a_sweep_goes_on_after_a_job_whose_rank_was_killed(tmp_path: Path) -> None:
+    """The fault is that of rank 1: a job on one device has none."""
+    sweep = ("devices=2,1", "hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path / 'sweep'}", "logger=none")
+    faulty = Faulty(tmp_path / "own", "ddp", "raw", "kill@1:step:5", (*SMALL, *sweep))
+    ended = faulty.wait()
+    assert ended.status == 1
+    assert ended.err == f"job 0 failed: rank 1 failed: {KINDS['kill']}\n"
+    assert "sweep: 1 finished, 0 refused, 1 failed" in ended.out
+    with (tmp_path / "sweep" / "sweep.csv").open() as file:
+        killed, whole = csv.DictReader(file)
+    assert killed["reason"] == f"failed: rank 1 failed: {KINDS['kill']}"
+    assert (killed["test_acc"], whole["reason"]) == ("", "")
+    assert float(whole["test_acc"]) > 0
+    assert "failed: rank 1 failed: it was ended by SIGKILL" in ended.out
+    assert faulty.left() == []

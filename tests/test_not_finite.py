@@ -1,0 +1,101 @@
+"""A loss that is no number any more ends the run with its step named; what was saved before is kept, and finite."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep import launch
+from lockstep.checkpoint.content import net_state
+from lockstep.checkpoint.files import damage
+from lockstep.ending import NotFinite
+from lockstep.job import ENGINES
+from lockstep.launch import RankFailed
+from lockstep.plan import Plan
+from lockstep.recorder import Recorder
+from tests.conftest import Command
+from tests.ranks import with_engine
+
+MakePlan = Callable[..., Plan]
+
+SAMPLES, BATCH, SEED = 16, 4, 3
+POISON = 15
+"""Which sample is too large: the square of its error is more than float32 holds."""
+INPUTS = ",".join("1e30" if index == POISON else str(index / SAMPLES) for index in range(SAMPLES))
+LINE = ("data=line", "data.val_size=0", f"data.inputs=[{INPUTS}]", "model=linear", "optimizer=sgd", "optimizer.lr=0.01")
+JOB = (*LINE, f"batch_size={BATCH}", f"seed={SEED}", "max_epochs=2", "checkpoint.every_n_steps=1", "logger=none")
+WORLDS = {"single": 1, "ddp": 2}
+WRITE = "write a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on."
+
+
+def where(world: int, accumulate: int) -> tuple[int, int]:
+    """The step and the rank that meet the poisoned sample first, as the README says who sees what when."""
+    order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(SEED)).tolist()
+    position = order.index(POISON)
+    return position // BATCH // accumulate + 1, position % BATCH % world
+
+
+def is_whole_and_finite(path: Path) -> bool:
+    return damage(path) is None and all(bool(tensor.isfinite().all()) for tensor in net_state(path).values())
+
+
+def test_the_sample_is_met_late_and_by_rank_1() -> None:
+    assert where(2, 1) == (4, 1)
+    assert where(2, 2) == (2, 1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strategy", WORLDS)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_poisoned_sample_ends_the_run(
+    engine: str, strategy: str, accumulate: int, make_plan: MakePlan, tmp_path: Path
+) -> None:
+    world = (f"strategy={strategy}", f"devices={WORLDS[strategy]}", f"accumulate_grad_batches={accumulate}")
+    plan = with_engine(make_plan(*JOB, *world, "accelerator=cpu", "threads=1"), engine, tmp_path / "run")
+    step, rank = where(WORLDS[strategy], accumulate)
+    with pytest.raises(RankFailed) as failed:
+        launch.start(plan, ENGINES[engine])
+    sentence = f"the loss of step {step} is inf; the checkpoints before it are kept; {WRITE}"
+    assert str(failed.value) == f"rank {rank} failed: {sentence}"
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    assert is_whole_and_finite(last)
+    assert torch.load(last, weights_only=True)["global_step"] == step - 1
+
+
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_the_command_ends_in_one_sentence(command: Command, engine: str) -> None:
+    ended = command.train(*JOB, "strategy=ddp", "devices=2", f"engine={engine}", "accelerator=cpu")
+    assert ended.status == 1
+    assert ended.err.startswith("rank 1 failed: the loss of step 4 is inf; the checkpoints before it are kept; write ")
+    assert ended.err.count("\n") == 1
+    assert "Traceback" not in ended.out + ended.err
+    assert is_whole_and_finite(ended.run_dir / "checkpoints" / "last.ckpt")
+    assert not (ended.run_dir / "metrics.json").exists()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_detect_nan_false_trains_on(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan(*JOB, "strategy=ddp", "devices=2", "accelerator=cpu", "detect_nan=false")
+    assert launch.start(with_engine(plan, engine, tmp_path), ENGINES[engine])["steps"] == 8
+    lines = map(json.loads, (tmp_path / "record.jsonl").read_text().splitlines())
+    losses = [line["step"]["loss_sum"] for line in lines if "step" in line]
+    assert [loss is None for loss in losses] == [False] * 3 + [True] * 5
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_weights_that_are_no_numbers_are_not_saved(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+    """The first loss is finite, and so large a step down it is not."""
+    plan = make_plan(*JOB, "data.inputs=[1,2,3,4,5,6,7,8]", "optimizer.lr=3e38", "accelerator=cpu")
+    with pytest.raises(RankFailed, match=r"rank 0 failed: after step 1 the weight \S+ is -?inf; the check"):
+        launch.start(with_engine(plan, engine, tmp_path), ENGINES[engine])
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
+def test_the_step_is_counted_over_epochs_and_resumes(make_plan: MakePlan) -> None:
+    """Four steps of two batches an epoch: in the third epoch, three batches done, the fourth is of the tenth step."""
+    plan = make_plan(*LINE, "batch_size=2", "accumulate_grad_batches=2", "max_epochs=5", "accelerator=cpu")
+    recorder = Recorder(plan, 1, torch.nn.Linear(1, 1), epoch=2, batch=3)
+    with pytest.raises(NotFinite, match="the loss of step 10 is nan;"):
+        recorder.batch(torch.tensor([float("nan"), 0.0, 1.0], dtype=torch.float64), torch.tensor([0]))

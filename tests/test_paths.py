@@ -1,0 +1,72 @@
+"""Folders with spaces, `=`, quotes and letters that are not ASCII work like any other, and can be pasted."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockstep.refusal import typed_in_shell
+from tests.conftest import ROOT, Command
+
+ODD = "Läufe = nächste, 'x' & y"
+SMALL = ("data=points", "model.hidden=[4]", "engine=raw", "logger=none", "accelerator=cpu")
+
+NASTY = [
+    *("plain/a-b_1.5", "two words", "a=b", "größe/日本", "it's", 'say "so"', "'", "''", '"', "a,b", "[1,2]", "{a: b}"),
+    *("$HOME", "${now:%Y}", "$(ls)", "`ls`", "back\\slash", "ends\\", "\\'", "\\\\", "\\${x}", "!!", "*", "~", "#1"),
+    *(" ", " in front", "behind ", "null", "true", "1e3", "a:b", "(x)", "%", ";", "&", "|", "<>", "a'b\"c$d`e\\f!g"),
+]
+
+
+def test_an_override_can_be_pasted_into_a_shell() -> None:
+    """All at once by bash, then by Hydra."""
+    script = "import sys; from lockstep.compose import compose_job as compose; import json; "
+    script += "print(json.dumps([compose([one])[0].name for one in sys.argv[1:]]))"
+    words = " ".join(typed_in_shell("name", nasty) for nasty in NASTY)
+    ended = subprocess.run(["bash", "-c", f"{sys.executable} -c '{script}' {words}"], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    read = [str(name).lower() if isinstance(name, bool | None) else str(name) for name in json.loads(ended.stdout)]
+    expected = ["none" if nasty == "null" else "1000.0" if nasty == "1e3" else nasty for nasty in NASTY]
+    assert read == expected
+
+
+@pytest.mark.parametrize("value", ["plain/a-b_1.5", "a=b c"])
+def test_only_what_needs_quotes_has_them(value: str) -> None:
+    quoted = {"plain/a-b_1.5": "hydra.run.dir=plain/a-b_1.5", "a=b c": "\"hydra.run.dir='a=b c'\""}
+    assert typed_in_shell("hydra.run.dir", value) == quoted[value]
+
+
+def shell(command: Command, line: str) -> str:
+    """A line as it is typed; what it prints."""
+    ended = command("bash", "-c", line.replace("python ", f"{sys.executable} ", 1))
+    assert ended.status == 0, ended.err
+    assert ended.err == ""
+    return ended.out
+
+
+def test_odd_folders_work(tmp_path: Path) -> None:
+    """Train, test its checkpoint, go on with it, compare the two, sweep."""
+    command = Command(tmp_path / ODD)
+    command.folder.mkdir()
+    (command.folder / "train.py").symlink_to(ROOT / "train.py")
+    (command.folder / "conf").symlink_to(ROOT / "conf")
+    train = " ".join(["python train.py", *SMALL])
+    run = command.folder / ODD
+    shell(command, f"{train} max_epochs=2 {typed_in_shell('hydra.run.dir', ODD)}")
+    checkpoint = typed_in_shell("ckpt_path", run / "checkpoints" / "best.ckpt")
+    tested = shell(command, f"{train} train=false {checkpoint} {typed_in_shell('hydra.run.dir', 'tested ü')}")
+    assert f"testing {run}/checkpoints/best.ckpt" in tested
+    resumed = shell(command, f"{train} max_epochs=4 resume=true {typed_in_shell('hydra.run.dir', run)}")
+    assert f"resuming from {run}/checkpoints/last.ckpt" in resumed
+    assert json.loads((run / "metrics.json").read_text())["epochs"] == 4
+    shutil.copytree(run, command.folder / "a=b")
+    compared = command(sys.executable, "-m", "lockstep.compare", str(run), "a=b")
+    assert compared.status == 0, compared.out + compared.err
+    sweep = train.replace("train.py", "train.py -m")
+    shell(command, f"{sweep} max_epochs=1 seed=7 {typed_in_shell('hydra.sweep.dir', 'ü = 2')}")
+    assert (command.folder / "ü = 2" / "sweep.csv").is_file()
+    assert len(list((command.folder / "ü = 2").glob("*/metrics.json"))) == 1
+    assert not command.survivors()
