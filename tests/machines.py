@@ -18,7 +18,8 @@ CABLE = "cable"
 SETUP = """
 hostname "$0" && ip link set lo up && mount -t tmpfs tmpfs /mnt &&
 printf '127.0.0.1 localhost\\n%s\\n' "$1" >/mnt/hosts &&
-mount --bind /mnt/hosts /etc/hosts && echo ready && exec cat
+mount --bind /mnt/hosts /etc/hosts && echo 'nameserver 127.0.0.1' >/mnt/resolv.conf &&
+mount --bind /mnt/resolv.conf /etc/resolv.conf && echo ready && exec cat
 """
 """What the shell of a new machine does; the `cat` then keeps the namespaces."""
 

@@ -1,11 +1,14 @@
+import importlib.util
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
 
 from lockstep.choices import GROUPS
 from lockstep.compose import compose_job
 from lockstep.explain import CONF
+from tests.conftest import Command
 
 
 def test_an_unusual_value_in_quotes_is_taken() -> None:
@@ -36,3 +39,55 @@ def test_experiments_compose(experiment: str) -> None:
     config, _ = compose_job([f"experiment={experiment}"])
     overridden = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml")
     assert config.max_epochs == overridden.max_epochs
+
+
+SLURM_KEYS = {
+    *("submitit_folder", "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name"),
+    *("stderr_to_stdout", "partition", "qos", "comment", "constraint", "exclude", "gres", "cpus_per_gpu"),
+    *("gpus_per_task", "mem_per_gpu", "mem_per_cpu", "account", "signal_delay_s", "max_num_timeout"),
+    *("additional_parameters", "array_parallelism", "setup"),
+}
+"""What hydra-submitit-launcher 1.2.0 takes for SLURM (its SlurmQueueConf); it need not be installed to compose."""
+
+
+def slurm_launcher(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(
+            "train", ["hydra/launcher=slurm", "hydra.job.name=train", *overrides], return_hydra_config=True
+        )
+    launcher: DictConfig = config.hydra.launcher
+    return launcher
+
+
+def test_the_slurm_launcher_has_the_keys_of_the_plugin() -> None:
+    launcher = slurm_launcher()
+    assert {str(key) for key in launcher} == SLURM_KEYS | {"_target_"}
+    assert launcher._target_ == "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
+    resolved = OmegaConf.to_container(launcher, resolve=True, throw_on_missing=True)
+    assert isinstance(resolved, dict)
+    assert resolved["submitit_folder"].startswith("logs/train/sweeps/")
+    assert (resolved["tasks_per_node"], resolved["nodes"], resolved["gpus_per_node"]) == (1, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "tasks", "nodes", "gpus"),
+    [
+        (["strategy=ddp", "devices=4", "num_nodes=2"], 4, 2, None),
+        (["strategy=ddp_spawn", "devices=2", "accelerator=gpu"], 2, 1, 2),
+        (["strategy=dp", "devices=2", "accelerator=gpu"], 1, 1, 2),
+        (["strategy=model_parallel", "devices=2", "model=split_cnn"], 1, 1, None),
+    ],
+)
+def test_slurm_starts_as_many_tasks_as_there_are_ranks(
+    overrides: list[str], tasks: int, nodes: int, gpus: int | None
+) -> None:
+    launcher = slurm_launcher(*overrides)
+    assert (launcher.tasks_per_node, launcher.nodes, launcher.gpus_per_node) == (tasks, nodes, gpus)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("submitit") is not None, reason="the plugin may be there")
+def test_without_the_plugin_it_is_named(command: Command) -> None:
+    ended = command.train("-m", "hydra/launcher=slurm", "seed=1,2")
+    sentence = "hydra-submitit-launcher: this plugin of Hydra is not installed; install it: pip install "
+    assert (ended.status, ended.out, ended.err) == (2, "", f"{sentence}hydra-submitit-launcher.\n")
+    assert not list(command.folder.iterdir())

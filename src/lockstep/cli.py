@@ -12,10 +12,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lockstep.compose import folder_given
-from lockstep.explain import HYDRA_ERRORS, explained
+from lockstep.explain import HYDRA_ERRORS, explained, without_plugin
 from lockstep.folder import take_back
 from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, leave, outside, say_last
+from lockstep.launch.failure import told
 from lockstep.refusal import Refusal, require
 from lockstep.resume import run_folder
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
@@ -39,9 +40,21 @@ def hydra_job(config: DictConfig) -> Any:
         if in_sweep():
             return report_unfinished(config, own, error)
         end(error)
+    except SystemExit as ended:
+        if (failed := failed_rank(ended)) is None or not in_sweep():
+            raise
+        return report_unfinished(config, own, failed)
     if metrics.get("as_owed") is False and not in_sweep():
         raise SystemExit(1)
     return metrics.get(config.optimized_metric) if config.optimized_metric else None
+
+
+def failed_rank(ended: SystemExit) -> RankFailed | None:
+    """What a rank that SLURM started has failed of and said: as a job of a sweep it has to leave that for the table."""
+    place, cause = outside(), ended.__context__
+    if place is None or not isinstance(cause, Exception):
+        return None
+    return RankFailed(place.rank, told(cause))
 
 
 def command(hydra_main: Callable[[], None]) -> None:
@@ -79,6 +92,8 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
         hydra_main()
     except HYDRA_ERRORS as error:
         raise explained(error, sys.argv[1:]) from None
+    except RuntimeError as error:
+        raise without_plugin(error) from None
     finally:
         take_back()
         del os.environ["HYDRA_FULL_ERROR"]

@@ -9,7 +9,20 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.explain import CONF, HYDRA_ERRORS, explained
 from lockstep.help import help_page
 
+
+def ranks_of(strategy: str, devices: int) -> int:
+    """Processes of a strategy on one machine, for launchers that start them."""
+    return devices if strategy.startswith("ddp") else 1
+
+
+def gpus_of(accelerator: str, devices: int) -> int | None:
+    """GPUs to ask a cluster for, for each machine."""
+    return devices if accelerator == "gpu" else None
+
+
 OmegaConf.register_new_resolver("help_page", lambda: help_page(CONF), replace=True)
+OmegaConf.register_new_resolver("ranks_of", ranks_of, replace=True)
+OmegaConf.register_new_resolver("gpus_of", gpus_of, replace=True)
 
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:

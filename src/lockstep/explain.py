@@ -51,6 +51,14 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> Refusal:
     raise error
 
 
+def without_plugin(error: RuntimeError) -> Refusal:
+    """Hydra's words for a launcher or sweeper that is not installed; any other error is raised again."""
+    if not str(error).startswith("Unknown plugin class"):
+        raise error
+    package = str(error).partition("hydra_plugins.")[2].split(".")[0].replace("_", "-")
+    return Refusal(f"{package or error}: this plugin of Hydra is not installed; install it: pip install {package}.")
+
+
 def unreadable(override: str) -> Refusal:
     """Say how to quote it: nine in ten of these are a value with a space, `=` or a letter that is not ASCII."""
     key, equals, value = override.partition("=")

@@ -4,6 +4,7 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -28,7 +29,7 @@ def undisturbed(folder: Path) -> Iterator[list[int]]:
     os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "1"  # else it would wait 30 s for a rank that is stopped
     tempfile.tempdir = str(folder)  # where torch has each rank write its error, and leaves it
     try:
-        with own_signals(folder) as asked, silent_agents(), no_main_module():
+        with own_signals(folder) as asked, silent_agents(), unasked_name(), no_main_module():
             yield asked
     finally:
         os.environ.clear()
@@ -79,6 +80,20 @@ def no_main_module() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = script
+
+
+@contextmanager
+def unasked_name() -> Iterator[None]:
+    """Keep torch's agent from asking the network for this machine's full name, at each event that it takes note of.
+
+    Where no answer comes, every question takes seconds.
+    """
+    asking = socket.getfqdn
+    socket.getfqdn = lambda name="": name or socket.gethostname()
+    try:
+        yield
+    finally:
+        socket.getfqdn = asking
 
 
 @contextmanager
