@@ -109,8 +109,11 @@ def run_out_of_memory() -> None:
     """The system's own limit, and more than it gives."""
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (here + 2**26, here + 2**26))
-    torch.zeros(2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (here + 2**26, resource.RLIM_INFINITY))
+    try:
+        torch.zeros(2**30)
+    finally:  # the memory that was asked for is not taken; threads that start later find theirs
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 KINDS: dict[str, Callable[[], None]] = {

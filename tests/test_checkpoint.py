@@ -138,6 +138,9 @@ def test_nobody_else_s_checkpoint_is_trained_on_from(make_plan: MakePlan, tmp_pa
         (["model.dropout=0.5", "strategy=ddp"], ["strategy=ddp_spawn"], None),
         (["model.dropout=0.5", "dropout=sliced"], ["strategy=ddp", "devices=2"], None),
         (["model.dropout=0"], ["strategy=ddp", "devices=2"], None),
+        (["model=cnn"], ["strategy=ddp", "devices=2"], "strategy=ddp devices=2: the run of"),
+        (["model=cnn", "sync_batchnorm=true"], ["strategy=ddp", "devices=2"], None),
+        (["model=cnn", "model.norm=none"], ["strategy=ddp", "devices=2"], None),
     ],
 )
 def test_another_world_only_where_no_rank_draws_by_itself(
@@ -145,15 +148,16 @@ def test_another_world_only_where_no_rank_draws_by_itself(
 ) -> None:
     """Dropout with masks of each rank's own ties a run to its world."""
     common = [override for override in first if not override.startswith("strategy=")]
-    saved = identity(make_plan("model=lenet", *first))
-    plan = make_plan("model=lenet", *common, *then)
+    net = [] if any(override.startswith("model=") for override in first) else ["model=lenet"]
+    saved = identity(make_plan(*net, *first))
+    plan = make_plan(*net, *common, *then)
     if refused is None:
         require_same(plan, saved)
         return
     with pytest.raises(Refusal) as refusal:
         require_same(plan, saved)
     assert refused in str(refusal.value)
-    assert "its ranks drew random numbers of their own" in str(refusal.value)
+    assert "its dropout or BatchNorm was each rank's own" in str(refusal.value)
 
 
 @pytest.mark.parametrize(

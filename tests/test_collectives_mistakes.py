@@ -22,6 +22,7 @@ from tests.ranks import on_ranks
 MakePlan = Callable[..., Plan]
 
 
+@pytest.mark.slow
 def test_all_mistakes(command: Command) -> None:
     """The fixture sees to it that no process is left."""
     ended = command(sys.executable, "-m", "lockstep.collectives", "mistakes", "timeout=5", "devices=3")

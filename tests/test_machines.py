@@ -120,6 +120,7 @@ CUTS = [("raw", meeting_at_a_rendezvous, 1)] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "how", "cut"), CUTS)
 def test_a_cut_cable_ends_the_run_on_both_machines(engine: str, how: Torchrun, cut: int, command: Command) -> None:
     run_dir = command.folder / "run"

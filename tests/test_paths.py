@@ -47,6 +47,7 @@ def shell(command: Command, line: str) -> str:
     return ended.out
 
 
+@pytest.mark.slow
 def test_odd_folders_work(tmp_path: Path) -> None:
     """Train, test its checkpoint, go on with it, compare the two, sweep."""
     command = Command(tmp_path / ODD)

@@ -66,7 +66,7 @@ def alike(metrics: Metrics, expected: Metrics) -> None:
 @pytest.mark.parametrize(
     "steps", [pytest.param((1, 5, 7, 11), id="some"), pytest.param(range(1, 15), id="all", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", ["ddp", pytest.param("single", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_at_every_step_it_ends_the_same(
     engine: str,
@@ -115,7 +115,7 @@ def test_whatever_is_trained_how(
 
 
 @pytest.mark.parametrize("lost", ["random", "sums", "position"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_without_one_thing_that_a_checkpoint_holds_it_is_seen(
     engine: str, lost: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -162,7 +162,7 @@ def test_the_other_engine_goes_on_within_the_epoch(
     alike(start(other, monkeypatch), expected)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("before", "after"), [("single", "ddp"), ("ddp", "single")])
 def test_another_world_goes_on_within_the_epoch(
     before: str, after: str, engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -295,6 +295,7 @@ def test_a_table_of_curves_is_kept_beside_the_new_one(
     assert tables == ["csv", "csv/from_step_5"]
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_with_what_is_left(command: Command) -> None:
     """Of three jobs one is done, one has trained for an epoch of three, one has not begun."""
     sweep = ("-m", "seed=1,2,3", *QUICK, "logger=none", "hydra.sweep.dir=sweep")
@@ -304,7 +305,7 @@ def test_a_sweep_goes_on_with_what_is_left(command: Command) -> None:
     before = (command.folder / "sweep" / "0" / "metrics.json").read_text()
     ended = command.train(*sweep, "resume=true")
     assert ended.status == 0, ended.err
-    assert "job 0: finished before" in ended.out
+    assert f"finished before: {command.folder / 'sweep' / '0'}" in ended.out
     assert "resuming from" in ended.out
     assert "sweep: 3 finished, 0 refused, 0 failed" in ended.out
     assert (command.folder / "sweep" / "0" / "metrics.json").read_text() == before
@@ -333,7 +334,7 @@ def stopping(plan: Plan, place: Place) -> Metrics:
     return {}
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", ["ddp", pytest.param("single", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_stopped_in_the_middle_of_an_accumulation(
     engine: str, world: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -352,6 +353,7 @@ def test_stopped_in_the_middle_of_an_accumulation(
         assert record(own) == (tmp_path / "whole" / RECORD).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_accumulation_goes_on_in_another_world(
     engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

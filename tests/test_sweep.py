@@ -64,6 +64,7 @@ def losses(run: Path) -> list[float]:
     return [line["step"]["loss_sum"] / line["step"]["samples"] for line in lines if "step" in line]
 
 
+@pytest.mark.slow
 def test_other_plans_owe_nothing_and_both_engines_make_one_row(command: Command) -> None:
     small = ("max_epochs=1", "data.test_size=1655", "data.val_size=12", "model.hidden=[16]")
     ended = command.train("-m", "engine=raw,both", "optimizer.lr=0.001,0.01", "devices=1", *small)
@@ -90,6 +91,7 @@ def test_what_a_sweep_varies_has_a_column(command: Command) -> None:
     assert len(re.findall(r"^\d  ", ended.out, re.MULTILINE)) == 4
 
 
+@pytest.mark.slow
 def test_more_work_at_once_has_a_speed_up_too(command: Command) -> None:
     """32 samples a device: no two jobs have the same batch, so samples a second alone are compared."""
     small = ("experiment=linear_regression", "engine=raw", "data.samples=640", "data.val_size=0", "max_epochs=2")

@@ -51,6 +51,7 @@ def test_the_main_job(command: Command) -> None:
     assert "devices: 2" in (ended.run_dir / "config.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_mnist_on_two_ranks(command: Command, mnist: str) -> None:
     ended = command.train("strategy=ddp", "devices=2", "data=mnist", f"data.root={mnist}", "model=mlp", "max_epochs=3")
     assert ended.status == 0, ended.err
@@ -125,6 +126,7 @@ def ranks_of(command: Command) -> dict[int, psutil.Process]:
     return ranks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_ends_the_command(command: Command, strategy: str, rank: int) -> None:
@@ -139,7 +141,9 @@ def test_a_killed_rank_ends_the_command(command: Command, strategy: str, rank: i
 
 
 @pytest.mark.parametrize("strategy", ["single", "ddp", "ddp_spawn"])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_interrupting_the_command_ends_its_ranks(
     command: Command, strategy: str, number: signal.Signals, status: int
 ) -> None:

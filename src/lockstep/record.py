@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 METRICS = "metrics.json"
+CONFIG = "config.yaml"
 RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"

@@ -75,12 +75,6 @@ def damage(path: Path) -> str | None:
     return None if torn is None else "its checksums are wrong"
 
 
-def clear_checkpoints(run: Path) -> None:
-    """Remove those of an earlier run in the same folder, so that what lies there is this run's."""
-    for name in (LAST, PREVIOUS, BEST):
-        (run / FOLDER / name).unlink(missing_ok=True)
-
-
 def loads(path: Path) -> bool:
     """Whether a checkpoint's file is whole, its directory too, which has no checksum."""
     if damage(path) is not None:

@@ -12,7 +12,7 @@ from lockstep.checkpoint.content import OWN, Content, Position, state_of
 from lockstep.checkpoint.files import damage, newest_whole
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.plan import Plan
-from lockstep.record import METRICS
+from lockstep.record import CONFIG, METRICS
 from lockstep.refusal import refuse, require
 
 ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
@@ -20,8 +20,17 @@ ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project w
 
 def going_on(plan: Plan, restarts: int) -> Plan:
     """The plan as ranks take it up: started anew after a failure, they go on from their own last checkpoint."""
-    last, _damaged = newest_whole([Path(plan.run_dir)]) if plan.train and restarts else (None, [])
-    return plan if last is None else replace(plan, ckpt_path=str(last), resume=True)
+    run = Path(plan.run_dir)
+    last, _damaged = newest_whole([run]) if plan.train and restarts else (None, [])
+    if last is None or last.stat().st_mtime_ns < began(run):
+        return plan
+    return replace(plan, ckpt_path=str(last), resume=True)
+
+
+def began(run: Path) -> int:
+    """When the run began, which wrote its configuration first; a checkpoint that is older is an earlier run's."""
+    config = run / CONFIG
+    return config.stat().st_mtime_ns if config.is_file() else 0
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
