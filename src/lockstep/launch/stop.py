@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.launch.place import ASKED, GRACE, HEARING, Stop
@@ -41,6 +42,8 @@ class Request(Stop):
         thread.start()
         try:
             yield
+            if dist.is_initialized():
+                dist.barrier()  # a rank that is stopped in its last step, or while it saves it, is missed here
         finally:
             self.ended.set()
             thread.join(1.0)  # more only if the store does not answer

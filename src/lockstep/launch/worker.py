@@ -125,7 +125,6 @@ def group(world: World, place: Place, meeting: Meeting) -> Iterator[Store | None
         device_id=torch.device("cuda", torch.cuda.current_device()) if world.backend == "nccl" else None,
     )
     yield store
-    dist.barrier()  # a rank that is stopped at its very end is missed here
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
 
 
