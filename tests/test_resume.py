@@ -104,7 +104,10 @@ def test_whatever_is_trained_how(
 ) -> None:
     removed = [override[1:] for override in HARDER[case] if override.startswith("~")]
     kept = [own for own in (*DROPS, *MOMENTUM, *HARDER[case]) if own[0] != "~" and own.partition("=")[0] not in removed]
-    plan = make_plan(*(own for own in kept if case != "clipped" or own != "optimizer.momentum=0.9"), *WORLDS[world])
+    plan = make_plan(
+        *(own for own in kept if case not in ("accumulation", "clipped") or own != "optimizer.momentum=0.9"),
+        *WORLDS[world],
+    )
     plan = replace(plan, checkpoint=replace(plan.checkpoint, every_n_steps=1))
     whole = with_engine(plan, engine, tmp_path / "whole")
     expected = start(whole, monkeypatch)
