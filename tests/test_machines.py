@@ -68,8 +68,11 @@ def left_by(folder: Path) -> tuple[str, list[str]]:
 @pytest.fixture(scope="module")
 def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What four ranks of this machine leave, by both engines."""
-    command = Command(tmp_path_factory.mktemp("one"))
-    ended = command.train(*JOB, "engine=both", "devices=4", "max_epochs=2")
+    return four_ranks(tmp_path_factory.mktemp("one"), "engine=both", "max_epochs=2")
+
+
+def four_ranks(folder: Path, *own: str) -> Path:
+    ended = Command(folder).train(*JOB, "devices=4", *own)
     assert ended.status == 0, ended.err
     return ended.run_dir
 
@@ -142,10 +145,7 @@ def test_a_cut_cable_ends_the_run_on_both_machines(engine: str, how: Torchrun, c
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What four ranks leave that nobody disturbs."""
-    command = Command(tmp_path_factory.mktemp("undisturbed"))
-    ended = command.train(*JOB, "engine=raw", "devices=4", "max_epochs=20")
-    assert ended.status == 0, ended.err
-    return ended.run_dir
+    return four_ranks(tmp_path_factory.mktemp("undisturbed"), "engine=raw", "max_epochs=20")
 
 
 RESTARTS = ("resume=true", "checkpoint.every_n_steps=2", f"process_group.timeout={TIMEOUT}", "max_epochs=20")

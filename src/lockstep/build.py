@@ -14,7 +14,7 @@ from lockstep.choices import GROUPS, Checkpoint, ProcessGroup
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal, refuse, refuse_option, require, shown
-from lockstep.resume import starting_checkpoint
+from lockstep.resume import absolute, starting_checkpoint
 from lockstep.typed import check_keys, typed, value_of
 
 DERIVED = ("batch_size_per_device", "scale_lr")
@@ -58,7 +58,7 @@ def _choice(group: str, values: object) -> object:
         raise refuse_option(f"{group}.name", values["name"], "there is no such option", options)
     _require_own_keys(group, values)
     if "root" in values:
-        values["root"] = _absolute(values["root"])
+        values["root"] = absolute(values["root"])
     return typed(options[values["name"]], f"{group}.", values)
 
 
@@ -108,7 +108,3 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _absolute(path: object) -> object:
-    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111

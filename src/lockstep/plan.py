@@ -98,6 +98,10 @@ class Plan:
         """Global batches of an epoch."""
         return batch_count(self.data.train_samples, self.batch_size, self.drop_last)
 
+    def batches_before(self, epoch: int, batch: int) -> int:
+        """Global batches of the whole run before batch `batch` of epoch `epoch`, both from 0."""
+        return epoch * self.epoch_batches + batch
+
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run."""
@@ -198,9 +202,8 @@ class Plan:
             raise refuse("devices", self.devices, why, instead)
         if spare := self.batch_size % world:
             below, above = self.batch_size - spare, self.batch_size - spare + world
-            nearest = f"batch_size={below} or batch_size={above}" if below else f"batch_size={above}"
             why = f"{world} ranks (devices={self.devices}) cannot share it equally"
-            raise refuse("batch_size", self.batch_size, why, nearest)
+            raise refuse("batch_size", self.batch_size, why, f"batch_size={below} or batch_size={above}")
         if self.drop_last and self.batch_size > samples:
             why = f"batch_size={self.batch_size} is more than the {samples} samples, so every batch would be dropped"
             raise refuse(

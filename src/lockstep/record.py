@@ -11,7 +11,7 @@ import io
 import json
 import math
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,16 +48,22 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
     save_text(path, json.dumps(_finite(values), indent=2) + "\n")
 
 
-def save_text(path: Path, text: str) -> None:
-    """A file that a reader sees whole or not at all, also where the disk is full."""
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Another name under which to make a file: a reader sees it whole or not at all, also where the disk is full."""
     part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text)
+        yield part
         part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             part.unlink()
         raise
+
+
+def save_text(path: Path, text: str) -> None:
+    with whole(path) as part:
+        part.write_text(text)
 
 
 def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

@@ -22,10 +22,11 @@ def run_folder(resume: object, name: object, own: Path, given: bool) -> Path:
     """
     if resume is not True or given:
         return own
-    newest = _told(*newest_whole(_runs(name)))
+    newest, damaged = newest_whole(_runs(name))
     if newest is None:
         why = f"no run below {LOGS / str(name)} has left a whole checkpoint"
         raise refuse("resume", True, why, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
+    _told(newest, [path for path in damaged if path.parent != newest.parent])  # of its own the run itself tells
     return newest.parents[1]
 
 
@@ -41,12 +42,18 @@ def starting_checkpoint(values: Mapping[str, Any], run_dir: Path) -> str | None:
         last = _told(*newest_whole([run_dir]))
         return None if last is None else str(last)
     if path != NEWEST:
-        return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111
+        own: str | None = absolute(path)
+        return own
     last = _told(*newest_whole(_runs(values["name"])))
     if last is None:
         why = f"there is no whole checkpoint below {LOGS / str(values['name'])}"
         raise refuse("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
     return str(last)
+
+
+def absolute(path: Any) -> Any:
+    """A path from here, or from a home; pathlib's own would raise for a home that is not there."""
+    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111
 
 
 def _runs(name: object) -> list[Path]:

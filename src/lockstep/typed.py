@@ -20,6 +20,17 @@ def typed(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
     return cls(**{name: value_of(hints[name], prefix + name, values[name]) for name in names})
 
 
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """By the keys of the command line: `{"model": {"name": "mlp"}}` → `{"model": "mlp"}`, other keys `model.hidden`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= {key if name == "name" else f"{key}.{name}": own for name, own in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
 def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None:
     """Refuse a key that is not among the names, and a name that has no key."""
     for key, value in values.items():

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from lockstep.record import whole
+
 FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
@@ -25,9 +27,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None], before: str = "",
     Raises:
         OSError: it cannot be written; what was there before still is.
     """
-    part = path.with_name(f".{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with whole(path) as part:
         with part.open("wb") as file:
             write(file)
             file.flush()
@@ -36,31 +37,17 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None], before: str = "",
             also_as(path, before)
         if also:
             also_as(part, also)
-        part.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
     _sync_folder(path.parent)
 
 
 def also_as(path: Path, name: str) -> None:
     """Give a file a second name, in place of what had it: a link, since files are never written to again."""
-    part = path.with_name(f".{name}.part")
-    part.unlink(missing_ok=True)
-    try:
-        os.link(path, part)
-    except OSError:  # a file system without links
-        _copy(path, part)
-    part.replace(path.with_name(name))
-
-
-def _copy(path: Path, part: Path) -> None:
-    try:
-        shutil.copyfile(path, part)
-    except OSError:
+    with whole(path.with_name(name)) as part:
         part.unlink(missing_ok=True)
-        raise
+        try:
+            os.link(path, part)
+        except OSError:  # a file system without links
+            shutil.copyfile(path, part)
 
 
 def damage(path: Path) -> str | None:

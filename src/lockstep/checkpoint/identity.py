@@ -8,6 +8,7 @@ from typing import Any
 
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal, shown
+from lockstep.typed import flat
 
 MATTERS = (
     *("model", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
@@ -23,13 +24,7 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 def identity(plan: Plan) -> dict[str, Any]:
     """What of a plan its results depend on, by the keys of the command line: `model`, `model.hidden`, `seed`, …"""
     values = asdict(plan)
-    found: dict[str, Any] = {}
-    for key in MATTERS:
-        value = values[key]
-        if isinstance(value, Mapping):
-            found |= {key if name == "name" else f"{key}.{name}": own for name, own in value.items()}
-        else:
-            found[key] = value
+    found = flat({key: values[key] for key in MATTERS})
     if tied(plan):  # ddp and ddp_spawn are the same world
         found |= {key: values[key] for key in WORLD}
         found["strategy"] = "ddp" if plan.strategy.wrap == "ddp" else plan.strategy.name

@@ -1,7 +1,7 @@
 """A checkpoint read with care, and held against the plan that wants to go on from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,15 @@ class Start:
 
     checkpoint: Mapping[str, Any] | None = None
     content: Content | None = None
-    at: Position = field(default_factory=Position)
-    record: int = 0
-    results: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def at(self) -> Position:
+        return self.content.position if self.content else Position()
+
+    @property
+    def record(self) -> int:
+        """Lines of the record so far."""
+        return self.content.record if self.content else 0
 
 
 def starting_point(plan: Plan, net: nn.Module) -> Start:
@@ -62,10 +68,7 @@ def starting_point(plan: Plan, net: nn.Module) -> Start:
     fits = wanted == {key: tensor.shape for key, tensor in checkpoint["state_dict"].items()}
     why = f"it holds another net than model={plan.model.name} with its options"
     require(fits, "ckpt_path", plan.ckpt_path, why, ANOTHER)
-    if not plan.train:
-        return Start(checkpoint)
-    content = Content.from_saved(checkpoint[OWN])
-    return Start(checkpoint, content, content.position, content.record, content.results)
+    return Start(checkpoint, Content.from_saved(checkpoint[OWN]) if plan.train else None)
 
 
 def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
@@ -91,9 +94,9 @@ def _done(plan: Plan, checkpoint: Mapping[str, Any], keep_finished: bool = False
     if not plan.train:
         return False
     epochs, measured = Content.from_saved(checkpoint[OWN]).position.epochs, Path(plan.run_dir) / METRICS
-    finished = plan.resume and epochs == plan.max_epochs and measured.is_file()
-    to_be_tested = plan.resume and epochs == plan.max_epochs and not measured.is_file()
+    trained = plan.resume and epochs == plan.max_epochs
+    finished = trained and measured.is_file()  # else it is to be tested
     why = f"{plan.ckpt_path}: it has trained for {epochs} epochs already"
-    more = epochs < plan.max_epochs or to_be_tested or (finished and keep_finished)
+    more = epochs < plan.max_epochs or (trained and (keep_finished or not finished))
     require(more, "max_epochs", plan.max_epochs, why, f"max_epochs={epochs + 1}, or more")
     return finished

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lockstep.ending import Ending, NotFinite, PeerStopped
 from lockstep.launch.exit_codes import exit_codes
+from lockstep.record import save_text
 from lockstep.refusal import Refusal
 
 LINGER = 3.0
@@ -55,9 +56,7 @@ def leave_note(folder: Path, rank: int, error: Exception) -> None:
         "refusal": str(error) if isinstance(error, Refusal) else None,
         "traceback": told(error),
     }
-    part = folder / f".failed-{rank}.part"
-    part.write_text(json.dumps(note))
-    part.replace(folder / f"failed-{rank}.json")
+    save_text(folder / f"failed-{rank}.json", json.dumps(note))
 
 
 def linger(error: BaseException) -> None:

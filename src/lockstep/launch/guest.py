@@ -18,7 +18,7 @@ from lockstep.ending import PeerStopped
 from lockstep.launch.agent import end_if_cut_off
 from lockstep.launch.failure import linger, lost_a_peer, told
 from lockstep.launch.meeting import opened_outside
-from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
+from lockstep.launch.peers import beside, end_the_stopped, limit, stopped_peer, timed_out
 from lockstep.launch.place import Place, rendezvous_variables
 from lockstep.launch.stop import SignalRequest
 from lockstep.launch.worker import group, quiet_unless_first, run_engine
@@ -63,9 +63,10 @@ def work_as_guest(work: Startable, engine: str, place: Place) -> Any:
         except Exception as error:
             if stop.heeded and lost_a_peer(error):
                 raise SystemExit(128 + signal.SIGTERM) from None  # whoever ended the peer has told this rank, too
-            if work.world.num_nodes > 1 and "timed out" in str(error).lower():
-                limit = f"{work.world.process_group.timeout:g} s (process_group.timeout)"
-                error.add_note(f"A rank on another machine, or the link to it, did not answer within {limit}.")
+            if work.world.num_nodes > 1 and timed_out(error):
+                error.add_note(
+                    f"A rank on another machine, or the link to it, did not answer within {limit(work.world)}."
+                )
             raise
 
 

@@ -35,13 +35,21 @@ def beside(store: Store, place: Place) -> dict[int, int]:
 
 def stopped_peer(error: Exception, world: World, peers: Mapping[int, int]) -> PeerStopped | None:
     """Whether an error came about because a peer was stopped while this rank waited for it."""
-    if "timed out" not in str(error).lower():
+    if not timed_out(error):
         return None
     for rank, process in peers.items():
         if _letter(process) in STOPPED:
-            limit = f"{world.process_group.timeout:g} s (process_group.timeout)"
-            return PeerStopped(rank, f"it was stopped (by SIGSTOP, say) and did not answer within {limit}")
+            return PeerStopped(rank, f"it was stopped (by SIGSTOP, say) and did not answer within {limit(world)}")
     return None
+
+
+def timed_out(error: Exception) -> bool:
+    """Whether this rank waited in vain."""
+    return "timed out" in str(error).lower()
+
+
+def limit(world: World) -> str:
+    return f"{world.process_group.timeout:g} s (process_group.timeout)"
 
 
 def end_the_stopped(error: Exception, peers: Mapping[int, int]) -> None:

@@ -62,7 +62,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     if plan.train and start.at.epochs == plan.max_epochs:  # Lightning would not even restore it
         take_up_finished(net, start, totals, recorder)
     elif plan.train:
-        with place.stop.heard(start.at.epochs * plan.epoch_batches + start.at.batch):
+        with place.stop.heard(plan.batches_before(start.at.epochs, start.at.batch)):
             trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
     if plan.test:
         ckpt_path = None if plan.train else plan.ckpt_path
@@ -85,8 +85,9 @@ def run(plan: Plan, place: Place) -> Metrics:
 def take_up_finished(net: nn.Module, start: Start, totals: Totals, recorder: Recorder) -> None:
     """Training was done when the run was interrupted: what is left is to be tested."""
     assert start.checkpoint is not None
+    assert start.content is not None
     net.load_state_dict(own_names(start.checkpoint["state_dict"]))
-    totals.results = dict(start.results)
+    totals.results = dict(start.content.results)
     recorder.end()
 
 

@@ -61,7 +61,7 @@ class Saving(Checkpoint):
         checkpoint |= self.keeper.section(self.at, self.totals.results, sums, pl_module.net)
 
     def _asked_to_stop(self, epochs: int, batch: int) -> bool:
-        return self.place.stop.after(epochs * self.keeper.plan.epoch_batches + batch)
+        return self.place.stop.after(self.keeper.plan.batches_before(epochs, batch))
 
     def _save(self, trainer: pl.Trainer, at: Position) -> None:
         self.at = at

@@ -27,7 +27,7 @@ class Masks:
 
     def begin(self, epoch: int, batch: int) -> None:
         """Global batch `batch` of epoch `epoch`, both from 0, is next."""
-        self.step = epoch * self.plan.epoch_batches + batch
+        self.step = self.plan.batches_before(epoch, batch)
         left = self.plan.data.train_samples - batch * self.plan.batch_size
         self.samples = min(self.plan.batch_size, left)
 

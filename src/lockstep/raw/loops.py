@@ -54,7 +54,7 @@ class Run:
     @property
     def batches(self) -> int:
         """Global batches done in all."""
-        return self.at.epochs * self.plan.epoch_batches + self.at.batch
+        return self.plan.batches_before(self.at.epochs, self.at.batch)
 
 
 def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:

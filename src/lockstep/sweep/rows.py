@@ -7,6 +7,7 @@ from typing import Any
 from lockstep.compare import compare_runs
 from lockstep.refusal import Refusal
 from lockstep.sweep.jobs import MAY_DIFFER, Job
+from lockstep.typed import flat
 
 FOUND = {"test_acc": "test/acc", "slope": "slope", "intercept": "intercept"}
 """What a job may have found, by the names of the table and of metrics.json."""
@@ -47,11 +48,11 @@ class Row:
 
 def rows_of(jobs: Sequence[Job]) -> list[Row]:
     """The table's rows, in the order of the jobs."""
-    keys = _varied([_flat(job.config) for job in jobs if job.results])
+    keys = _varied([flat(job.config) for job in jobs if job.results])
     return [
         replace(
             _row(job, _reference(job, jobs) if job.results else None),
-            varied={key: _flat(job.config).get(key, "") for key in keys},
+            varied={key: flat(job.config).get(key, "") for key in keys},
         )
         for job in jobs
     ]
@@ -62,17 +63,6 @@ def _varied(configs: Sequence[Mapping[str, object]]) -> list[str]:
     common = set(configs[0]).intersection(*configs) if configs else set()
     own = {key for key in common if key not in MAY_DIFFER}
     return sorted(key for key in own if len({str(config[key]) for config in configs}) > 1)
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, object]:
-    """`{"model": {"name": "mlp"}}` → `{"model": "mlp"}`, other keys of groups as `model.hidden`."""
-    flat: dict[str, object] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= {key if name == "name" else f"{key}.{name}": own for name, own in value.items()}
-        else:
-            flat[key] = value
-    return flat
 
 
 def _reference(job: Job, jobs: Sequence[Job]) -> Job | None:
@@ -91,8 +81,8 @@ def _row(job: Job, reference: Job | None) -> Row:
     if not job.results:
         left = job.unfinished
         reason = f"{left['status']}: {left['reason'].strip().splitlines()[-1]}"
-        wanted = _flat(left["config"])
-        return Row(job.name, str(wanted["engine"]), str(wanted["strategy"]), wanted["devices"], reason=reason)  # type: ignore[arg-type]
+        wanted = flat(left["config"])
+        return Row(job.name, str(wanted["engine"]), str(wanted["strategy"]), wanted["devices"], reason=reason)
     results = job.results
     found: dict[str, Any] = {name: results.get(key) for name, key in FOUND.items()}
     row = Row(job.name, results["engine"], results["strategy"], job.devices, **found)
