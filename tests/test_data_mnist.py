@@ -68,6 +68,9 @@ def test_the_real_files_load_as_torchvision_reads_them(mnist: str) -> None:
     assert torch.equal(tensors.val.targets, theirs.targets[55_000:])
     assert torch.equal(tensors.test.inputs[:, 0], MNIST(mnist, train=False).data)
     assert len(load(mnist, val_size=0, mean=0.0, std=1.0).train) == 60_000
+    few = load(mnist, val_size=5000, mean=0.1307, std=0.3081, samples=300)
+    assert torch.equal(few.train.inputs[:, 0], theirs.data[:300])
+    assert torch.equal(few.val.targets, tensors.val.targets)
 
 
 def test_images_are_held_once(mnist: str) -> None:

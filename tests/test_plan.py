@@ -56,6 +56,8 @@ REFUSED = [
     (["data.val_size=-1"], "data.val_size=-1:", "data.val_size=0"),
     (["data=mnist", "data.val_size=60000"], "data.val_size=60000:", "data.val_size=5000"),
     (["scheduler=warmup_linear", "max_epochs=1"], "scheduler.warmup_steps=100: the whole run has 20 steps", "=2."),
+    (["data=mnist", "data.samples=0"], "data.samples=0: with data.val_size=5000 there are 1 to 55000", "=55000"),
+    (["data=mnist", "data.samples=55001"], "data.samples=55001:", "data.samples=55000"),
     (["data=mnist", "data.mean=nan"], "data.mean=nan: it takes a finite number", "data.mean=0.1"),
     (["data.test_size=1797"], "data.test_size=1797: it leaves nothing of the 1797 digits", "data.test_size=360"),
     (["name=../up"], "name=../up:", "name=train"),

@@ -50,7 +50,7 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
         saved: the identity of the checkpoint's plan.
     """
     own = identity(plan)
-    differ = [key for key in {**own, **saved} if own.get(key, _ABSENT) != saved.get(key, _ABSENT)]
+    differ = [key for key in {**own, **saved} if own.get(key) != saved.get(key)]  # null: as before there was the key
     if not differ:
         return
     groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
@@ -63,9 +63,6 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     here = " ".join(_option(key, own) for key in keys)
     there = " ".join(_option(key, saved) for key in keys)
     raise Refusal(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {why}; write {there}.")
-
-
-_ABSENT = object()
 
 
 def _option(key: str, values: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ class Digits:
 class MNIST:
     name: Literal["mnist"]
     root: str
+    samples: int | None
     val_size: int
     mean: float
     std: float
@@ -46,10 +47,14 @@ class MNIST:
         positive("data.std", self.std)
         why = f"it leaves nothing of the {self.total} images to train on"
         require(self.val_size < self.total, "data.val_size", self.val_size, why, "data.val_size=5000")
+        if self.samples is not None:
+            most = self.total - self.val_size
+            why, instead = f"with data.val_size={self.val_size} there are 1 to {most}", f"data.samples={most}"
+            require(0 < self.samples <= most, "data.samples", self.samples, why, instead)
 
     @property
     def train_samples(self) -> int:
-        return self.total - self.val_size
+        return self.samples or self.total - self.val_size
 
 
 @dataclass(frozen=True)

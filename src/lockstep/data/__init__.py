@@ -26,7 +26,7 @@ def load(choice: choices.Data) -> "TensorData":
         case choices.Digits():
             return digits.load(choice.val_size, choice.test_size)
         case choices.MNIST():
-            return mnist.load(choice.root, choice.val_size, choice.mean, choice.std)
+            return mnist.load(choice.root, choice.val_size, choice.mean, choice.std, choice.train_samples)
         case choices.Points():
             return points.load(choice.samples)
         case choices.Line():

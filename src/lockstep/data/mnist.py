@@ -90,13 +90,17 @@ def prepare(root: str) -> None:
         _check_bits(file, _content(folder, file), find(folder, file))
 
 
-def load(root: str, val_size: int, mean: float, std: float) -> "TensorData":
-    """Uint8 images (n, 1, 28, 28) and classes. The last `val_size` of the 60,000 are the validation split."""
+def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "TensorData":
+    """Uint8 images (n, 1, 28, 28) and classes. The last `val_size` of the 60,000 are the validation split.
+
+    samples: train on so many of the first alone.
+    """
     from lockstep.data.tensors import Split, TensorData, split_three
 
     folder = Path(root)
     images, labels = _tensor(folder, TRAIN_IMAGES)[:, None], _tensor(folder, TRAIN_LABELS).long()
     train, val, _ = split_three(images, labels, val_size, 0)
+    train = Split(train.inputs[:samples], train.targets[:samples])
     test = Split(_tensor(folder, TEST_IMAGES)[:, None], _tensor(folder, TEST_LABELS).long())
     return TensorData(train, val, test, outputs=10, mean=mean, std=std)
 
