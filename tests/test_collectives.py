@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from lockstep.collectives.judge import COLUMNS
-from lockstep.collectives.options import options
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import Tour
 from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.refusal import Refusal
+from lockstep.words import options
 from tests.conftest import Command, Ended, free_port
 
 TOUR = (sys.executable, "-m", "lockstep.collectives")
@@ -139,8 +139,8 @@ def test_help(command: Command) -> None:
 
 
 def test_options_have_their_types() -> None:
-    tour = options(Tour, ["timeout=5", "init_method=tcp://127.0.0.1:29500", "bench=true"], devices=3)
+    tour = options(Tour, ["timeout=5", "init_method=tcp://127.0.0.1:29500", "bench=true"], "tour", devices=3)
     assert tour == Tour(devices=3, timeout=5.0, init_method="tcp://127.0.0.1:29500", bench=True)
-    assert options(Tour, ["devices=2"], devices=3).devices == 2
+    assert options(Tour, ["devices=2"], "tour", devices=3).devices == 2
     with pytest.raises(Refusal, match="devices=two: it takes a whole number"):
-        options(Tour, ["devices=two"])
+        options(Tour, ["devices=two"], "tour")

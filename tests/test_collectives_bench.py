@@ -17,7 +17,8 @@ from lockstep.collectives.guide import benchmark
 from lockstep.collectives.picture import draw
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import Report, group_of_its_own
-from lockstep.collectives.table import bench_text, figures, fit_text, size_text
+from lockstep.collectives.table import bench_text, fit_text, size_text
+from lockstep.columns import figures
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from tests.ranks import on_ranks

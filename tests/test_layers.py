@@ -10,9 +10,9 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"refusal", "ending", "batches", "nets", "task", "record", "progress"},
+    {"refusal", "ending", "batches", "nets", "task", "record", "progress", "columns"},
     {"choices", "disk", "shards", "typed"},
-    {"world"},
+    {"words", "world"},
     {"plan", "data"},
     {"precision"},
     {"optimizers", "seeding", "parallel", "recorder"},
@@ -27,10 +27,10 @@ LAYERS = [
     {"compose", "folder"},
     {"job"},
     {"sweep"},
-    {"cli"},
+    {"bench", "cli"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-HYDRA_ROOMS = {"collectives", "build", "compose", "explain", "folder", "job", "sweep", "cli"}
+HYDRA_ROOMS = {"words", "build", "compose", "explain", "folder", "job", "sweep", "cli"}
 
 
 def room(path: Path) -> str:

@@ -4,9 +4,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lockstep import launch
-from lockstep.collectives.options import options
 from lockstep.launch import RankFailed
 from lockstep.refusal import Refusal
+from lockstep.words import options
+
+COMMAND = "python -m lockstep.collectives"
 
 PAGE = """Every primitive of torch.distributed at work on real ranks:  python -m lockstep.collectives devices=4
 
@@ -43,22 +45,22 @@ def tour(words: Sequence[str]) -> int:
 
     place = launch.outside()
     started = {} if place is None else {"devices": place.local_world_size}
-    return guide(work_of(options(Tour, words, **started)))
+    return guide(work_of(options(Tour, words, COMMAND, **started)))
 
 
 def partition(words: Sequence[str]) -> int:
     from lockstep.collectives.partition import Partition, text
-    from lockstep.collectives.table import terminal_width
+    from lockstep.columns import terminal_width
 
     if launch.speaks(launch.outside()):
-        print(text(options(Partition, words), terminal_width()))
+        print(text(options(Partition, words, COMMAND), terminal_width()))
     return 0
 
 
 def mistakes(words: Sequence[str]) -> int:
     from lockstep.collectives.mistakes import Mistakes, make_all
 
-    return make_all(options(Mistakes, words))
+    return make_all(options(Mistakes, words, COMMAND))
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"partition": partition, "mistakes": mistakes}

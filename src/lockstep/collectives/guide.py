@@ -6,8 +6,9 @@ from lockstep import launch
 from lockstep.collectives.judge import rows
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import Report
-from lockstep.collectives.table import bench_text, fit_text, terminal_width, tour_text
+from lockstep.collectives.table import bench_text, fit_text, tour_text
 from lockstep.collectives.tour import Work
+from lockstep.columns import terminal_width
 from lockstep.record import save_table
 from lockstep.refusal import refuse
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from lockstep import launch
 from lockstep.collectives.guide import make
-from lockstep.collectives.table import mistakes_text, terminal_width
+from lockstep.collectives.table import mistakes_text
 from lockstep.collectives.tour import Ranks, world_of
 from lockstep.collectives.wrong import SLACK, WRONG, Caught, Work, Wrong
+from lockstep.columns import terminal_width
 from lockstep.launch import RankFailed
 from lockstep.record import save_table
 from lockstep.refusal import Refusal, require

@@ -1,7 +1,5 @@
 """The tables on the terminal: columns wrap, and one wide column runs on beside the rows of its group."""
 
-import math
-import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby, zip_longest
@@ -9,16 +7,12 @@ from itertools import groupby, zip_longest
 from lockstep.collectives.bench import Timing
 from lockstep.collectives.fit import Fit
 from lockstep.collectives.judge import COLUMNS, Row
+from lockstep.columns import GAP, columns_text, figures
 
-GAP = "  "
 NUMBERS_WIDTH = 24
 """Characters of `before` and of `after`, at most."""
 NARROWEST = 30
 """Characters of `explain`, at least, however narrow the terminal is."""
-
-
-def terminal_width() -> int:
-    return shutil.get_terminal_size((120, 24)).columns
 
 
 def tour_text(rows: Sequence[Row], width: int) -> str:
@@ -50,19 +44,6 @@ def line(cells: Sequence[str], widths: Sequence[int], last: str) -> str:
     return GAP.join([*padded, last]).rstrip()
 
 
-def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """A plain table: the first column to the left, numbers to the right."""
-    table = [list(headings), *map(list, cells)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join(
-        GAP.join(
-            cell.ljust(width) if index == 0 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    )
-
-
 SHOWN_SIZES = 4
 """Of the sizes that were measured every so many-th is shown; bench.csv has all."""
 
@@ -81,13 +62,6 @@ def fit_text(lines: Sequence[Fit]) -> str:
     table = [[fit.primitive, *map(figures, (1e6 * fit.alpha, *fit.bandwidths)), f"{fit.error:.0%}"] for fit in lines]
     headings = ("t = α + n·β", "α in µs", "1/β: algorithm GB/s", "bus GB/s", "median error")
     return columns_text(headings, table)
-
-
-def figures(value: float | None) -> str:
-    """Three significant figures, never in powers of ten."""
-    if value is None:
-        return "–"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
 
 
 def size_text(size: int) -> str:

@@ -1,4 +1,4 @@
-"""KEY=VALUE words of the command, as a dataclass whose fields have the defaults; what does not fit is refused."""
+"""KEY=VALUE words of a command, as a dataclass whose fields have the defaults; what does not fit is refused."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -11,27 +11,25 @@ from omegaconf.errors import OmegaConfBaseException
 from lockstep.refusal import Refusal
 from lockstep.typed import typed, unknown_key
 
-COMMAND = "python -m lockstep.collectives"
-
 Options = TypeVar("Options")
 
 
-def options(cls: type[Options], words: Sequence[str], **defaults: object) -> Options:
-    """An instance of `cls` from the words, from `defaults` and from the fields' own."""
+def options(cls: type[Options], words: Sequence[str], command: str, **defaults: object) -> Options:
+    """An instance of `cls` from the words, from `defaults` and from the fields' own; `command` is named in refusals."""
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
-    given = values(words)
+    given = values(words, command)
     for key in given:
         if key not in names:
-            raise unknown_key(key, given[key], names, COMMAND)
+            raise unknown_key(key, given[key], names, command)
     own = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
     return typed(cls, "", {**own, **defaults, **given})
 
 
-def values(words: Sequence[str]) -> dict[str, Any]:
+def values(words: Sequence[str], command: str) -> dict[str, Any]:
     """The words as OmegaConf reads them: 2 is a number, true a truth value, tcp://… text."""
     for word in words:
         if not word.partition("=")[0] or "=" not in word:
-            raise Refusal(f"{word}: this is no KEY=VALUE; {COMMAND} --help lists the keys.")
+            raise Refusal(f"{word}: this is no KEY=VALUE; {command} --help lists the keys.")
     try:
         found = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=True)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
