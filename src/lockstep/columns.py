@@ -11,13 +11,13 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((120, 24)).columns
 
 
-def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """A plain table: the first column to the left, numbers to the right."""
+def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A plain table: the first columns to the left, numbers to the right."""
     table = [list(headings), *map(list, cells)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join(
         GAP.join(
-            cell.ljust(width) if index == 0 else cell.rjust(width)
+            cell.ljust(width) if index < left else cell.rjust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in table

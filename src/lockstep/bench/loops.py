@@ -1,0 +1,122 @@
+"""The yardsticks of training. `source`: the sources' recipe as written. `bare`: the least that Python and torch allow.
+
+Both train the plan's net on the plan's data with the plan's batch, rate, epochs and threads, in one process, on one
+device, and return the seconds of training alone, as the engines count them: from the first batch, whose allocations and
+choice of kernels are in it. They keep no record and save nothing.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo  # the first optimizer step would import it, on the clock; with Lightning it is there
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms
+
+from lockstep import choices, data, nets
+from lockstep.bench.loops_work import Loop
+from lockstep.data.tensors import TensorData
+from lockstep.launch import Place
+from lockstep.parallel import devices_of
+from lockstep.plan import Plan
+
+
+def run(work: Loop, place: Place) -> float:
+    """The engine that the launcher calls."""
+    plan = work.plan
+    tensors = data.load(plan.data)
+    options = {key: value for key, value in vars(plan.model).items() if key != "name"}
+    torch.manual_seed(plan.seed)
+    device, *_ = devices_of(plan)
+    net = nets.create(plan.model.name, tensors.shape, tensors.outputs, **options).to(device)
+    epoch = RECIPES[work.recipe](plan, tensors, net, plain_optimizer(plan, net), device)
+    began = time.perf_counter()
+    for _ in range(plan.max_epochs):
+        epoch()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def plain_optimizer(plan: Plan, net: nn.Module) -> Optimizer:
+    choice = plan.optimizer
+    if isinstance(choice, choices.SGD):
+        return SGD(net.parameters(), lr=choice.lr, momentum=choice.momentum)
+    return Adam(net.parameters(), lr=choice.lr)
+
+
+class Samples(Dataset[tuple[Tensor, Tensor]]):
+    """One sample at a time: an image by way of PIL, as torchvision's MNIST hands it to its transform; or a pair."""
+
+    def __init__(self, tensors: TensorData) -> None:
+        self.inputs, self.targets = tensors.train.inputs, tensors.train.targets
+        self.images = self.inputs.dtype == torch.uint8
+        if not self.images:
+            self.inputs, self.targets = self.inputs.float(), self.targets.float()
+        normalize = [transforms.Normalize((tensors.mean,), (tensors.std,))] if tensors.mean else []
+        self.transform = transforms.Compose([transforms.ToTensor(), *normalize])
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if not self.images:
+            return self.inputs[index], self.targets[index]
+        image = Image.fromarray(self.inputs[index, 0].numpy(), mode="L")
+        return self.transform(image), int(self.targets[index])
+
+
+def source(
+    plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
+) -> Callable[[], None]:
+    """An epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too; ours has none.)"""
+    loader = DataLoader(Samples(tensors), batch_size=plan.batch_size, shuffle=True)
+    criterion = nn.CrossEntropyLoss() if plan.data.classes else nn.MSELoss()
+
+    def epoch() -> None:
+        total, correct = 0.0, 0
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            optimizer.zero_grad()
+            outputs = net(x)
+            loss = criterion(outputs, y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+            if plan.data.classes:
+                correct += (outputs.argmax(dim=1) == y).sum().item()
+        print(f"loss {total / len(loader):.4f}  correct {correct}")
+
+    return epoch
+
+
+def bare(
+    plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
+) -> Callable[[], None]:
+    """An epoch over tensors by index; images lie in memory as uint8 and are normalised batch by batch."""
+    inputs, targets = (tensor.to(device) for tensor in (tensors.train.inputs, tensors.train.targets))
+    images = inputs.dtype == torch.uint8
+    if not images:
+        inputs, targets = inputs.float(), targets.float()
+    loss_of = F.cross_entropy if plan.data.classes else F.mse_loss
+
+    def epoch() -> None:
+        order = torch.randperm(len(inputs)).to(device)
+        for first in range(0, len(order), plan.batch_size):
+            ids = order[first : first + plan.batch_size]
+            x = inputs[ids]
+            if images:
+                x = x.float().div_(255).sub_(tensors.mean).div_(tensors.std)
+            optimizer.zero_grad()
+            loss_of(net(x), targets[ids]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    return epoch
+
+
+RECIPES = {"source": source, "bare": bare}

@@ -1,0 +1,43 @@
+"""What the bench is asked for: its keys, and the workloads that come of them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.data.mnist import FILES, find
+from lockstep.refusal import refuse_option, require
+
+ROUNDS, QUICK_ROUNDS = 3, 2
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The keys of the command."""
+
+    quick: bool = False
+    only: str = "all"
+    rounds: int | None = None
+    root: str = "data"
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            require(self.rounds >= 1, "rounds", self.rounds, "it must be 1 or more", "rounds=3, say")
+
+    @property
+    def all_rounds(self) -> int:
+        return self.rounds or (QUICK_ROUNDS if self.quick else ROUNDS)
+
+    def names(self, known: Collection[str]) -> list[str]:
+        """The workloads that are wanted, in the order of the table."""
+        if self.only == "all":
+            return [*known]
+        given = self.only.split(",")
+        for name in given:
+            if name not in known:
+                raise refuse_option("only", name, "there is no such workload", known)
+        return [name for name in known if name in given]
+
+    def missing(self) -> str:
+        """The first of MNIST's files that is not below `root`."""
+        root = Path(self.root)
+        return next((file.name for file in FILES if find(root, file) is None), "")
