@@ -13,11 +13,11 @@ ENOUGH = 10**5
 
 
 def growth(setting: Setting) -> list[Row]:
-    rounds = setting.pick(1, setting.rounds)
+    rounds = setting.dear_rounds
     ways = {f"{size:,}": partial(per_thousand, setting, size) for size in SAMPLES}
     values = alternated(ways, rounds, setting.say)
     found = [
-        Row(OVER_SAMPLES, f"{name} samples", "ms per 1,000 samples", own, size=size)
+        Row(OVER_SAMPLES, f"{name} samples", "ms per 1,000", own, size=size)
         for size, (name, own) in zip(SAMPLES, values.items(), strict=True)
     ]
     ways = {f"{ranks} rank{'s' if ranks > 1 else ''}": partial(throughput, setting, ranks) for ranks in RANKS}

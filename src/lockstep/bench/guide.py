@@ -66,7 +66,7 @@ def measured(names: Sequence[str], wanted: Wanted, folder: Path, terminal: TextI
             def say(step: str, at: str = at) -> None:
                 print(f"{at}, {step}", file=terminal, flush=True)
 
-            setting = Setting(wanted.quick, wanted.all_rounds, wanted.root, Path(scratch), say)
+            setting = Setting(wanted.quick, *wanted.cheap_and_dear, wanted.root, Path(scratch), say)
             rows += WORKLOADS[name].measure(setting)
             save_table(folder / "bench.csv", [row.cells() for row in rows])
     return rows

@@ -1,90 +1,97 @@
 """What a rank takes beside time: resident memory, looked at from outside, and calls to its peers, counted within."""
 
+import os
 import re
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from lockstep import launch
 from lockstep.bench.calls_work import Calls, Counted
-from lockstep.bench.row import Goal, Row, alternated
+from lockstep.bench.row import Goal, Row
 from lockstep.bench.setting import Setting
-from lockstep.bench.startup import IMPORT, train
+from lockstep.bench.startup import IMPORT
 from lockstep.job import ENGINES
 from lockstep.refusal import Refusal
 
 PROC = Path("/proc")
 LOOK = 0.02
-"""Seconds between two looks at the ranks. The kernel keeps the peak of each."""
+"""Seconds between two looks at the ranks."""
+PRINTED = f"{IMPORT}; print(open('/proc/self/status').read())"
 COUNTING = "lockstep.bench.calls"
 """The engine that counts the calls of another."""
 
 
 def memory(setting: Setting) -> list[Row]:
-    """The most that any rank of an unchanged command held, against a process that only imports Lightning."""
+    """The most that any rank held, against a process that only imports Lightning.
+
+    Resident is what the goal says. Pages of libraries that a fork server has mapped count in a rank only once it
+    touches them; anonymous memory, which counts from the start, is free of that.
+    """
     if not (PROC / "self" / "status").is_file():
         raise Refusal("memory: this system has no /proc to look at ranks from outside; write only=… without it.")
     part = ("data=mnist", setting.mnist(), "model=mlp", "batch_size=128", "max_epochs=1", "accelerator=cpu")
-    two = ("strategy=ddp", "devices=2")
-    status = f"{IMPORT}; print(open('/proc/self/status').read())"
-    ways: dict[str, Callable[[], float]] = {
-        IMPORT: lambda: megabytes(setting.command("-c", status)[1]),
-        "raw": partial(largest_rank, setting, "engine=raw", *part),
-        "lightning": partial(largest_rank, setting, "engine=lightning", *part),
-        "lightning ddp 2": partial(largest_rank, setting, "engine=lightning", *two, *part),
+    overrides = {
+        "raw": ("engine=raw", *part),
+        "lightning": ("engine=lightning", *part),
+        "lightning ddp 2": ("engine=lightning", "strategy=ddp", "devices=2", *part),
     }
-    rounds = setting.pick(1, setting.rounds)
-    values = alternated(ways, rounds, setting.say)
-    imported = values.pop(IMPORT)
-    found = [Row("memory", IMPORT, "MB", imported)]
-    for name, own in values.items():
-        found.append(Row("memory", name, "MB", own, IMPORT, imported, by="difference", goal=Goal(250)))
+    held: dict[str, list[Held]] = {name: [] for name in (IMPORT, *overrides)}
+    for number in range(1, setting.dear_rounds + 1):
+        setting.say(f"round {number}/{setting.dear_rounds}")
+        held[IMPORT].append(held_by(setting.command("-c", PRINTED)[1]))
+        for name, own in overrides.items():
+            held[name].append(largest_rank(setting, *own))
+    found = []
+    for part_of_it in Held._fields:
+        values = {name: tuple(getattr(one, part_of_it) for one in rounds) for name, rounds in held.items()}
+        imported = values.pop(IMPORT)
+        found.append(Row("memory", f"{IMPORT}, {part_of_it}", "MB", imported))
+        row = partial(Row, "memory", unit="MB", against=IMPORT, yardstick=imported, by="difference", goal=Goal(250))
+        found += [row(f"{name}, {part_of_it}", values=own) for name, own in values.items()]
     return found
 
 
-def megabytes(status: str) -> float:
-    """The peak of resident memory that /proc/PID/status tells, in MB, 10⁶ bytes."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-    return int(found[1]) * 1024 / 1e6 if found else 0.0
+class Held(NamedTuple):
+    """Memory of a process in MB, 10⁶ bytes: the peak of all that was resident, and what is anonymous now."""
+
+    resident: float
+    anonymous: float
 
 
-def largest_rank(setting: Setting, *overrides: str) -> float:
-    """The peak over the ranks of one command: what its fork server has forked."""
-    with setting.folder() as folder:
-        words = [sys.executable, *train(*overrides, "test=false", f"hydra.run.dir={folder}/run")]
-        process = subprocess.Popen(
-            words, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        with watched(process.pid) as peaks:
-            ended = process.wait()
-    if ended or not peaks:
-        raise Refusal(f"memory: {' '.join(words[1:])} ended with status {ended}; write only=… without memory.")
-    return max(peaks.values())
+def held_by(status: str) -> Held:
+    """What /proc/PID/status says."""
+    sizes = dict(re.findall(r"^(VmHWM|RssAnon):\s+(\d+) kB", status, re.MULTILINE))
+    return Held(*(int(sizes.get(key, 0)) * 1024 / 1e6 for key in ("VmHWM", "RssAnon")))
+
+
+def largest_rank(setting: Setting, *overrides: str) -> Held:
+    """The most over the ranks of one run: processes that the fork server of this one has forked."""
+    with watched(os.getpid()) as most:
+        setting.trained(*overrides, "test=false")
+    return Held(*map(max, zip(*most.values(), strict=True)))
 
 
 @contextmanager
-def watched(root: int) -> Iterator[dict[int, float]]:
-    """The peak of each grandchild of a process, by process."""
-    peaks: dict[int, float] = {}
+def watched(root: int) -> Iterator[dict[int, Held]]:
+    """The most that each grandchild of a process holds meanwhile, by process."""
+    most: dict[int, Held] = {}
     ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(LOOK):
             for child in grandchildren(root):
-                try:
-                    peak = megabytes((PROC / str(child) / "status").read_text())
-                except OSError:
-                    continue  # it has ended
-                peaks[child] = max(peak, peaks.get(child, 0.0))
+                with suppress(OSError):  # it has ended
+                    held = held_by((PROC / str(child) / "status").read_text())
+                    most[child] = Held(*map(max, held, most.get(child, held)))
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        yield peaks
+        yield most
     finally:
         ended.set()
         watcher.join()

@@ -26,19 +26,19 @@ def roofline(setting: Setting) -> list[Row]:
     with setting.folder() as folder:
         step = Step(setting.plan(folder, *shared), setting.pick(MATRIX // 2, MATRIX), COPIED)
         counts: Counts = launch.start(step, COUNTING)
-    timed = rows("roofline", {name: way for name, (way, _) in WAYS.items()}, shared, setting, samples)
+    timed = rows("roofline", {name: way for name, (way, _) in WAYS.items()}, shared, setting, samples, dear=True)
     found = []
     for kind, peak in counts.peak.items():
         work = counts.work[kind]
-        found.append(Row("roofline", f"arithmetic of a sample, {kind}", "MFLOP", (work.flops / 1e6,)))
+        found.append(Row("roofline", f"work of a sample, {kind}", "MFLOP", (work.flops / 1e6,)))
         found.append(Row("roofline", f"traffic of a sample, {kind}", "MB", (work.traffic / 1e6,)))
-        found.append(Row("roofline", f"matrix product, {kind}", "GFLOP/s", (peak / 1e9,)))
+        found.append(Row("roofline", f"matmul {kind}", "GFLOP/s", (peak / 1e9,)))
     found.append(Row("roofline", "copy", "GB/s", (counts.copy / 1e9,)))
     for row in timed:
         kind = WAYS[row.way][1]
         work = counts.work[kind]
         pairs = (
-            ("GFLOP/s", f"matrix product, {kind}", work.flops, counts.peak[kind]),
+            ("GFLOP/s", f"matmul {kind}", work.flops, counts.peak[kind]),
             ("GB/s", "copy", work.traffic, counts.copy),
         )
         for unit, name, amount, peak in pairs:

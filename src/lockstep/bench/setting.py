@@ -27,10 +27,14 @@ TRAIN = CONF.parent / "train.py"
 
 @dataclass(frozen=True)
 class Setting:
-    """`scratch` is a folder for what runs leave; `say` tells how far the workload is."""
+    """`rounds` are of what takes seconds, `dear_rounds` of what takes longer.
+
+    `scratch` is a folder for what runs leave; `say` tells how far the workload is.
+    """
 
     quick: bool
     rounds: int
+    dear_rounds: int
     root: str
     scratch: Path
     say: Callable[[str], None]

@@ -34,7 +34,7 @@ def startup(setting: Setting) -> list[Row]:
         "--help": whole(*train("--help")),
         "a wrong key": whole(*train("strategi=ddp"), status=2),
     }
-    values = alternated(ways, setting.rounds, setting.say)
+    values = alternated(ways, setting.dear_rounds, setting.say)
     imported = values.pop(IMPORT)
     found = [Row("startup", IMPORT, "s", imported)]
     for name in ("single", "ddp 2", "ddp_spawn 2"):
@@ -45,7 +45,7 @@ def startup(setting: Setting) -> list[Row]:
 
 def sweep(setting: Setting) -> list[Row]:
     """(wall clock of n jobs - of one) / (n - 1) - training of a job."""
-    jobs, trained = setting.pick(3, 5), []
+    jobs, trained = setting.pick(2, 5), []
 
     def swept(count: int) -> float:
         with setting.folder() as folder:
@@ -59,8 +59,8 @@ def sweep(setting: Setting) -> list[Row]:
 
     counts = {"1 job": 1, f"{jobs} jobs": jobs}
     calls = {name: partial(swept, count) for name, count in counts.items()}
-    one, many = alternated(calls, setting.rounds, setting.say).values()
+    one, many = alternated(calls, setting.dear_rounds, setting.say).values()
     rounds = zip(one, many, trained, strict=True)
     beyond = tuple((long - short) / (jobs - 1) - training for short, long, training in rounds)
     found = [Row("sweep", "1 job", "s", one), Row("sweep", f"{jobs} jobs", "s", many)]
-    return [*found, Row("sweep", "a further job, beyond its training", "s", beyond, goal=Goal(1.2))]
+    return [*found, Row("sweep", "a further job - its training", "s", beyond, goal=Goal(1.2))]

@@ -7,7 +7,8 @@ from pathlib import Path
 from lockstep.data.mnist import FILES, find
 from lockstep.refusal import refuse_option, require
 
-ROUNDS, QUICK_ROUNDS = 3, 2
+ROUNDS = {False: (3, 3), True: (2, 1)}
+"""By `quick`: how often cheap and dear ways take their turn."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Wanted:
             require(self.rounds >= 1, "rounds", self.rounds, "it must be 1 or more", "rounds=3, say")
 
     @property
-    def all_rounds(self) -> int:
-        return self.rounds or (QUICK_ROUNDS if self.quick else ROUNDS)
+    def cheap_and_dear(self) -> tuple[int, int]:
+        return (self.rounds, self.rounds) if self.rounds else ROUNDS[self.quick]
 
     def names(self, known: Collection[str]) -> list[str]:
         """The workloads that are wanted, in the order of the table."""
