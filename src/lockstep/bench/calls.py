@@ -29,7 +29,7 @@ def run(work: Counted, place: Place) -> Calls:
 
 def bucket_count(net: DistributedDataParallel) -> int:
     logged: Any = net._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-    return len((logged["rebuilt_bucket_sizes"] or logged["bucket_sizes"]).split(","))
+    return len((logged.get("rebuilt_bucket_sizes") or logged["bucket_sizes"]).split(","))
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from typing import TextIO
 from lockstep import launch
 from lockstep.bench.machine import machine
 from lockstep.bench.picture import draw
+from lockstep.bench.ranks import CALLS
+from lockstep.bench.roofline import COUNTS
 from lockstep.bench.row import Row
 from lockstep.bench.setting import LOOPS, Setting
 from lockstep.bench.table import text
@@ -41,7 +43,7 @@ def guide(wanted: Wanted) -> int:
     folder, head = make_folder(), machine()
     with runs_apart(folder / "runs.log") as terminal:
         for key, value in head.items():
-            print(f"{key:<9}  {value}", file=terminal)
+            print(f"{key:<9}  {value}", file=terminal, flush=True)
         if left_out:
             named = f"{', '.join(left_out)}: left out, {missing} is not below root={wanted.root}"
             print(f"{named}; write root=FOLDER with MNIST/raw in it", file=terminal, flush=True)
@@ -56,7 +58,7 @@ def guide(wanted: Wanted) -> int:
 
 def measured(names: Sequence[str], wanted: Wanted, folder: Path, terminal: TextIO) -> list[Row]:
     """All rows, saved as far as they are known after each workload."""
-    launch.warm_up(*ENGINES.values(), LOOPS)
+    launch.warm_up(*ENGINES.values(), LOOPS, CALLS, COUNTS)  # one fork server, which imports them once
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
         for number, name in enumerate(names, start=1):

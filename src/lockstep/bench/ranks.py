@@ -21,7 +21,7 @@ PROC = Path("/proc")
 LOOK = 0.02
 """Seconds between two looks at the ranks."""
 PRINTED = f"{IMPORT}; print(open('/proc/self/status').read())"
-COUNTING = "lockstep.bench.calls"
+CALLS = "lockstep.bench.calls"
 """The engine that counts the calls of another."""
 
 
@@ -116,7 +116,7 @@ def collectives(setting: Setting) -> list[Row]:
         with setting.folder() as folder:
             own = (f"engine={engine}", f"max_epochs={epochs}", f"batch_size={batch_size}")
             plan = setting.plan(folder, *shared, *own)
-            calls: Calls = launch.start(Counted(plan, ENGINES[engine]), COUNTING)
+            calls: Calls = launch.start(Counted(plan, ENGINES[engine]), CALLS)
             return calls, plan.total_steps
 
     found = []
@@ -129,8 +129,8 @@ def collectives(setting: Setting) -> list[Row]:
         buckets = (float(few.buckets),)
         row = partial(Row, "collectives", unit="calls")
         found += [
-            row(f"{engine}: sums per step", values=(step,), against="buckets", yardstick=buckets, goal=Goal(1.0)),
-            row(f"{engine}: sums per epoch, of metrics", values=(epoch,), goal=Goal(1.0)),
-            row(f"{engine}: other calls per epoch", values=(float(others),)),
+            row(f"{engine}, sums per step", values=(step,), against="buckets", yardstick=buckets, goal=Goal(1.0)),
+            row(f"{engine}, sums per epoch", values=(epoch,), goal=Goal(1.0)),
+            row(f"{engine}, others per epoch", values=(float(others),)),
         ]
     return found

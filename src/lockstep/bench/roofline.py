@@ -6,12 +6,12 @@ from lockstep.bench.row import Row
 from lockstep.bench.setting import Setting
 from lockstep.bench.training import Way, cnn_part, engine, rows
 
-COUNTING = "lockstep.bench.counting"
+COUNTS = "lockstep.bench.counting"
 MATRIX = 4096
 COPIED = 2**28
 
 WAYS = {
-    "bare, contiguous float32": (Way("bare"), "float32"),
+    "bare, contiguous": (Way("bare"), "float32"),
     "raw": (engine("raw"), "float32"),
     "raw bf16": (engine("raw", "precision=bf16-mixed"), "bf16"),
 }
@@ -25,7 +25,7 @@ def roofline(setting: Setting) -> list[Row]:
     setting.say("counting")
     with setting.folder() as folder:
         step = Step(setting.plan(folder, *shared), setting.pick(MATRIX // 2, MATRIX), COPIED)
-        counts: Counts = launch.start(step, COUNTING)
+        counts: Counts = launch.start(step, COUNTS)
     timed = rows("roofline", {name: way for name, (way, _) in WAYS.items()}, shared, setting, samples, dear=True)
     found = []
     for kind, peak in counts.peak.items():

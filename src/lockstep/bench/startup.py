@@ -63,4 +63,4 @@ def sweep(setting: Setting) -> list[Row]:
     rounds = zip(one, many, trained, strict=True)
     beyond = tuple((long - short) / (jobs - 1) - training for short, long, training in rounds)
     found = [Row("sweep", "1 job", "s", one), Row("sweep", f"{jobs} jobs", "s", many)]
-    return [*found, Row("sweep", "a further job - its training", "s", beyond, goal=Goal(1.2))]
+    return [*found, Row("sweep", "further job - training", "s", beyond, goal=Goal(1.2))]

@@ -7,7 +7,7 @@ from statistics import median
 from lockstep.bench.row import Row
 from lockstep.columns import columns_text, figures
 
-HEADINGS = ("workload", "way", "median", "min … max", "rounds", "against", "ratio", "min … max", "goal", "holds")
+HEADINGS = ("workload", "way", "median", "min … max", "against", "ratio", "min … max", "goal", "holds")
 
 
 def text(rows: Sequence[Row]) -> str:
@@ -22,7 +22,7 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def line(row: Row, again: bool) -> list[str]:
-    own = [row.way, f"{shown(median(row.values))} {row.unit}", between(row.values), str(len(row.values))]
+    own = [row.way, f"{shown(median(row.values))} {row.unit}", between(row.values)]
     compared = ["–"] * 3
     if row.against:
         compared = [row.against, comparison(row), between(row.compared)]

@@ -92,7 +92,7 @@ def cnn(setting: Setting, batch_size: int, quick: int) -> list[Row]:
     if not setting.quick:
         ways["lightning bf16"] = engine("lightning", bf16, **{"source": Goal(0.26), "raw bf16": Goal(1.03)})
     shared = (*cnn_part(setting, quick, 20_000), f"batch_size={batch_size}")
-    return rows(f"cnn_{batch_size}", ways, shared, setting, dear=batch_size > 1000)
+    return rows(f"cnn_{batch_size}", ways, shared, setting)
 
 
 def cnn_part(setting: Setting, quick: int, full: int) -> tuple[str, ...]:
@@ -102,13 +102,11 @@ def cnn_part(setting: Setting, quick: int, full: int) -> tuple[str, ...]:
 
 def ddp_scaling(setting: Setting) -> list[Row]:
     """The same cores, as two threads of one process and as two ranks of one thread."""
-    alone, two = "threads=2", ("strategy=ddp", "devices=2", "threads=1", "accelerator=cpu")
-    ways = {
-        "raw 1 × 2 threads": engine("raw", alone, "accelerator=cpu"),
-        "raw ddp 2 × 1": engine("raw", *two, **{"raw 1 × 2 threads": Goal(0.95, at_least=True)}),
-        "lightning 1 × 2 threads": engine("lightning", alone, "accelerator=cpu"),
-        "lightning ddp 2 × 1": engine("lightning", *two, **{"lightning 1 × 2 threads": Goal(0.95, at_least=True)}),
-    }
+    alone, two = ("threads=2",), ("threads=1", "strategy=ddp", "devices=2")
+    ways = {}
+    for name in ("raw", "lightning"):
+        ways[name] = engine(name, *alone)
+        ways[f"{name} ddp 2"] = engine(name, *two, **{name: Goal(0.95, at_least=True)})
     batch = f"batch_size={setting.pick(1000, 2000)}"
-    samples = setting.pick(2000, 20_000)
-    return rows("ddp_scaling", ways, (*cnn_part(setting, 2000, 20_000), batch), setting, samples, dear=True)
+    shared = (*cnn_part(setting, 2000, 20_000), batch, "accelerator=cpu")
+    return rows("ddp_scaling", ways, shared, setting, setting.pick(2000, 20_000), dear=True)

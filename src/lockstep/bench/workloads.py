@@ -23,7 +23,7 @@ class Workload:
 WORKLOADS = {
     "s2": Workload("linear regression, batch 32, 10 epochs", s2),
     "mlp": Workload("an epoch of the MLP on MNIST, batch 128", mlp, True),
-    "cnn_2000": Workload("SimpleCNN on MNIST, batch 2000", partial(cnn, batch_size=2000, quick=4000), True),
+    "cnn_2000": Workload("SimpleCNN on MNIST, batch 2000", partial(cnn, batch_size=2000, quick=2000), True),
     "cnn_250": Workload("SimpleCNN on MNIST, batch 250", partial(cnn, batch_size=250, quick=1500), True),
     "ddp_scaling": Workload("SimpleCNN by two ranks of a thread, and by one of two", ddp_scaling, True),
     "startup": Workload("whole commands, S2 for two epochs", startup),
