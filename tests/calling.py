@@ -1,4 +1,7 @@
-"""An engine that calls its peers a known number of times: one step of two buckets, a sum, a barrier."""
+"""An engine that calls its peers a known number of times: three steps, a sum, a barrier.
+
+In its first step torch keeps all gradients in one bucket, then in buckets of the size that was asked for.
+"""
 
 import torch
 import torch.distributed as dist
@@ -11,6 +14,7 @@ from lockstep.plan import Plan
 def run(plan: Plan, place: Place) -> None:
     wide = torch.nn.Sequential(torch.nn.Linear(600, 600), torch.nn.Linear(600, 600))
     net = DistributedDataParallel(wide, init_sync=False, bucket_cap_mb=1)  # less than a layer
-    net(torch.ones(1, 600)).sum().backward()
+    for _ in range(3):
+        net(torch.ones(1, 600)).sum().backward()
     dist.all_reduce(torch.ones(3))
     dist.barrier()

@@ -165,7 +165,8 @@ def test_the_head_names_the_machine() -> None:
 
 def test_what_a_process_holds() -> None:
     status = "Name:\tpython\nVmPeak:\t 9 kB\nVmHWM:\t  500000 kB\nVmRSS:\t 400000 kB\nRssAnon:\t  100000 kB\n"
-    assert held_by(status) == pytest.approx(Held(512.0, 102.4))
+    assert held_by(status) == pytest.approx(Held(409.6, 102.4))
+    assert held_by(status, peak=True) == pytest.approx(Held(512.0, 102.4))
     assert held_by("") == Held(0, 0)
 
 
@@ -245,14 +246,14 @@ def test_paths_of_any_name_are_overrides() -> None:
 
 
 def test_collectives_are_counted(tmp_path: Path) -> None:
-    """A step of two buckets, and a sum of one's own."""
+    """A step of one bucket, two of two, and a sum of one's own; a barrier, and two to agree on the buckets."""
     setting = Setting(True, 1, 1, "data", tmp_path, lambda _: None)
     with setting.folder() as folder:
         plan = setting.plan(folder, "strategy=ddp", "devices=2", "accelerator=cpu", "data=points", "batch_size=4")
         from lockstep import launch
 
         calls: Calls = launch.start(Counted(plan, "tests.calling"), "lockstep.bench.calls")
-    assert calls == Calls(sums=3, others=1, buckets=2)
+    assert calls == Calls(sums=6, others=3, buckets=2)
     assert not folder.exists()
 
 

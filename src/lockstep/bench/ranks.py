@@ -56,16 +56,16 @@ def memory(setting: Setting) -> list[Row]:
 
 
 class Held(NamedTuple):
-    """Memory of a process in MB, 10⁶ bytes: the peak of all that was resident, and what is anonymous now."""
+    """Memory of a process in MB, 10⁶ bytes: all that is resident, and what of it is of no file."""
 
     resident: float
     anonymous: float
 
 
-def held_by(status: str) -> Held:
-    """What /proc/PID/status says."""
-    sizes = dict(re.findall(r"^(VmHWM|RssAnon):\s+(\d+) kB", status, re.MULTILINE))
-    return Held(*(int(sizes.get(key, 0)) * 1024 / 1e6 for key in ("VmHWM", "RssAnon")))
+def held_by(status: str, peak: bool = False) -> Held:
+    """What /proc/PID/status says of now; with `peak`, the most that was ever resident."""
+    sizes = dict(re.findall(r"^(VmHWM|VmRSS|RssAnon):\s+(\d+) kB", status, re.MULTILINE))
+    return Held(*(int(sizes.get(key, 0)) * 1024 / 1e6 for key in ("VmHWM" if peak else "VmRSS", "RssAnon")))
 
 
 def largest_rank(setting: Setting, *overrides: str) -> Held:
@@ -85,7 +85,7 @@ def watched(root: int) -> Iterator[dict[int, Held]]:
         while not ended.wait(LOOK):
             for child in grandchildren(root):
                 with suppress(OSError):  # it has ended
-                    held = held_by((PROC / str(child) / "status").read_text())
+                    held = held_by((PROC / str(child) / "status").read_text(), peak=True)
                     most[child] = Held(*map(max, held, most.get(child, held)))
 
     watcher = threading.Thread(target=look, daemon=True)
