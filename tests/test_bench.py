@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lockstep.bench import guide
 from lockstep.bench.calls_work import Calls, Counted
 from lockstep.bench.growth import OVER_RANKS, OVER_SAMPLES
 from lockstep.bench.machine import machine
@@ -18,7 +19,7 @@ from lockstep.bench.row import Goal, Row, alternated
 from lockstep.bench.setting import Setting, override
 from lockstep.bench.table import text
 from lockstep.bench.wanted import Wanted
-from lockstep.bench.workloads import WORKLOADS
+from lockstep.bench.workloads import WORKLOADS, Workload
 from lockstep.build import plan_from
 from lockstep.compose import compose_job
 from lockstep.refusal import Refusal
@@ -255,6 +256,52 @@ def test_collectives_are_counted(tmp_path: Path) -> None:
         calls: Calls = launch.start(Counted(plan, "tests.calling"), "lockstep.bench.calls")
     assert calls == Calls(sums=6, others=3, buckets=2)
     assert not folder.exists()
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Workloads that measure nothing, in a folder without MNIST."""
+
+    def prints(setting: Setting) -> list[Row]:
+        setting.say("half way")
+        print("of a run")
+        os.write(2, b"of a rank\n")
+        return made_up()
+
+    def cannot(setting: Setting) -> list[Row]:
+        raise Refusal("cannot: it has no business here; write only=prints.")
+
+    known = {
+        "prints": Workload("made up", prints),
+        "cannot": Workload("refused", cannot),
+        "images": Workload("on MNIST", prints, on_mnist=True),
+    }
+    monkeypatch.setattr(guide, "WORKLOADS", known)
+    monkeypatch.setattr("lockstep.launch.warm_up", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_from_start_to_end(stand_ins: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert guide.guide(Wanted()) == 0, "whatever the ratios are"
+    out, err = capfd.readouterr()
+    said = out.splitlines()
+    assert err == ""
+    assert "images: left out, train-images-idx3-ubyte is not below root=data; write root=FOLDER with MNIST" in out
+    assert "bench 1/2: prints, half way" in said
+    assert "bench 2/2: cannot: left out: cannot: it has no business here; write only=prints." in said
+    assert said[-2].startswith("1 of 2 goals hold; ")
+    folder = Path(said[-1].strip())
+    assert {path.name for path in folder.iterdir()} == {"bench.csv", "bench.png", "machine.txt", "runs.log"}
+    assert (folder / "runs.log").read_text() == "of a run\nof a rank\n"
+    with (folder / "bench.csv").open(newline="") as file:
+        assert [row["holds"] for row in csv.DictReader(file)] == ["", "no", "", "yes", "", ""]
+
+
+def test_nothing_to_measure(stand_ins: None, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Refusal, match="it has no business here"):
+        guide.guide(Wanted(only="cannot"))
+    print("the terminal is back")
+    assert "the terminal is back" in capfd.readouterr().out
 
 
 @pytest.mark.slow

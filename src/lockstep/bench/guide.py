@@ -57,9 +57,14 @@ def guide(wanted: Wanted) -> int:
 
 
 def measured(names: Sequence[str], wanted: Wanted, folder: Path, terminal: TextIO) -> list[Row]:
-    """All rows, saved as far as they are known after each workload."""
+    """All rows, saved as far as they are known after each workload. What cannot be measured here is left out.
+
+    Raises:
+        Refusal: nothing could.
+    """
     launch.warm_up(*ENGINES.values(), LOOPS, CALLS, COUNTS)  # one fork server, which imports them once
     rows: list[Row] = []
+    refused: Refusal | None = None
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
         for number, name in enumerate(names, start=1):
             at = f"bench {number}/{len(names)}: {name}"
@@ -69,8 +74,15 @@ def measured(names: Sequence[str], wanted: Wanted, folder: Path, terminal: TextI
                 print(f"{at}, {step}", file=terminal, flush=True)
 
             setting = Setting(wanted.quick, *wanted.cheap_and_dear, wanted.root, Path(scratch), say)
-            rows += WORKLOADS[name].measure(setting)
+            try:
+                rows += WORKLOADS[name].measure(setting)
+            except Refusal as error:
+                refused = error
+                print(f"{at}: left out: {error}", file=terminal, flush=True)
+                continue
             save_table(folder / "bench.csv", [row.cells() for row in rows])
+    if refused is not None and not rows:
+        raise refused
     return rows
 
 

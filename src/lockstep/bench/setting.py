@@ -101,4 +101,4 @@ def require_status(words: tuple[str, ...], status: int, ended: "subprocess.Compl
     if ended.returncode != status:
         last = (ended.stderr.strip() or "nothing").splitlines()[-1]
         why = f"it ended with status {ended.returncode} and said last: {last}"
-        raise Refusal(f"python {' '.join(words)}: {why}; write only=… to leave out what cannot be measured here.")
+        raise Refusal(f"python {' '.join(words)}: {why}; write only=… with the other workloads.")
