@@ -48,6 +48,9 @@ def rows(
         return samples / seconds if samples else seconds
 
     calls: dict[str, Callable[[], float]] = {name: partial(value, way) for name, way in ways.items()}
+    first, *_ = calls
+    setting.say(f"{first}, not counted: the first of all finds files and memory cold")
+    calls[first]()
     values = alternated(calls, setting.dear_rounds if dear else setting.rounds, setting.say)
     unit, found = "samples/s" if samples else "s", []
     for name, way in ways.items():
