@@ -7,7 +7,7 @@ from torch import nn
 def same_buffers(net: nn.Module) -> None:
     """Give every rank the buffers of rank 0 (BatchNorm's running statistics), so that all judge the net that is saved.
 
-    DDP does so at the start of each training step; after the last one they differ.
+    While a net trains each rank has its own.
     """
     if dist.is_initialized():
         for buffer in net.buffers():
