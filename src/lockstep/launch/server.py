@@ -32,7 +32,7 @@ def warm_up(*engines: str) -> None:
         return
     end_server()
     PRELOADED.extend(new)
-    multiprocessing.forkserver.set_forkserver_preload(PRELOADED)
+    multiprocessing.forkserver.set_forkserver_preload([*PRELOADED, "lockstep.launch.frozen"])
     multiprocessing.resource_tracker.ensure_running()  # it would let signals through again in between
     with interrupts_held():
         multiprocessing.forkserver.ensure_running()
