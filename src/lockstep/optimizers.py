@@ -17,7 +17,8 @@ def create_optimizer(choice: choices.Optimizer, net: nn.Module) -> Optimizer:
             return SGD(groups, lr=choice.lr, momentum=choice.momentum, weight_decay=choice.weight_decay)
         case choices.Adam():
             kind = AdamW if choice.name == "adamw" else Adam
-            return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay)
+            # all parameters in each call: the same bits as one after the other, which a CPU does unless told
+            return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay, foreach=True)
 
 
 def parameter_groups(choice: choices.Optimizer, net: nn.Module) -> list[dict[str, Any]]:

@@ -34,5 +34,5 @@ class CNN(nn.Module):
 
 def _convolution(inward: int, outward: int, norm: str) -> list[nn.Module]:
     if norm == "batch":
-        return [nn.Conv2d(inward, outward, 3, bias=False), nn.BatchNorm2d(outward), nn.ReLU()]
-    return [nn.Conv2d(inward, outward, 3), nn.ReLU()]
+        return [nn.Conv2d(inward, outward, 3, bias=False), nn.BatchNorm2d(outward), nn.ReLU(inplace=True)]
+    return [nn.Conv2d(inward, outward, 3), nn.ReLU(inplace=True)]
