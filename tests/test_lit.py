@@ -62,7 +62,8 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
     trainer = create_trainer(plan, Position(), [Totals(classes=0)])
-    trainer.fit(create_module(net, plan, Masks(plan, 0)), ShardedData(integers(), plan, ALONE, Position()))
+    loaders = ShardedData(integers(), plan, ALONE, Position(), torch.device("cpu"))
+    trainer.fit(create_module(net, plan, Masks(plan, 0)), loaders)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler, TensorDataset
 
-from lockstep.shards import ShardSampler, epoch_order, rank_slice
+from lockstep.shards import ShardSampler, epoch_order, rank_slices
 
 
 def shares(samples: int, batch_size: int, world: int, epoch: int = 0, seed: int | None = 3) -> list[list[list[int]]]:
@@ -19,10 +19,9 @@ def shares(samples: int, batch_size: int, world: int, epoch: int = 0, seed: int 
 
 def test_by_hand() -> None:
     order = torch.tensor([6, 2, 5, 0, 4, 1, 3])
-    assert rank_slice(order, 4, 0, rank=0, world_size=2).tolist() == [6, 5]
-    assert rank_slice(order, 4, 0, rank=1, world_size=2).tolist() == [2, 0]
-    assert rank_slice(order, 4, 1, rank=0, world_size=2).tolist() == [4, 3]
-    assert rank_slice(order, 4, 1, rank=1, world_size=2).tolist() == [1]
+    assert [ids.tolist() for ids in rank_slices(order, 4, rank=0, world_size=1)] == [[6, 2, 5, 0], [4, 1, 3]]
+    assert [ids.tolist() for ids in rank_slices(order, 4, rank=0, world_size=2)] == [[6, 5], [4, 3]]
+    assert [ids.tolist() for ids in rank_slices(order, 4, rank=1, world_size=2)] == [[2, 0], [1]]
 
 
 def test_the_order_is_that_of_torchs_distributed_sampler() -> None:

@@ -93,7 +93,7 @@ class Plan:
         """How gradients are averaged over ranks."""
         return self.engine.gradient_sync if self.strategy.wrap == "ddp" else "none"
 
-    @property
+    @cached_property
     def epoch_batches(self) -> int:
         """Global batches of an epoch."""
         return batch_count(self.data.train_samples, self.batch_size, self.drop_last)
@@ -124,6 +124,8 @@ class Plan:
         undone here.
         """
         accumulate = self.accumulate_grad_batches
+        if batch < self.epoch_batches - accumulate:  # its window is full
+            return self.world_size / self.batch_size
         samples = window_samples(self.data.train_samples, self.batch_size, accumulate, batch, self.drop_last)
         return self.world_size * accumulate / samples
 

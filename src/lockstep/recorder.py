@@ -1,8 +1,8 @@
 """The record of a run as it grows: what each optimizer step did, on all ranks together.
 
-While an epoch runs, only references to small tensors are kept, and the gradient's norm is taken; nothing waits for a
-GPU but, now and then, the look for a loss that is no number. At the epoch's end, and before a checkpoint, the ranks'
-parts meet at rank 0 in one collective, and rank 0 writes the lines.
+While an epoch runs, only single numbers are kept, on a GPU where they lie there, and the gradient's norm is taken;
+nothing waits for a GPU but, now and then, the look for a loss that is no number. At the epoch's end, and before a
+checkpoint, the ranks' parts meet at rank 0 in one collective, and rank 0 writes the lines.
 """
 
 import math
@@ -19,7 +19,7 @@ from lockstep.data.line import learned
 from lockstep.ending import NotFinite
 from lockstep.plan import Plan
 from lockstep.record import Metrics, append_record, begin_record, digest
-from lockstep.task import Sums
+from lockstep.task import Judged, Kept, kept, rows, values
 
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not meet."""
@@ -41,7 +41,7 @@ class Recorder:
         self.window = plan.accumulate_grad_batches
         self.folder = Path(plan.run_dir)
         self.epoch, self.first_batch = epoch, batch
-        self.look_every = 1 if plan.accelerator == "cpu" else GPU_LOOK_EVERY
+        self.look_every = (1 if plan.accelerator == "cpu" else GPU_LOOK_EVERY) if plan.detect_nan else 0
         self._begin()
         self.carry({"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)})
         self.lines = 0
@@ -49,22 +49,25 @@ class Recorder:
             before = Path(plan.ckpt_path).parent.parent if plan.ckpt_path and lines else self.folder
             self.lines = begin_record(self.folder, plan.summary(), before, lines)
 
-    def batch(self, sums: Sums, ids: Tensor) -> None:
-        """A batch has been through forward and backward: its sums, and this rank's sample ids of it.
+    def batch(self, judged: Judged, ids: Tensor) -> None:
+        """A batch has been through forward and backward: what it adds, and this rank's sample ids of it.
 
         Raises:
             NotFinite: a loss is no number, and the plan has `detect_nan`.
         """
-        self.sums.append(sums)
+        self.batches.append(judged)
         self.ids.append(ids)
-        if self.plan.detect_nan and len(self.sums) % self.look_every == 0:
+        if self.look_every == 1:
+            if not math.isfinite(judged.loss_sum):
+                self._complain(len(self.batches) - 1, float(judged.loss_sum))
+        elif self.look_every and len(self.batches) % self.look_every == 0:
             self._look()
 
     def step(self, lr: float) -> None:
         """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norms = torch._foreach_norm(gradients) if gradients else ()
-        self.norms += norms
+        self.norms += map(kept, norms)
         self.norm_counts.append(len(norms))
         self.rates.append(lr)
 
@@ -73,7 +76,7 @@ class Recorder:
 
         To be called by every rank. What is under way of the next step is carried over.
         """
-        if self.plan.detect_nan:
+        if self.look_every:
             self._look()
         sums, digests = self._windows()
         parts = self._gathered(self._part(sums, digests))
@@ -81,7 +84,7 @@ class Recorder:
             self.lines += append_record(self.folder, "step", self._lines(parts, epoch, last_step))
         done = len(self.rates)
         self.carry({"window": sums[done:].sum(0), "ids": digests[done:].sum(0)})  # of one window, or none
-        self.first_batch += len(self.sums)
+        self.first_batch += len(self.batches)
         self._begin()
 
     def carry(self, carried: Mapping[str, Tensor]) -> None:
@@ -108,34 +111,33 @@ class Recorder:
 
     def _look(self) -> None:
         """Raise if a loss that nobody has looked at yet is no number. On a GPU this waits for it."""
-        losses = [float(self.sums[-1][0])] if self.look_every == 1 and self.sums else self._losses()
-        for index, loss in enumerate(losses, start=len(self.sums) - len(losses)):
+        latest = self.batches[-self.look_every :]
+        for index, loss in enumerate(rows(latest)[:, 0].tolist(), start=len(self.batches) - len(latest)):
             if not math.isfinite(loss):
-                steps = self.plan.total_steps // self.plan.max_epochs
-                step = self.epoch * steps + (self.first_batch + index) // self.window + 1
-                raise not_finite(f"the loss of step {step}", loss)
+                self._complain(index, loss)
 
-    def _losses(self) -> list[float]:
-        found: list[float] = torch.stack(self.sums)[-self.look_every :, 0].tolist() if self.sums else []
-        return found
+    def _complain(self, index: int, loss: float) -> None:
+        steps = self.plan.total_steps // self.plan.max_epochs
+        step = self.epoch * steps + (self.first_batch + index) // self.window + 1
+        raise not_finite(f"the loss of step {step}", loss)
 
     def _begin(self) -> None:
-        self.sums: list[Sums] = []
+        self.batches: list[Judged] = []
         self.ids: list[Tensor] = []
-        self.norms: list[Tensor] = []
+        self.norms: list[Kept] = []
         self.norm_counts: list[int] = []
         self.rates: list[float] = []
 
     def _windows(self) -> tuple[Tensor, Tensor]:
         """Sums (windows, 3) and digests (windows,) of the optimizer steps; the last may be under way."""
         under_way = self.first_batch % self.window
-        windows = (under_way + torch.arange(len(self.sums))) // self.window
-        count = -(-(under_way + len(self.sums)) // self.window)
+        windows = (under_way + torch.arange(len(self.batches))) // self.window
+        count = -(-(under_way + len(self.batches)) // self.window)
         sums, digests = torch.zeros(count, 3, dtype=torch.float64), torch.zeros(count, dtype=torch.int64)
         if under_way:
             sums[0], digests[0] = self.carried["window"], self.carried["ids"]
-        if self.sums:
-            sums.index_add_(0, windows, torch.stack(self.sums).cpu())
+        if self.batches:
+            sums.index_add_(0, windows, rows(self.batches))
             digests.index_add_(0, windows, self._digests())
         return sums, digests
 
@@ -145,8 +147,7 @@ class Recorder:
         if steps == 0:
             return torch.zeros(0, COLUMNS, dtype=torch.float64)
         sums, digests = sums[:steps], digests[:steps]
-        spread = self.plan.strategy.wrap == "stages"  # over devices, whose norms cannot be stacked as they are
-        norms = torch.stack([norm.cpu() for norm in self.norms] if spread else self.norms).cpu().double()
+        norms = torch.tensor(values(self.norms), dtype=torch.float64)
         of_step = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts))
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, of_step, norms.square()).sqrt()
         return torch.stack([sums[:, 0], sums[:, 2], norm, digests.view(torch.float64)], dim=1)

@@ -6,6 +6,7 @@ the same samples at the same step, and a ragged last batch is only shorter.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -27,9 +28,10 @@ def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed + epoch))
 
 
-def rank_slice(order: Tensor, batch_size: int, batch: int, rank: int, world_size: int) -> Tensor:
-    """The indices that `rank` of `world_size` takes of global batch `batch`; may be empty in a ragged batch."""
-    return order[batch * batch_size : (batch + 1) * batch_size][rank::world_size]
+def rank_slices(order: Tensor, batch_size: int, rank: int, world_size: int) -> Iterator[Tensor]:
+    """The indices that `rank` of `world_size` takes of each global batch; may be empty in a ragged one."""
+    batches = torch.split(order, batch_size)
+    return iter(batches) if world_size == 1 else (batch[rank::world_size] for batch in batches)
 
 
 class ShardSampler(Sampler[Tensor]):
@@ -65,5 +67,5 @@ class ShardSampler(Sampler[Tensor]):
     def __iter__(self) -> Iterator[Tensor]:
         order = torch.arange(self.samples) if self.seed is None else epoch_order(self.samples, self.seed, self.epoch)
         epoch, first = self.begin
-        for batch in range(first if self.epoch == epoch else 0, len(self)):
-            yield rank_slice(order, self.batch_size, batch, self.rank, self.world_size)
+        slices = rank_slices(order, self.batch_size, self.rank, self.world_size)
+        return islice(slices, first if self.epoch == epoch else 0, len(self))

@@ -3,8 +3,10 @@
 Sums, never means: over ranks and batches of unequal size only sums can be added (a mean of means is wrong).
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+import operator
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +16,19 @@ EVALUATED = tuple(f"{stage}/{name}" for stage in ("val", "test") for name in ("l
 """What evaluation measures, by the names that results and curves have; regression has the losses alone."""
 
 Sums = Tensor
-"""Shape (3,), float64: loss sum, correct count, sample count."""
+"""Shape (3,), float64, on the CPU: loss sum, correct count, sample count."""
+
+
+Kept = Tensor | float
+"""A number of one step that somebody will look at later; a tensor stays on its GPU, so that nothing waits for it."""
+
+
+class Judged(NamedTuple):
+    """One batch."""
+
+    loss_sum: Kept
+    correct: Kept
+    samples: int
 
 
 class Task(Protocol):
@@ -22,7 +36,7 @@ class Task(Protocol):
 
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor: ...
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor: ...
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None: ...
 
 
 class Classification:
@@ -42,10 +56,11 @@ class Regression:
     """
 
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.mse_loss(outputs, targets, reduction="sum") / outputs.shape[1]
+        loss_sum, width = F.mse_loss(outputs, targets, reduction="sum"), outputs.shape[1]
+        return loss_sum if width == 1 else loss_sum / width
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return torch.zeros((), dtype=torch.int64, device=outputs.device)
+    def correct(self, outputs: Tensor, targets: Tensor) -> None:
+        return None
 
 
 def task_of(classes: int) -> Task:
@@ -53,11 +68,53 @@ def task_of(classes: int) -> Task:
     return Classification() if classes else Regression()
 
 
-def sums(task: Task, loss_sum: Tensor, outputs: Tensor, targets: Tensor) -> Sums:
-    """One batch's contribution; stays on the device, so nothing waits for it."""
-    outputs = outputs.detach()
-    count = torch.tensor(len(targets), dtype=torch.float64, device=outputs.device)
-    return torch.stack([loss_sum.detach().double(), task.correct(outputs, targets).double(), count])
+def kept(number: Tensor) -> Kept:
+    """On a CPU its value. Thousands of tensors that stay, some from each step, would lie between the blocks that a net
+    takes and frees, so that none would fit into the gap of the one before, and every step would take new memory.
+    """
+    return number.detach() if number.is_cuda else number.item()
+
+
+def values(numbers: Sequence[Kept]) -> Sequence[float]:
+    """Of numbers that have been kept; waits for each GPU once."""
+    if not any(isinstance(number, Tensor) for number in numbers):
+        return cast(Sequence[float], numbers)
+    tensors = [torch.as_tensor(number) for number in numbers]
+    if len({tensor.device for tensor in tensors}) > 1:
+        tensors = [tensor.cpu() for tensor in tensors]
+    found: list[float] = torch.stack(tensors).double().tolist()
+    return found
+
+
+def judged(task: Task, loss_sum: Tensor, outputs: Tensor, targets: Tensor) -> Judged:
+    """What a batch adds to the sums."""
+    correct = task.correct(outputs.detach(), targets)
+    return Judged(kept(loss_sum), 0.0 if correct is None else kept(correct), len(targets))
+
+
+def rows(batches: Sequence[Judged]) -> Tensor:
+    """(batches, 3): the `Sums` of each."""
+    columns = [values(column) for column in zip(*batches, strict=True)] or [(), (), ()]
+    return torch.tensor(columns, dtype=torch.float64).T
+
+
+class Tally:
+    """Sums over batches. A batch is only kept; all are added, one after the other, when someone looks."""
+
+    def __init__(self, begun: Sums | None = None) -> None:
+        self.totals = [0.0, 0.0, 0.0] if begun is None else begun.tolist()
+        self.batches: list[Judged] = []
+
+    def add(self, batch: Judged) -> None:
+        self.batches.append(batch)
+
+    @property
+    def sums(self) -> Sums:
+        if self.batches:
+            columns = zip(self.totals, zip(*self.batches, strict=True), strict=True)
+            self.totals = [reduce(operator.add, values(column), total) for total, column in columns]
+            self.batches = []
+        return torch.tensor(self.totals, dtype=torch.float64)
 
 
 def means(stage: str, totals: Sums, classes: int) -> Mapping[str, float]:
@@ -65,6 +122,21 @@ def means(stage: str, totals: Sums, classes: int) -> Mapping[str, float]:
     loss, correct, count = totals.tolist()
     named = {f"{stage}/loss": loss / count}
     return named | {f"{stage}/acc": correct / count} if classes else named
+
+
+def evaluation(sums: Sums, counts: Tensor) -> Tensor:
+    """Sums and confusion counts (classes, classes) in one row of float64, exact below 2^53, for one all-reduce."""
+    return torch.cat([sums, counts.flatten().to(sums)])
+
+
+def measured(stage: str, totals: Tensor, classes: int) -> tuple[dict[str, float], Tensor]:
+    """`{stage}/loss`, and where there are classes `{stage}/acc` and `{stage}/f1`, and the confusion counts.
+
+    Of an `evaluation` over all ranks and batches, each sample once: what is divided is divided once.
+    """
+    counts = totals[3:].long().view(classes, classes)
+    means_of = dict(means(stage, totals[:3], classes))
+    return means_of | ({f"{stage}/f1": macro_f1(counts)} if classes else {}), counts
 
 
 def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:

@@ -28,6 +28,9 @@ class Split(Dataset[Batch]):
     def __getitem__(self, indices: Tensor) -> Batch:
         return Batch(self.inputs[indices], self.targets[indices], indices)
 
+    def to(self, device: torch.device) -> "Split":
+        return Split(self.inputs.to(device), self.targets.to(device))
+
 
 @dataclass(frozen=True)
 class TensorData:

@@ -2,13 +2,11 @@
 
 import signal
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -16,7 +14,7 @@ from lockstep import task
 from lockstep.lit.module import Classifier
 from lockstep.parallel import same_buffers
 from lockstep.recorder import Recorder
-from lockstep.task import Sums
+from lockstep.task import Sums, Tally
 
 
 class Totals(Callback):
@@ -28,65 +26,74 @@ class Totals(Callback):
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
-        self.sums: dict[str, Sums] = {}
+        self.training, self.evaluation = Tally(), Tally()
         self.results: dict[str, float] = {}
         self.trained = 0
+        self.met = False  # whether the epoch's sums have met those of the other ranks
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sums["train"] = self._nothing(pl_module)
+        self.training = Tally()
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sums["val"] = self._nothing(pl_module)
+        self.evaluation = Tally()
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sums["test"] = self._nothing(pl_module)
+        self.evaluation = Tally()
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.sums["train"] += outputs["sums"]
+        self.training.add(outputs["judged"])
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
     ) -> None:
-        self.sums["val"] += outputs
+        self.evaluation.add(outputs["judged"])
 
     def on_test_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.sums["test"] += outputs
+        self.evaluation.add(outputs["judged"])
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Of the training epoch too, which ends after its validation: the sums of both meet in one message."""
+        totals = sums_over_ranks(trainer, torch.cat([self.training.sums, self._evaluated(pl_module)]))
+        self._trained(totals[:3])
+        self._measured("val", totals[3:], trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Kept from the loggers, where `train/loss` is a curve over steps."""
-        totals = self._over_ranks("train", trainer)
-        self.trained += int(totals[2])
-        self._log(task.means("train", totals, self.classes), trainer, pl_module)
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._log(self._evaluated("val", trainer, pl_module), trainer, pl_module, *trainer.loggers)
+        if not self.met:
+            self._trained(sums_over_ranks(trainer, self.training.sums))
+        self.met = False
+        trained = {name: value for name, value in self.results.items() if name.startswith("train/")}
+        pl_module.log_dict(trained, logger=False, prog_bar=True)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._log(self._evaluated("test", trainer, pl_module), trainer, pl_module, *trainer.loggers)
+        self._measured("test", sums_over_ranks(trainer, self._evaluated(pl_module)), trainer, pl_module)
 
-    def _nothing(self, module: pl.LightningModule) -> Sums:
-        return torch.zeros(3, dtype=torch.float64, device=module.device)
-
-    def _over_ranks(self, stage: str, trainer: pl.Trainer) -> Tensor:
-        totals: Tensor = trainer.strategy.reduce(self.sums[stage], reduce_op="sum")
-        return totals
-
-    def _evaluated(self, stage: str, trainer: pl.Trainer, module: pl.LightningModule) -> Mapping[str, float]:
-        metrics = task.means(stage, self._over_ranks(stage, trainer), self.classes)
+    def _evaluated(self, module: pl.LightningModule) -> Tensor:
+        """Of this rank: see `task.evaluation`."""
         if not isinstance(module, Classifier):
-            return metrics
-        self.confusion = module.confusion.compute()  # over all ranks
+            return self.evaluation.sums
+        counts = module.confusion.compute()
         module.confusion.reset()
-        return {**metrics, f"{stage}/f1": task.macro_f1(self.confusion)}
+        return task.evaluation(self.evaluation.sums, counts)
 
-    def _log(
-        self, metrics: Mapping[str, float], trainer: pl.Trainer, module: pl.LightningModule, *loggers: Logger
-    ) -> None:
+    def _trained(self, totals: Sums) -> None:
+        self.met = True
+        self.trained += int(totals[2])
+        self.results |= task.means("train", totals, self.classes)
+
+    def _measured(self, stage: str, totals: Tensor, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """To the loggers at the step that training has reached: by `self.log` it would be one less."""
+        metrics, self.confusion = task.measured(stage, totals, self.classes)
         self.results |= metrics
         module.log_dict(dict(metrics), logger=False, prog_bar=True)
-        for logger in loggers:
+        for logger in trainer.loggers:
             logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=trainer.global_step)
+
+
+def sums_over_ranks(trainer: pl.Trainer, sums: Tensor) -> Tensor:
+    """In one message; on the way they lie on the rank's device, where nccl takes them."""
+    summed: Tensor = trainer.strategy.reduce(sums.to(trainer.strategy.root_device, copy=True), reduce_op="sum")
+    return summed.cpu()
 
 
 class Curves(Callback):
@@ -94,14 +101,14 @@ class Curves(Callback):
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self.sums: Sums = torch.zeros(3, dtype=torch.float64)
+        self.tally = Tally()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """An epoch that is gone on with does not start."""
         self.begun, self.since = trainer.global_step, time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._begin(trainer.global_step, pl_module.device)
+        self._begin(trainer.global_step)
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
@@ -109,20 +116,19 @@ class Curves(Callback):
         self.rate = optimizer.param_groups[0]["lr"]  # after the step the schedule has moved on
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.sums = self.sums + outputs["sums"]
+        self.tally.add(outputs["judged"])
         step = trainer.global_step
         if step == self.begun or step % self.every:
             return
-        loss, _correct, count = trainer.strategy.reduce(self.sums, reduce_op="sum").tolist()
+        loss, _correct, count = sums_over_ranks(trainer, self.tally.sums).tolist()
         speed = count / (time.perf_counter() - self.since)
         curves = {"train/loss": loss / count, "lr": self.rate, "samples_per_second": speed}
         for logger in trainer.loggers:
             logger.log_metrics(curves, step=step)
-        self._begin(step, pl_module.device)
+        self._begin(step)
 
-    def _begin(self, step: int, device: torch.device) -> None:
-        self.begun, self.since = step, time.perf_counter()
-        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+    def _begin(self, step: int) -> None:
+        self.begun, self.since, self.tally = step, time.perf_counter(), Tally()
 
 
 class Recording(Callback):
@@ -137,7 +143,7 @@ class Recording(Callback):
         self.recorder.step(optimizer.param_groups[0]["lr"])
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.recorder.batch(outputs["sums"], outputs["ids"])
+        self.recorder.batch(outputs["judged"], outputs["ids"])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """After the epoch's validation, whose metrics Totals has logged."""
@@ -179,9 +185,12 @@ class Stopwatch(Callback):
 
 
 class SameBuffers(Callback):
-    """Before validation let all ranks have the same."""
+    """Before a net is measured let all ranks have the same."""
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        same_buffers(pl_module)
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         same_buffers(pl_module)
 
 

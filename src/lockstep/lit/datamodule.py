@@ -1,12 +1,12 @@
-"""The LightningDataModule: hands each rank its share of every global batch, and the batch to the device."""
+"""The LightningDataModule: hands each rank its share of every global batch, on its device."""
 
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch.utils.data import DataLoader
 
 from lockstep.checkpoint.content import Position
+from lockstep.data.loader import Loader
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.launch.place import Place
 from lockstep.plan import Plan
@@ -15,42 +15,31 @@ from lockstep.shards import ShardSampler, evaluation_batch
 
 
 class ShardedData(pl.LightningDataModule):
-    """The three splits of a data set, in this rank's shares."""
+    """The three splits of a data set, in this rank's shares. Lightning turns the page of a loader's sampler."""
 
-    def __init__(self, data: TensorData, plan: Plan, place: Place, begin: Position) -> None:
+    def __init__(self, data: TensorData, plan: Plan, place: Place, begin: Position, device: torch.device) -> None:
         """Training begins at a position."""
         super().__init__()
-        self.data, self.plan, self.place, self.begin = data, plan, place, begin
-        self.dtype = dtype_of(plan)
+        self.data, self.plan, self.place, self.begin, self.device = data, plan, place, begin, device
 
-    def train_dataloader(self) -> DataLoader[Batch]:
+    def train_dataloader(self) -> Loader:
         plan, begin = self.plan, (self.begin.epochs, self.begin.batch)
         return self._loader(self.data.train, plan.batch_size, seed=plan.seed, drop_last=plan.drop_last, begin=begin)
 
-    def val_dataloader(self) -> list[DataLoader[Batch]]:
+    def val_dataloader(self) -> list[Loader]:
         return [self._evaluation(self.data.val)] if len(self.data.val) else []
 
-    def test_dataloader(self) -> DataLoader[Batch]:
+    def test_dataloader(self) -> Loader:
         return self._evaluation(self.data.test)
 
-    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        return self.data.as_float(batch, self.dtype)
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """The loader has moved it, together with others."""
+        return batch
 
-    def _evaluation(self, split: Split) -> DataLoader[Batch]:
+    def _evaluation(self, split: Split) -> Loader:
         return self._loader(split, evaluation_batch(self.plan.batch_size))
 
-    def _loader(self, split: Split, batch_size: int, **options: Any) -> DataLoader[Batch]:
-        """Lightning calls the sampler's `set_epoch`; without a batch size the sampler's indices fetch a whole batch."""
+    def _loader(self, split: Split, batch_size: int, **options: Any) -> Loader:
         rank, world = self.place.rank, self.place.world_size
         sampler = ShardSampler(len(split), batch_size, rank=rank, world_size=world, **options)
-        return DataLoader(
-            split,
-            batch_size=None,
-            sampler=sampler,
-            collate_fn=_as_it_is,  # type: ignore[arg-type]  # without a batch size it gets what the data set gives
-            generator=torch.Generator(),  # else every epoch would draw from the generator that dropout uses
-        )
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch
+        return Loader(self.data, split, sampler, self.device, dtype_of(self.plan))

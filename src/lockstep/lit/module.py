@@ -10,11 +10,11 @@ from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.parallel import Masks, forward_of
 from lockstep.plan import Plan
-from lockstep.task import Sums, sums, task_of
+from lockstep.task import Judged, judged, task_of
 
 
 class Supervised(pl.LightningModule):
-    """A net and how it is judged. Steps return sums; the callback Totals adds them over batches and ranks."""
+    """A net and how it is judged. Steps return what they judged; the callback Totals adds it over batches and ranks."""
 
     def __init__(self, net: nn.Module, plan: Plan, masks: Masks) -> None:
         super().__init__()
@@ -25,16 +25,16 @@ class Supervised(pl.LightningModule):
     def forward(self, inputs: Tensor) -> Tensor:
         return self.compute(inputs)
 
-    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         self.masks.begin(self.current_epoch, batch_idx)
-        loss_sum, batch_sums, _ = self.judge(batch)
-        return {"loss": loss_sum * self.plan.loss_scale(batch_idx), "sums": batch_sums, "ids": batch.ids}
+        loss_sum, judged, _ = self.judge(batch)
+        return {"loss": loss_sum * self.plan.loss_scale(batch_idx), "judged": judged, "ids": batch.ids}
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self.judge(batch)[1]
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        return {"judged": self.judge(batch)[1]}
 
-    def test_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self.judge(batch)[1]
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        return {"judged": self.judge(batch)[1]}
 
     def configure_optimizers(self) -> Any:
         optimizer = create_optimizer(self.plan.optimizer, self.net)
@@ -43,11 +43,11 @@ class Supervised(pl.LightningModule):
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def judge(self, batch: Batch) -> tuple[Tensor, Sums, Tensor]:
-        """The loss summed over the batch, the batch's sums, and the net's outputs."""
+    def judge(self, batch: Batch) -> tuple[Tensor, Judged, Tensor]:
+        """The loss summed over the batch, what the batch adds to the sums, and the net's outputs."""
         outputs = self(batch.inputs)
         loss_sum = self.task.loss_sum(outputs, batch.targets)
-        return loss_sum, sums(self.task, loss_sum, outputs, batch.targets), outputs
+        return loss_sum, judged(self.task, loss_sum, outputs, batch.targets), outputs
 
 
 class Regressor(Supervised):
@@ -55,22 +55,26 @@ class Regressor(Supervised):
 
 
 class Classifier(Supervised):
-    """Cross-entropy, accuracy, and the confusion counts that macro-F1 comes from; torchmetrics adds them over ranks."""
+    """Cross-entropy, accuracy, and the confusion counts that macro-F1 comes from.
+
+    torchmetrics adds them over batches; over ranks they are added with the sums, in one message.
+    """
 
     def __init__(self, net: nn.Module, plan: Plan, masks: Masks) -> None:
         super().__init__(net, plan, masks)
-        self.confusion = MulticlassConfusionMatrix(plan.data.classes, validate_args=False)  # a rank may have no sample
+        unchecked: dict[str, Any] = {"validate_args": False, "sync_on_compute": False}  # a rank may have no sample
+        self.confusion = MulticlassConfusionMatrix(plan.data.classes, **unchecked)
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         return self._counted(batch)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         return self._counted(batch)
 
-    def _counted(self, batch: Batch) -> Sums:
-        _, batch_sums, outputs = self.judge(batch)
+    def _counted(self, batch: Batch) -> dict[str, Any]:
+        _, judged, outputs = self.judge(batch)
         self.confusion.update(outputs, batch.targets)
-        return batch_sums
+        return {"judged": judged}
 
 
 def create_module(net: nn.Module, plan: Plan, masks: Masks) -> Supervised:

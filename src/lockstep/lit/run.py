@@ -1,6 +1,7 @@
 """One run by Lightning: data, net, Trainer; fit, test, and the metrics of both."""
 
 import logging
+import os
 import warnings
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from lockstep import data
 from lockstep.checkpoint.content import own_names
 from lockstep.checkpoint.keeper import Keeper
 from lockstep.checkpoint.reading import Start, going_on, starting_point
+from lockstep.data.loader import resident
 from lockstep.launch.place import Place
 from lockstep.lit.callbacks import Curves, Recording, Stopwatch, Totals
 from lockstep.lit.datamodule import ShardedData
@@ -20,7 +22,8 @@ from lockstep.lit.module import create_module
 from lockstep.lit.progress import create_progress
 from lockstep.lit.saving import Saving
 from lockstep.lit.trainer import create_trainer
-from lockstep.parallel import show_shapes, slice_dropout, synchronise_batchnorm
+from lockstep.memory import keep_freed
+from lockstep.parallel import devices_of, show_shapes, slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder, results_of
@@ -42,6 +45,7 @@ NOT_FOR_US = (
 def run(plan: Plan, place: Place) -> Metrics:
     """Train and test as the plan says, in this rank's place. Every rank returns the same metrics."""
     _hush()
+    keep_freed()
     plan = going_on(plan, place.restarts)
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))
@@ -49,7 +53,11 @@ def run(plan: Plan, place: Place) -> Metrics:
     show_shapes(plan, net)
     seed_rank(plan.seed, place.rank)
     start = starting_point(plan, net)
-    module, loaders = create_module(net, plan, masks), ShardedData(tensors, plan, place, start.at)
+    device, *_ = devices_of(plan)
+    module, loaders = (
+        create_module(net, plan, masks),
+        ShardedData(resident(tensors, device), plan, place, start.at, device),
+    )
     stopwatch, totals, curves = Stopwatch(), Totals(plan.data.classes), Curves(plan.log_every_n_steps)
     callbacks: list[Callback] = [stopwatch, totals, create_progress()]  # the last shows what Totals has summed
     if plan.logger.name != "none":
@@ -102,7 +110,9 @@ def _log_final(trainer: pl.Trainer, plan: Plan, results: dict[str, float]) -> No
 
 
 def _hush() -> None:
-    """Leave the terminal to the run's own lines."""
+    """Leave the terminal to the run's own lines, and the driver in peace."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in NOT_FOR_US:
         warnings.filterwarnings("ignore", message)
+    # Lightning sets it on import. Every step of Adam would load the driver anew to ask whether there is a GPU.
+    os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)

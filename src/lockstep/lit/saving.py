@@ -3,7 +3,6 @@
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Checkpoint
 
 from lockstep.checkpoint.content import Position
@@ -13,6 +12,7 @@ from lockstep.ending import Stopped
 from lockstep.launch.place import Place
 from lockstep.lit.callbacks import Curves, Totals
 from lockstep.lit.module import Supervised
+from lockstep.task import Tally
 
 
 class Saving(Checkpoint):
@@ -29,8 +29,7 @@ class Saving(Checkpoint):
         if content is not None and isinstance(pl_module, Supervised):
             sums = self.keeper.take_up(content, pl_module.net)
             self.totals.results, self.totals.trained = dict(content.results), -content.samples
-            self.totals.sums["train"] = sums["epoch"].to(pl_module.device)
-            self.curves.sums = sums["curve"].to(pl_module.device)
+            self.totals.training, self.curves.tally = Tally(sums["epoch"]), Tally(sums["curve"])
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -47,7 +46,7 @@ class Saving(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """After the epoch's validation, whose metrics Totals has summed."""
         step = trainer.global_step
-        self.totals.sums["train"] = torch.zeros_like(self.totals.sums["train"])
+        self.totals.training = Tally()
         self.keeper.judge(self.totals.results)
         self._save(trainer, Position(trainer.current_epoch + 1, 0, step))
         if self._asked_to_stop(trainer.current_epoch + 1, 0):
@@ -56,7 +55,7 @@ class Saving(Checkpoint):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        sums = {"epoch": self.totals.sums["train"], "curve": self.curves.sums}
+        sums = {"epoch": self.totals.training.sums, "curve": self.curves.tally.sums}
         assert isinstance(pl_module, Supervised)
         checkpoint |= self.keeper.section(self.at, self.totals.results, sums, pl_module.net)
 

@@ -1,7 +1,8 @@
 """The Trainer of a plan: its strategy, loggers and callbacks."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import lightning.pytorch as pl
@@ -9,14 +10,16 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
+from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep.checkpoint.content import Position
 from lockstep.lit.callbacks import OwnSigterm, SameBuffers
 from lockstep.lit.checkpoint import EitherEngine
+from lockstep.lit.loop import LeanEpochLoop
 from lockstep.lit.strategy import StagesStrategy, SteadyStrategy
 from lockstep.parallel import devices_of
 from lockstep.plan import Plan
-from lockstep.progress import curves_from
+from lockstep.progress import Points, curves_from
 
 
 def create_trainer(plan: Plan, at: Position, callbacks: list[Callback]) -> pl.Trainer:
@@ -41,9 +44,8 @@ def create_trainer(plan: Plan, at: Position, callbacks: list[Callback]) -> pl.Tr
         enable_model_summary=False,
         enable_progress_bar=sys.stdout.isatty(),
     )
-    # Lightning asks rank 0 before every batch whether it has caught a SIGTERM: a collective a step, which also swallows
-    # the error of a lost peer. Here Lightning does not hear of SIGTERM (OwnSigterm), so there is nothing to ask.
-    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    own = trainer.fit_loop.epoch_loop
+    trainer.fit_loop.epoch_loop = LeanEpochLoop(trainer, own.min_steps, own.max_steps)
     return trainer
 
 
@@ -63,10 +65,32 @@ def create_strategy(plan: Plan) -> Strategy:
             return SingleDeviceStrategy(first)
 
 
+class PatientLogger(TensorBoardLogger):
+    """Hands its points on together."""
+
+    @cached_property
+    def points(self) -> Points:
+        return Points(self.experiment)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self.points.add({name: float(value) for name, value in metrics.items()}, step or 0)
+
+    @rank_zero_only
+    def save(self) -> None:
+        self.points.hand_over()
+        super().save()
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        self.points.hand_over()  # before it is closed
+        super().finalize(status)
+
+
 def _loggers(plan: Plan, step: int) -> Iterator[Logger]:
     """Points behind `step`, where training goes on, are of training that was lost and is done anew."""
     if plan.logger.name == "tensorboard":
         purge: dict[str, Any] = {"purge_step": step + 1} if plan.resume else {}
-        yield TensorBoardLogger(plan.run_dir, name="tensorboard", version="", default_hp_metric=False, **purge)
+        yield PatientLogger(plan.run_dir, name="tensorboard", version="", default_hp_metric=False, **purge)
     elif plan.logger.name == "csv":
         yield CSVLogger(plan.run_dir, name="csv", version=curves_from(plan.resume, step))

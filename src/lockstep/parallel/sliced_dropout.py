@@ -27,16 +27,20 @@ class Masks:
 
     def begin(self, epoch: int, batch: int) -> None:
         """Global batch `batch` of epoch `epoch`, both from 0, is next."""
-        self.step = self.plan.batches_before(epoch, batch)
-        left = self.plan.data.train_samples - batch * self.plan.batch_size
-        self.samples = min(self.plan.batch_size, left)
+        self.epoch, self.batch = epoch, batch
+
+    @property
+    def samples(self) -> int:
+        """Of the global batch."""
+        return min(self.plan.batch_size, self.plan.data.train_samples - self.batch * self.plan.batch_size)
 
     def rows(self, layer: int, shape: tuple[int, ...], p: float) -> Tensor:
         """What this rank multiplies its samples by: 0, or 1/(1-p) with probability 1-p. Shape (own samples, *shape).
 
         Drawn on the CPU in float32 whatever the net computes in, so that every device and precision has the same mask.
         """
-        key = f"{self.plan.seed} {self.step} {layer}".encode()
+        step = self.plan.batches_before(self.epoch, self.batch)
+        key = f"{self.plan.seed} {step} {layer}".encode()
         seed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
         generator = torch.Generator().manual_seed(seed)
         uniform = torch.rand((self.samples, *shape), generator=generator, dtype=torch.float32)

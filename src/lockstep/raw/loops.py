@@ -1,18 +1,17 @@
 """The loops: an epoch of training, an evaluation, and `fit`, which alternates them."""
 
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lockstep import task
 from lockstep.checkpoint.content import Position
+from lockstep.data.loader import Loader
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.ending import Stopped
 from lockstep.launch.place import Place
@@ -20,16 +19,17 @@ from lockstep.parallel import Forward, Masks, same_buffers
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
+from lockstep.raw.reduce import sums_over_ranks
 from lockstep.raw.report import Report
 from lockstep.raw.wrap import Wrapped
 from lockstep.recorder import Recorder
 from lockstep.shards import ShardSampler, evaluation_batch
-from lockstep.task import Sums
+from lockstep.task import Judged, Sums, Tally
 
 
 @dataclass
 class Run:
-    """All that the loops work on. `at` counts what is done; `sums` are those of the epoch so far, on this rank."""
+    """All that the loops work on. `at` counts what is done; `tally` has this rank's sums of the epoch so far."""
 
     plan: Plan
     place: Place
@@ -43,13 +43,15 @@ class Run:
     report: Report
     task: task.Task
     at: Position = field(default_factory=Position)
-    sums: Sums = field(init=False)
+    tally: Tally = field(default_factory=Tally)
+    parameters: list[nn.Parameter] = field(init=False)
+    factors: dict[float, Tensor] = field(default_factory=dict)
     trained: int = 0
     seconds: float = 0.0
     results: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self.parameters = [*self.wrapped.net.parameters()]
 
     @property
     def batches(self) -> int:
@@ -66,20 +68,13 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
     """
     while run.at.epochs < run.plan.max_epochs:
         began = time.perf_counter()
-        totals = train_epoch(run, recorder, checkpoints)
+        train_epoch(run, recorder, checkpoints)
         if run.device.type == "cuda":
             torch.cuda.synchronize()  # a GPU's work is queued: the clock waits for it
         run.seconds += time.perf_counter() - began
         run.at = Position(run.at.epochs + 1, 0, run.at.steps)
-        run.sums = torch.zeros_like(run.sums)
         recorder.end_epoch(run.at.epochs, run.at.steps)
-        run.trained += int(totals[2])
-        run.results |= task.means("train", totals, run.plan.data.classes)
-        if len(run.data.val):
-            validation, _ = evaluate(run, "val", run.data.val)
-            run.results |= validation
-            run.report.log({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
-            recorder.validation(run.at.epochs, validation)
+        measure_epoch(run, recorder)
         run.report.epoch_line(run.at.epochs, run.results, time.perf_counter() - began)
         checkpoints.keeper.judge(run.results)
         checkpoints.save(run.at, run.results, own_sums(run))
@@ -88,8 +83,23 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
     recorder.end()
 
 
-def train_epoch(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> Sums:
-    """Every training batch once, from where the epoch stands. Returns its sums over all ranks."""
+def measure_epoch(run: Run, recorder: Recorder) -> None:
+    """Validate; the sums of training and of validation, of all ranks, meet in one message."""
+    classes, trained = run.plan.data.classes, run.tally.sums
+    validated = evaluate(run, run.data.val) if len(run.data.val) else torch.zeros(0, dtype=torch.float64)
+    totals = sums_over_ranks(torch.cat([trained, validated]), run.device)
+    run.tally = Tally()
+    run.trained += int(totals[2])
+    run.results |= task.means("train", totals[:3], classes)
+    if len(validated):
+        validation, _ = task.measured("val", totals[3:], classes)
+        run.results |= validation
+        run.report.log({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
+        recorder.validation(run.at.epochs, validation)
+
+
+def train_epoch(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
+    """Every training batch once, from where the epoch stands."""
     plan, wrapped = run.plan, run.wrapped
     wrapped.net.train()
     sampler = ShardSampler(
@@ -103,25 +113,23 @@ def train_epoch(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> Sums:
     )
     sampler.set_epoch(run.at.epochs)
     run.report.begin(run.at.epochs + 1, len(sampler), done=run.at.batch)
-    for number, batch in enumerate(batches(run, run.data.train, sampler), start=run.at.batch):
+    for number, batch in enumerate(loader(run, run.data.train, sampler), start=run.at.batch):
         first = number % plan.accumulate_grad_batches == 0
         last = (number + 1) % plan.accumulate_grad_batches == 0 or number + 1 == len(sampler)
         run.masks.begin(run.at.epochs, number)
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
-                loss_sum, sums, _ = judge(run, wrapped.forward, batch)
-                loss = loss_sum * plan.loss_scale(number)  # with what divides it later: Σ loss / Σ samples of the step
+                loss_sum, judged, _ = judge(run, wrapped.forward, batch)
             if first:
-                run.optimizer.zero_grad()
-            backward(run, loss)
-        recorder.batch(sums, batch.ids)
-        run.sums += sums
+                forget_gradients(run)
+            backward(run, loss_sum, number)
+        recorder.batch(judged, batch.ids)
+        run.tally.add(judged)
         run.at.batch += 1
         rate = optimizer_step(run, recorder) if last else None
-        run.report.batch(sums, run.at.steps, rate)  # on every rank: its curves are sums over ranks
+        run.report.batch(judged, run.at.steps, rate)  # on every rank: its curves are sums over ranks
         if number + 1 < len(sampler):  # the epoch's end saves by itself
             save_or_stop(run, checkpoints, stepped=last)
-    return over_ranks(run.sums)
 
 
 def save_or_stop(run: Run, checkpoints: Checkpoints, stepped: bool) -> None:
@@ -135,12 +143,26 @@ def save_or_stop(run: Run, checkpoints: Checkpoints, stepped: bool) -> None:
 
 def own_sums(run: Run) -> dict[str, Sums]:
     """This rank's sums that have not met those of the other ranks yet."""
-    return {"epoch": run.sums, "curve": run.report.sums}
+    return {"epoch": run.tally.sums, "curve": run.report.tally.sums}
 
 
-def backward(run: Run, loss: Tensor) -> None:
-    """Add this batch's part to the gradient. Lightning divides by the number of batches; the bits are to be its."""
-    run.precision.scale(loss / run.plan.accumulate_grad_batches).backward()  # type: ignore[no-untyped-call]
+def forget_gradients(run: Run) -> None:
+    """What `optimizer.zero_grad()` does; it asks the profiler first, which takes longer than a small net's forward."""
+    for parameter in run.parameters:
+        parameter.grad = None
+
+
+def backward(run: Run, loss_sum: Tensor, batch: int) -> None:
+    """Add this batch's part to the gradient of the step's mean loss, Σ loss / Σ samples.
+
+    The mean is the sum times a factor, and the chain rule begins with it: so backward does, in place of a loss that is
+    multiplied first. Lightning divides by the number of batches as well; the bits are to be its.
+    """
+    factor = run.plan.loss_scale(batch)
+    if factor not in run.factors:
+        one = run.precision.scale(torch.ones_like(loss_sum))
+        run.factors[factor] = one / run.plan.accumulate_grad_batches * factor
+    loss_sum.backward(run.factors[factor])  # type: ignore[no-untyped-call]
 
 
 def optimizer_step(run: Run, recorder: Recorder) -> float:
@@ -159,43 +181,30 @@ def optimizer_step(run: Run, recorder: Recorder) -> float:
 
 
 @torch.inference_mode()
-def evaluate(run: Run, stage: str, split: Split) -> tuple[dict[str, float], Tensor]:
-    """`{stage}/loss`, `{stage}/acc` and `{stage}/f1` over a split, each sample once, and the confusion counts.
-
-    What ranks and batches add up are sums and counts; what is divided is divided once.
-    """
+def evaluate(run: Run, split: Split) -> Tensor:
+    """This rank's sums and confusion counts (see `task.evaluation`) over a split, of which ranks share the samples."""
     classes = run.plan.data.classes
     run.wrapped.net.eval()
     same_buffers(run.wrapped.net)
     size = evaluation_batch(run.plan.batch_size)
     sampler = ShardSampler(len(split), size, rank=run.place.rank, world_size=run.place.world_size)
-    totals = torch.zeros(3, dtype=torch.float64, device=run.device)
+    tally = Tally()
     counts = torch.zeros(classes, classes, dtype=torch.int64, device=run.device)
-    for batch in batches(run, split, sampler):
+    for batch in loader(run, split, sampler):
         with run.precision.autocast():
-            _, sums, outputs = judge(run, run.wrapped.evaluate, batch)
-        totals += sums
+            _, judged, outputs = judge(run, run.wrapped.evaluate, batch)
+        tally.add(judged)
         if classes:
             counts += task.confusion(outputs, batch.targets, classes)
-    metrics = dict(task.means(stage, over_ranks(totals), classes))
-    return metrics | ({f"{stage}/f1": task.macro_f1(over_ranks(counts))} if classes else {}), counts
+    return task.evaluation(tally.sums, counts)
 
 
-def judge(run: Run, forward: Forward, batch: Batch) -> tuple[Tensor, Sums, Tensor]:
-    """The loss summed over the batch, to go backward from, the batch's sums, and the net's outputs."""
+def judge(run: Run, forward: Forward, batch: Batch) -> tuple[Tensor, Judged, Tensor]:
+    """The loss summed over the batch, to go backward from, what the batch adds to the sums, and the net's outputs."""
     outputs = forward(batch.inputs)
     loss_sum = run.task.loss_sum(outputs, batch.targets)
-    return loss_sum, task.sums(run.task, loss_sum, outputs, batch.targets), outputs
+    return loss_sum, task.judged(run.task, loss_sum, outputs, batch.targets), outputs
 
 
-def batches(run: Run, split: Split, sampler: ShardSampler) -> Iterator[Batch]:
-    """This rank's share of every global batch, on its device, as numbers."""
-    for ids in sampler:
-        batch = Batch(*(tensor.to(run.device, non_blocking=True) for tensor in split[ids]))
-        yield run.data.as_float(batch, run.precision.dtype)
-
-
-def over_ranks(sums: Tensor) -> Tensor:
-    if dist.is_initialized():
-        dist.all_reduce(sums)
-    return sums
+def loader(run: Run, split: Split, sampler: ShardSampler) -> Loader:
+    return Loader(run.data, split, sampler, run.device, run.precision.dtype)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Never
 
 import torch
-import torch.distributed as dist
 from tqdm import tqdm
 
 from lockstep.plan import Plan
-from lockstep.progress import curves_from, epoch_line
-from lockstep.task import EVALUATED, Sums
+from lockstep.progress import Points, curves_from, epoch_line
+from lockstep.raw.reduce import sums_over_ranks
+from lockstep.task import EVALUATED, Judged, Tally
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *EVALUATED)
 
@@ -25,7 +25,7 @@ class Report:
         """`step` optimizer steps are done; points behind it are of training that was lost and is done anew."""
         self.plan, self.shows = plan, rank == 0
         folder = Path(plan.run_dir)
-        self.sums: Sums = torch.zeros(3, dtype=torch.float64, device=device)
+        self.device, self.tally = device, Tally()
         self.bar: tqdm[Never] | None = None
         self.writer: Any = None  # a SummaryWriter, imported only where one is wanted
         self.rows: csv.DictWriter[str] | None = None
@@ -33,6 +33,7 @@ class Report:
             from torch.utils.tensorboard import SummaryWriter
 
             self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if plan.resume else None)
+            self.points = Points(self.writer)
         elif self.shows and plan.logger.name == "csv":
             table = folder / "csv" / curves_from(plan.resume, step) / "metrics.csv"
             table.parent.mkdir(parents=True, exist_ok=True)
@@ -44,26 +45,24 @@ class Report:
         """An epoch begins, or goes on where so many of its batches are done."""
         self.since = time.perf_counter()
         if not done:
-            self.sums = torch.zeros_like(self.sums)
+            self.tally = Tally()
         if self.shows and sys.stdout.isatty():
             name = f"epoch {epoch}/{self.plan.max_epochs}"
             self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)
 
-    def batch(self, sums: Sums, step: int, rate: float | None) -> None:
+    def batch(self, judged: Judged, step: int, rate: float | None) -> None:
         """A batch is done, and if there is a rate, optimizer step `step`. Every N steps: a point on each curve."""
         if self.bar is not None:
             self.bar.update()
         if self.plan.logger.name == "none":
             return
-        self.sums = summed = sums + self.sums
+        self.tally.add(judged)
         if rate is None or step % self.plan.log_every_n_steps:
             return
-        if dist.is_initialized():
-            dist.all_reduce(summed)
-        loss, _correct, count = summed.tolist()
+        loss, _correct, count = sums_over_ranks(self.tally.sums, self.device).tolist()
         speed = count / (time.perf_counter() - self.since)
         self.log({"train/loss": loss / count, "lr": rate, "samples_per_second": speed}, step)
-        self.since, self.sums = time.perf_counter(), torch.zeros_like(sums)
+        self.since, self.tally = time.perf_counter(), Tally()
 
     def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:
         if self.bar is not None:
@@ -75,8 +74,7 @@ class Report:
     def log(self, values: Mapping[str, float], step: int) -> None:
         """A point on the curve of each value, at an optimizer step."""
         if self.writer is not None:
-            for tag, value in values.items():
-                self.writer.add_scalar(tag, value, step)
+            self.points.add(values, step)
         if self.rows is not None:
             self.rows.writerow({**values, "step": step})
             self.file.flush()
@@ -84,13 +82,14 @@ class Report:
     def flush(self) -> None:
         """What has been logged, onto the disk: a checkpoint is about to say that it is."""
         if self.writer is not None:
-            self.writer.flush()
+            self.points.flush()
 
     def close(self, results: Mapping[str, float]) -> None:
         """Hyper-parameters together with the final metrics: TensorBoard shows nothing for either alone."""
         if self.writer is not None:
             from torch.utils.tensorboard.summary import hparams
 
+            self.points.hand_over()
             final = {f"final/{name}": value for name, value in results.items()}
             for summary in hparams(self.plan.summary(), final):  # type: ignore[no-untyped-call]
                 self.writer._get_file_writer().add_summary(summary)

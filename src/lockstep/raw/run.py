@@ -2,23 +2,26 @@
 
 from pathlib import Path
 
-from lockstep import data
+from lockstep import data, task
 from lockstep.checkpoint.content import Content, own_names
 from lockstep.checkpoint.keeper import Keeper
 from lockstep.checkpoint.reading import going_on, starting_point
+from lockstep.data.loader import resident
 from lockstep.launch.place import Place
+from lockstep.memory import keep_freed
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.parallel import devices_of, show_shapes, slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import Run, evaluate, fit
 from lockstep.raw.precision import Precision
+from lockstep.raw.reduce import sums_over_ranks
 from lockstep.raw.report import Report
 from lockstep.raw.wrap import wrap
 from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder, results_of
 from lockstep.seeding import initial_net, seed_rank
-from lockstep.task import task_of
+from lockstep.task import Tally
 
 
 def run(plan: Plan, place: Place) -> Metrics:
@@ -26,6 +29,7 @@ def run(plan: Plan, place: Place) -> Metrics:
 
     Each rank is a process, and has joined its peers: `lockstep.launch.worker` calls init_process_group and set_device.
     """
+    keep_freed()
     plan = going_on(plan, place.restarts)
     tensors = data.load(plan.data)
     net = synchronise_batchnorm(plan, initial_net(plan, tensors))  # the same weights on every rank
@@ -40,8 +44,9 @@ def run(plan: Plan, place: Place) -> Metrics:
     optimizer = create_optimizer(plan.optimizer, net)
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     report = Report(plan, place.rank, device, start.at.steps)
-    task = task_of(plan.data.classes)
-    state = Run(plan, place, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, task)
+    judge = task.task_of(plan.data.classes)
+    tensors = resident(tensors, device)
+    state = Run(plan, place, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, judge)
 
     if plan.train:
         recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
@@ -55,7 +60,8 @@ def run(plan: Plan, place: Place) -> Metrics:
     elif start.checkpoint is not None:
         net.load_state_dict(own_names(start.checkpoint["state_dict"]))
     if plan.test:
-        tested, counts = evaluate(state, "test", tensors.test)
+        totals = sums_over_ranks(evaluate(state, tensors.test), device)
+        tested, counts = task.measured("test", totals, plan.data.classes)
         state.results |= tested
         if place.rank == 0 and plan.data.classes:
             save_confusion(Path(plan.run_dir), counts.tolist())
@@ -76,5 +82,5 @@ def take_up(state: Run, content: Content, keeper: Keeper) -> None:
     """Go on from where a checkpoint stands: position, metrics, and what is this rank's own."""
     sums = keeper.take_up(content, state.wrapped.net)
     state.at, state.results = content.position, dict(content.results)
-    state.sums, state.report.sums = sums["epoch"].to(state.device), sums["curve"].to(state.device)
+    state.tally, state.report.tally = Tally(sums["epoch"]), Tally(sums["curve"])
     state.trained = -content.samples  # of the epoch under way: an earlier run trained on them

@@ -1,0 +1,19 @@
+"""Memory that a net has freed stays with its process for the next step.
+
+glibc gives large blocks back to the kernel as soon as they are free, and takes them anew, page by page and zeroed, for
+the same tensors of the next step: half the time of a convolutional net on a CPU (see `mallopt`, M_MMAP_MAX and
+M_TRIM_THRESHOLD, in the Linux manual). A rank does nothing but train, so it keeps what it once needed.
+"""
+
+import ctypes
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+NEVER = -1
+
+
+def keep_freed() -> None:
+    """From here on, in the whole process; nothing where the C library is not glibc."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, NEVER)

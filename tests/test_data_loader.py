@@ -1,0 +1,67 @@
+"""Batches fetched in blocks are the batches that an index by hand gives, in memory that is aligned."""
+
+import pytest
+import torch
+
+from lockstep.data import loader
+from lockstep.data.loader import ALIGNED, Loader, resident
+from lockstep.data.tensors import Split, TensorData
+from lockstep.shards import ShardSampler
+
+CPU = torch.device("cpu")
+
+
+def numbers(samples: int = 23) -> TensorData:
+    """Rows of 5 float64: 20 bytes a sample in float32, so that few batches begin at a multiple of 64."""
+    split = Split(torch.randn(samples, 5, dtype=torch.float64), torch.randn(samples, 1, dtype=torch.float64))
+    return TensorData(split, split, split, outputs=1)
+
+
+def images(samples: int = 23) -> TensorData:
+    split = Split(torch.randint(0, 256, (samples, 1, 4, 4), dtype=torch.uint8), torch.arange(samples) % 10)
+    return TensorData(split, split, split, outputs=10, mean=0.25, std=0.5)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("block", [1, 300, 2**20])
+@pytest.mark.parametrize("make", [numbers, images])
+def test_blocks_change_nothing(make: type, block: int, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ranks, a ragged last batch of which rank 2 has nothing, and an epoch that begins at its second batch."""
+    monkeypatch.setattr(loader, "BLOCK_BYTES", block)
+    data = make()
+    sampler = ShardSampler(23, 7, rank=rank, world_size=3, seed=1, begin=(4, 1))
+    sampler.set_epoch(4)
+    found = [*Loader(data, data.train, sampler, CPU, torch.float32)]
+    wanted = [data.as_float(data.train[ids], torch.float32) for ids in sampler]
+    assert len(found) == len(wanted) == 3
+    assert [len(batch.ids) for batch in found] == {0: [3, 3, 1], 1: [2, 2, 1], 2: [2, 2, 0]}[rank]
+    for own, other in zip(found, wanted, strict=True):
+        assert own.inputs.dtype == torch.float32
+        assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))
+        assert own.inputs.is_contiguous()
+        assert own.inputs.data_ptr() % ALIGNED == 0
+
+
+def test_its_length_is_that_of_a_whole_epoch() -> None:
+    data = numbers()
+    sampler = ShardSampler(23, 7, rank=0, world_size=1, begin=(0, 2))
+    assert len(Loader(data, data.train, sampler, CPU, torch.float32)) == 4
+
+
+def test_on_a_cpu_data_stays_where_it_is() -> None:
+    data = numbers()
+    assert resident(data, CPU) is data
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("make", [numbers, images])
+def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, data = torch.device("cuda", 0), make()
+    sampler = ShardSampler(23, 7, rank=0, world_size=1, seed=1)
+    there = resident(data, device)
+    assert there.train.inputs.device == device
+    monkeypatch.setattr(loader, "RESIDENT", 0.0)
+    assert resident(data, device) is data
+    own, other = (Loader(which, which.train, sampler, device, torch.float32) for which in (there, data))
+    for one, two in zip(own, other, strict=True):
+        assert all(torch.equal(*pair) for pair in zip(one, two, strict=True))
