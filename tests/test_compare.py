@@ -111,6 +111,7 @@ def test_a_run_with_one_thing_wrong(
     assert compare(right, right).verdict == "identical"
 
 
+@pytest.mark.slow
 def test_batchnorm_that_is_not_synchronised(make_plan: MakePlan) -> None:
     """The losses of the very first step differ already: each rank normalises by its own statistics."""
     cnn = ("model=cnn", "model.norm=batch", "data.test_size=1755", "data.val_size=6", *SMALL[:7])  # 36 digits

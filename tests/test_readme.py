@@ -13,7 +13,7 @@ from tests.conftest import MNIST_ROOT, ROOT, Command
 README = (ROOT / "README.md").read_text()
 TABLE = re.findall(r"^\| `((?:python train\.py|torchrun|tensorboard)[^`]*)` \|", README, re.MULTILINE)
 TABLE = [line for line in TABLE if "experiment=" not in line]  # test_sources runs those
-FIRST = 4
+FIRST = 2
 """So many of the table's commands are run by `pytest`, the others by `pytest -m slow`."""
 
 

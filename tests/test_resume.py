@@ -240,6 +240,7 @@ def refused(ended: Ended, *words: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_given_folder_with_no_checkpoint_begins_anew(command: Command) -> None:
     """What a job does that a cluster may start again at any time."""
     for steps in (5, 10, 15):

@@ -79,6 +79,7 @@ def test_the_line_is_found(command: Command) -> None:
     assert found["train/loss"] == pytest.approx(0.01, rel=0.05)
 
 
+@pytest.mark.slow
 def test_twice_seven_is_fourteen(command: Command) -> None:
     found = results(command, of_experiment("times_two"))
     assert found["predict/7"] == pytest.approx(14, abs=1e-3)

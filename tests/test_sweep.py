@@ -18,6 +18,7 @@ def results(command: Command) -> dict[int, dict[str, Any]]:
     return dict(sorted((int(path.parent.name), json.loads(path.read_text())) for path in paths))
 
 
+@pytest.mark.slow
 def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Command) -> None:
     ended = command.train("-m", "strategy=single,ddp,ddp_spawn", "devices=2,1", "max_epochs=2", "threads=1")
     assert ended.status == 0, ended.err
@@ -129,6 +130,7 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     assert (finished["devices"], finished["speed_up"], finished["reason"]) == ("2", "", ""), "no run on one device"
 
 
+@pytest.mark.slow
 def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
     common = ("-m", "data=points", "max_epochs=1", "logger=none", "hydra.sweep.dir=old")
     command.train(*common, "devices=2,1")
@@ -139,6 +141,7 @@ def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
     assert left == {"0/metrics.json", "1/unfinished.json"}
 
 
+@pytest.mark.slow
 def test_a_run_in_a_used_folder_leaves_nothing_of_the_one_before(command: Command) -> None:
     small = ("data=points", "max_epochs=1", "logger=none", "hydra.run.dir=used")
     assert command.train("engine=both", *small).status == 0

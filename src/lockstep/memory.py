@@ -6,6 +6,7 @@ M_TRIM_THRESHOLD, in the Linux manual). A rank does nothing but train, so it kee
 """
 
 import ctypes
+import sys
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 NEVER = -1
@@ -13,7 +14,7 @@ NEVER = -1
 
 def keep_freed() -> None:
     """From here on, in the whole process; nothing where the C library is not glibc."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, NEVER)

@@ -14,7 +14,7 @@ def epoch_line(epoch: int, epochs: int, metrics: Mapping[str, float], seconds: f
 
 
 class Points:
-    """Points on TensorBoard's curves, handed to its SummaryWriter a second's worth at a time.
+    """Points on TensorBoard's curves, handed to its SummaryWriter, and to the disk, a second's worth at a time.
 
     Each event wakes the writer's thread, which takes turns with training then: one by one, an event costs what several
     steps of a small net do.
@@ -28,7 +28,7 @@ class Points:
         """A point on each curve, at an optimizer step."""
         self.waiting.append((values, step, time.time()))
         if time.monotonic() - self.flushed > FLUSH_SECONDS:
-            self.hand_over()
+            self.flush()
 
     def hand_over(self) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary

@@ -18,7 +18,7 @@ def initial_net(plan: Plan, data: TensorData) -> nn.Module:
     """The net with its first weights: drawn under the run's seed before anything else, the same on every rank.
 
     They are drawn in float32, and widened for a run in float64 before any checkpoint could be loaded into them. What
-    convolves lies in memory with its channels last, which is faster by a fifth to a half on a CPU.
+    convolves lies in memory with its channels last, which is faster (docs/performance.md has by how much).
     """
     torch.manual_seed(plan.seed)
     options = {key: value for key, value in vars(plan.model).items() if key != "name"}

@@ -56,8 +56,10 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         for block in self._blocks():
-            whole = self.split[torch.cat(block).to(self.split.inputs.device)]
-            whole = Batch(whole.inputs.to(self.device), whole.targets.to(self.device), whole.ids)
+            ids = torch.cat(block).to(self.split.inputs.device, non_blocking=True)
+            inputs, targets, _ = self.split[ids]
+            there = inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+            whole = Batch(*there, ids)
             if not self.images:
                 whole = self.data.as_float(whole, self.dtype)
             sizes = [len(ids) for ids in block]

@@ -26,7 +26,8 @@ class Split(Dataset[Batch]):
         return len(self.inputs)
 
     def __getitem__(self, indices: Tensor) -> Batch:
-        return Batch(self.inputs[indices], self.targets[indices], indices)
+        """By `index_select`, which copies whole rows; brackets would go through images byte by byte."""
+        return Batch(self.inputs.index_select(0, indices), self.targets.index_select(0, indices), indices)
 
     def to(self, device: torch.device) -> "Split":
         return Split(self.inputs.to(device), self.targets.to(device))

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from lockstep import task
 from lockstep.lit.module import Classifier
-from lockstep.parallel import same_buffers
+from lockstep.parallel import same_buffers, sums_over_ranks
 from lockstep.recorder import Recorder
 from lockstep.task import Sums, Tally
 
@@ -53,20 +53,20 @@ class Totals(Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Of the training epoch too, which ends after its validation: the sums of both meet in one message."""
-        totals = sums_over_ranks(trainer, torch.cat([self.training.sums, self._evaluated(pl_module)]))
+        totals = sums_over_ranks(torch.cat([self.training.sums, self._evaluated(pl_module)]), pl_module.device)
         self._trained(totals[:3])
         self._measured("val", totals[3:], trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Kept from the loggers, where `train/loss` is a curve over steps."""
         if not self.met:
-            self._trained(sums_over_ranks(trainer, self.training.sums))
+            self._trained(sums_over_ranks(self.training.sums, pl_module.device))
         self.met = False
         trained = {name: value for name, value in self.results.items() if name.startswith("train/")}
         pl_module.log_dict(trained, logger=False, prog_bar=True)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._measured("test", sums_over_ranks(trainer, self._evaluated(pl_module)), trainer, pl_module)
+        self._measured("test", sums_over_ranks(self._evaluated(pl_module), pl_module.device), trainer, pl_module)
 
     def _evaluated(self, module: pl.LightningModule) -> Tensor:
         """Of this rank: see `task.evaluation`."""
@@ -88,12 +88,6 @@ class Totals(Callback):
         module.log_dict(dict(metrics), logger=False, prog_bar=True)
         for logger in trainer.loggers:
             logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=trainer.global_step)
-
-
-def sums_over_ranks(trainer: pl.Trainer, sums: Tensor) -> Tensor:
-    """In one message; on the way they lie on the rank's device, where nccl takes them."""
-    summed: Tensor = trainer.strategy.reduce(sums.to(trainer.strategy.root_device, copy=True), reduce_op="sum")
-    return summed.cpu()
 
 
 class Curves(Callback):
@@ -120,7 +114,7 @@ class Curves(Callback):
         step = trainer.global_step
         if step == self.begun or step % self.every:
             return
-        loss, _correct, count = sums_over_ranks(trainer, self.tally.sums).tolist()
+        loss, _correct, count = sums_over_ranks(self.tally.sums, pl_module.device).tolist()
         speed = count / (time.perf_counter() - self.since)
         curves = {"train/loss": loss / count, "lr": self.rate, "samples_per_second": speed}
         for logger in trainer.loggers:

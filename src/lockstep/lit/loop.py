@@ -3,8 +3,8 @@
 For every batch Lightning calls every callback, the module and the strategy at a dozen hooks, through its profiler and
 its optimizer's wrapper, and goes through its table of logged values, whether they have anything to do or not. That
 takes half a millisecond, several times as long as a step of a small net. Here who has something to do is found out once
-an epoch. What is called, with what and in which order is the same, and so are all counts; where a run is not plain
-(manual optimization, a profiler, a scaled loss, L-BFGS, an overridden `optimizer_step`), Lightning's own loop does it.
+an epoch. Which hooks are called, with what and in which order is the same, and so are all counts; where a run is not
+plain (manual optimization, a profiler, a scaled loss, L-BFGS, an overridden `optimizer_step`), Lightning's own does it.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.loops.utilities import _block_parallel_sync_behavior
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
@@ -54,6 +55,7 @@ class LeanEpochLoop(_TrainingEpochLoop):
         self.clips = trainer.gradient_clip_val is not None or is_overridden("configure_gradient_clipping", module)
         self.forgets = not is_overridden("optimizer_zero_grad", module)
         self.parameters = [own for group in trainer.optimizers[0].param_groups for own in group["params"]]
+        self.numbered = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
         self.plain = isinstance(data_fetcher, _PrefetchDataFetcher) and self._is_plain()
         at_end = trainer.val_check_batch == trainer.num_training_batches and trainer.check_val_every_n_epoch is not None
         self.quiet = self.plain and at_end and not any(own.reduce_on_plateau for own in trainer.lr_scheduler_configs)
@@ -73,12 +75,14 @@ class LeanEpochLoop(_TrainingEpochLoop):
             and isinstance(trainer.profiler, PassThroughProfiler)
             and getattr(self.precision, "scaler", None) is None
             and not trainer.strategy.handles_gradient_accumulation
+            and not self.automatic_optimization._skip_backward
         )
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
         """One batch, from the fetcher to the end of its hooks."""
         if self.restarting or not self.plain:
             super().advance(data_fetcher)
+            self.due = not self._should_accumulate()
             return
         trainer, progress = self.trainer, self.batch_progress
         if self.val_loop.restarting:
@@ -125,7 +129,7 @@ class LeanEpochLoop(_TrainingEpochLoop):
             progress.step.increment_ready()
         with nullcontext() if due else _block_parallel_sync_behavior(strategy, block=True):
             object.__setattr__(module, "_current_fx_name", "training_step")
-            loss, outputs = self._loss(strategy.training_step(batch, batch_idx))
+            loss, outputs = self._loss(strategy.training_step(*((batch, batch_idx) if self.numbered else (batch,))))
             object.__setattr__(module, "_current_fx_name", None)
             if batch_idx % trainer.accumulate_grad_batches == 0:
                 progress.zero_grad.increment_ready()
@@ -161,6 +165,8 @@ class LeanEpochLoop(_TrainingEpochLoop):
         if parts == 1 and isinstance(returned, Mapping) and isinstance(returned.get("loss"), Tensor):
             return returned["loss"], {**returned, "loss": returned["loss"].detach()}
         result = ClosureResult.from_training_step_output(returned, parts)
+        if result.closure_loss is None and self.trainer.world_size > 1:
+            raise RuntimeError("a training_step may not return None where other ranks wait for its gradient")
         return result.closure_loss, {} if result.loss is None else result.asdict()
 
     def _call(self, name: str, *args: Any) -> None:

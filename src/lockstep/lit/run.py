@@ -32,7 +32,6 @@ from lockstep.task import EVALUATED
 
 METRICS = ("train/loss", "train/acc", *EVALUATED)
 NOT_FOR_US = (
-    "The '.*_dataloader' does not have many workers",  # the data lies in memory
     "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
     "The number of training batches .* is smaller than the logging interval",
     "You're resuming from a checkpoint that ended before the epoch ended",  # ShardSampler goes on within it
@@ -114,5 +113,6 @@ def _hush() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in NOT_FOR_US:
         warnings.filterwarnings("ignore", message)
-    # Lightning sets it on import. Every step of Adam would load the driver anew to ask whether there is a GPU.
+    # Lightning sets it on import, which is now where torchrun started this process. Every step of Adam would load the
+    # driver anew to ask whether there is a GPU.
     os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)

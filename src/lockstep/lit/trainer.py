@@ -78,13 +78,17 @@ class PatientLogger(TensorBoardLogger):
 
     @rank_zero_only
     def save(self) -> None:
-        self.points.hand_over()
+        self._hand_over()
         super().save()
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        self.points.hand_over()  # before it is closed
+        self._hand_over()  # before it is closed
         super().finalize(status)
+
+    def _hand_over(self) -> None:
+        if "points" in vars(self):  # else there are none
+            self.points.hand_over()
 
 
 def _loggers(plan: Plan, step: int) -> Iterator[Logger]:

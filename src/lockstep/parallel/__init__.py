@@ -11,6 +11,7 @@ from lockstep.parallel.replicas import Replicas
 from lockstep.parallel.shapes import show_shapes
 from lockstep.parallel.sliced_dropout import Masks, slice_dropout
 from lockstep.parallel.stages import Staged, Stages
+from lockstep.parallel.sums import sums_over_ranks
 from lockstep.parallel.sync_batchnorm import synchronise_batchnorm
 from lockstep.plan import Plan
 
@@ -22,6 +23,7 @@ __all__ = [
     "same_buffers",
     "show_shapes",
     "slice_dropout",
+    "sums_over_ranks",
     "synchronise_batchnorm",
 ]
 

@@ -15,11 +15,10 @@ from lockstep.data.loader import Loader
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.ending import Stopped
 from lockstep.launch.place import Place
-from lockstep.parallel import Forward, Masks, same_buffers
+from lockstep.parallel import Forward, Masks, same_buffers, sums_over_ranks
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
-from lockstep.raw.reduce import sums_over_ranks
 from lockstep.raw.report import Report
 from lockstep.raw.wrap import Wrapped
 from lockstep.recorder import Recorder
@@ -45,7 +44,7 @@ class Run:
     at: Position = field(default_factory=Position)
     tally: Tally = field(default_factory=Tally)
     parameters: list[nn.Parameter] = field(init=False)
-    factors: dict[float, Tensor] = field(default_factory=dict)
+    factors: dict[tuple[float, float], Tensor] = field(default_factory=dict)
     trained: int = 0
     seconds: float = 0.0
     results: dict[str, float] = field(default_factory=dict)
@@ -159,10 +158,11 @@ def backward(run: Run, loss_sum: Tensor, batch: int) -> None:
     multiplied first. Lightning divides by the number of batches as well; the bits are to be its.
     """
     factor = run.plan.loss_scale(batch)
-    if factor not in run.factors:
+    key = factor, run.precision.scaler.get_scale()  # which changes where float16 overflows
+    if key not in run.factors:
         one = run.precision.scale(torch.ones_like(loss_sum))
-        run.factors[factor] = one / run.plan.accumulate_grad_batches * factor
-    loss_sum.backward(run.factors[factor])  # type: ignore[no-untyped-call]
+        run.factors = {key: one / run.plan.accumulate_grad_batches * factor}
+    loss_sum.backward(run.factors[key])  # type: ignore[no-untyped-call]
 
 
 def optimizer_step(run: Run, recorder: Recorder) -> float:

@@ -51,15 +51,6 @@ BY_HAND: dict[str, Callable[[Gradients], None]] = {
 }
 
 
-def sums_over_ranks(sums: Tensor, device: torch.device) -> Tensor:
-    """Each sum over all ranks, in one message; on the way they lie on the rank's device, where nccl takes them."""
-    if not dist.is_initialized():
-        return sums
-    summed = sums.to(device, copy=True)
-    dist.all_reduce(summed)
-    return summed.cpu()
-
-
 def ring_all_reduce(tensor: Tensor) -> None:
     """Replace a tensor, of any shape and size, on every rank by its sum over ranks, in 2(W-1) steps.
 

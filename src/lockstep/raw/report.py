@@ -10,9 +10,9 @@ from typing import Any, Never
 import torch
 from tqdm import tqdm
 
+from lockstep.parallel import sums_over_ranks
 from lockstep.plan import Plan
 from lockstep.progress import Points, curves_from, epoch_line
-from lockstep.raw.reduce import sums_over_ranks
 from lockstep.task import EVALUATED, Judged, Tally
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *EVALUATED)

@@ -7,15 +7,15 @@ from lockstep.checkpoint.content import Content, own_names
 from lockstep.checkpoint.keeper import Keeper
 from lockstep.checkpoint.reading import going_on, starting_point
 from lockstep.data.loader import resident
+from lockstep.ending import NotFinite
 from lockstep.launch.place import Place
 from lockstep.memory import keep_freed
 from lockstep.optimizers import create_optimizer, create_scheduler
-from lockstep.parallel import devices_of, show_shapes, slice_dropout, synchronise_batchnorm
+from lockstep.parallel import devices_of, show_shapes, slice_dropout, sums_over_ranks, synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import Run, evaluate, fit
 from lockstep.raw.precision import Precision
-from lockstep.raw.reduce import sums_over_ranks
 from lockstep.raw.report import Report
 from lockstep.raw.wrap import wrap
 from lockstep.record import Metrics, save_confusion
@@ -55,8 +55,12 @@ def run(plan: Plan, place: Place) -> Metrics:
         if start.checkpoint is not None and start.content is not None:
             checkpoints.restore(start.checkpoint)
             take_up(state, start.content, keeper)
-        with place.stop.heard(state.batches):
-            fit(state, recorder, checkpoints)
+        try:
+            with place.stop.heard(state.batches):
+                fit(state, recorder, checkpoints)
+        except NotFinite:
+            report.flush()  # the curve shows how it came about
+            raise
     elif start.checkpoint is not None:
         net.load_state_dict(own_names(start.checkpoint["state_dict"]))
     if plan.test:
