@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from lockstep.compare import compare
 from lockstep.launch import Place
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
+from lockstep.raw.loops import backward
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.record import Metrics, digest
@@ -257,3 +259,19 @@ def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) ->
     precision.unscale(optimizer)
     precision.step(optimizer)
     assert weight.item() == -(2.0**-26), "a step that overflowed is left out"
+
+
+def test_a_gradient_begins_with_the_scale_of_its_own_batch() -> None:
+    """Loss 3w, a factor of ½: gradients 3/2 times the scale, which float16 changes where it overflows: 12, then 6."""
+    scale = [8.0]
+    scaler = SimpleNamespace(get_scale=lambda: scale[0])
+    precision = SimpleNamespace(scaler=scaler, scale=lambda loss: loss * scale[0])
+    plan = SimpleNamespace(accumulate_grad_batches=1, loss_scale=lambda _batch: 0.5)
+    state: Any = SimpleNamespace(plan=plan, precision=precision, factors={})
+    weight = torch.ones((), requires_grad=True)
+    for expected in (12.0, 6.0):
+        weight.grad = None
+        backward(state, 3 * weight, batch=0)
+        assert weight.grad is not None
+        assert weight.grad.item() == expected
+        scale[0] /= 2
