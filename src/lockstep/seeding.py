@@ -20,10 +20,14 @@ def initial_net(plan: Plan, data: TensorData) -> nn.Module:
     They are drawn in float32, and widened for a run in float64 before any checkpoint could be loaded into them. What
     convolves lies in memory with its channels last, which is faster (docs/performance.md has by how much).
     """
+    return plain_net(plan, data).to(dtype_of(plan)).to(memory_format=torch.channels_last)
+
+
+def plain_net(plan: Plan, data: TensorData) -> nn.Module:
+    """The same weights in float32, as torch lays them out."""
     torch.manual_seed(plan.seed)
     options = {key: value for key, value in vars(plan.model).items() if key != "name"}
-    net = nets.create(plan.model.name, data.shape, data.outputs, **options).to(dtype_of(plan))
-    return net.to(memory_format=torch.channels_last)
+    return nets.create(plan.model.name, data.shape, data.outputs, **options)
 
 
 def seed_rank(seed: int, rank: int) -> None:

@@ -15,10 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from lockstep import data, nets
+from lockstep import data
 from lockstep.bench.roofline_work import Counts, Step, Work
 from lockstep.launch import Place
-from lockstep.parallel import devices_of
+from lockstep.parallel import devices_of, settle
+from lockstep.seeding import plain_net
 
 TRIES = 5
 """Of which the fastest counts: a peak is what nothing disturbed."""
@@ -29,16 +30,17 @@ def run(work: Step, place: Place) -> Counts:
     """The engine that the launcher calls."""
     plan, (device, *_) = work.plan, devices_of(work.plan)
     tensors = data.load(plan.data)
-    options = {key: value for key, value in vars(plan.model).items() if key != "name"}
-    net = nets.create(plan.model.name, tensors.shape, tensors.outputs, **options).to(device)
+    net = plain_net(plan, tensors).to(device)
     ids = torch.arange(plan.batch_size)
     batch = tensors.as_float(tensors.train[ids], torch.float32)
     inputs, targets = batch.inputs.to(device), batch.targets.to(device)
     counted = {name: work_of(net, inputs, targets, kind) for name, kind in KINDS.items()}
-    peak = {name: 2 * work.matrix**3 / fastest(product(work.matrix, kind, device)) for name, kind in KINDS.items()}
+    peak = {
+        name: 2 * work.matrix**3 / fastest(product(work.matrix, kind, device), device) for name, kind in KINDS.items()
+    }
     source = torch.ones(work.copied // 4, device=device)
     target = torch.empty_like(source)
-    return Counts(counted, peak, 2 * work.copied / fastest(lambda: target.copy_(source)))
+    return Counts(counted, peak, 2 * work.copied / fastest(lambda: target.copy_(source), device))
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -75,19 +77,13 @@ def product(size: int, kind: torch.dtype, device: torch.device) -> Callable[[], 
     return lambda: left @ right
 
 
-def fastest(call: Callable[[], object]) -> float:
+def fastest(call: Callable[[], object], device: torch.device) -> float:
     """Seconds, of several tries behind one that warms up."""
     seconds = []
     for _ in range(1 + TRIES):
-        settle()
+        settle(device)
         began = time.perf_counter()
         call()
-        settle()
+        settle(device)
         seconds.append(time.perf_counter() - began)
     return min(seconds[1:])
-
-
-def settle() -> None:
-    """A GPU's work is only queued when a call returns."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

@@ -18,28 +18,26 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from lockstep import choices, data, nets
+from lockstep import choices, data
 from lockstep.bench.loops_work import Loop
 from lockstep.data.tensors import TensorData
 from lockstep.launch import Place
-from lockstep.parallel import devices_of
+from lockstep.parallel import devices_of, settle
 from lockstep.plan import Plan
+from lockstep.seeding import plain_net
 
 
 def run(work: Loop, place: Place) -> float:
     """The engine that the launcher calls."""
     plan = work.plan
     tensors = data.load(plan.data)
-    options = {key: value for key, value in vars(plan.model).items() if key != "name"}
-    torch.manual_seed(plan.seed)
     device, *_ = devices_of(plan)
-    net = nets.create(plan.model.name, tensors.shape, tensors.outputs, **options).to(device)
+    net = plain_net(plan, tensors).to(device)
     epoch = RECIPES[work.recipe](plan, tensors, net, plain_optimizer(plan, net), device)
     began = time.perf_counter()
     for _ in range(plan.max_epochs):
         epoch()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    settle(device)
     return time.perf_counter() - began
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.data.mnist import FILES, find
-from lockstep.refusal import refuse_option, require
+from lockstep.refusal import refuse, refuse_option, require
 
 ROUNDS = {False: (3, 3), True: (2, 1)}
 """By `quick`: how often cheap and dear ways take their turn."""
@@ -41,4 +41,8 @@ class Wanted:
     def missing(self) -> str:
         """The first of MNIST's files that is not below `root`."""
         root = Path(self.root)
-        return next((file.name for file in FILES if find(root, file) is None), "")
+        try:
+            return next((file.name for file in FILES if find(root, file) is None), "")
+        except OSError as error:
+            why = f"it cannot be read ({error.strerror})"
+            raise refuse("root", self.root, why, "root=FOLDER with MNIST/raw in it") from None

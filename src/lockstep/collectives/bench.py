@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from lockstep.collectives.calls import barrier, own_device
 from lockstep.collectives.entry import NOTHING, Primitive
+from lockstep.parallel import settle
 
 SIZES = tuple(4**power for power in range(1, 14))
 """4, 16, 64, … bytes, up to 64 MiB."""
@@ -95,12 +96,6 @@ def calls(primitive: Primitive, numbers: int, root: int, times: int) -> list[flo
         settle(device)
         seconds.append(time.perf_counter() - began)
     return seconds
-
-
-def settle(device: torch.device) -> None:
-    """A GPU's work is only queued when a call returns: wait for it before looking at the clock."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 def slowest(seconds: list[float], messenger: dist.ProcessGroup | None) -> list[float]:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 
 class Batch(NamedTuple):
@@ -16,7 +15,7 @@ class Batch(NamedTuple):
     ids: Tensor
 
 
-class Split(Dataset[Batch]):
+class Split:
     """Inputs (n, *shape) and targets (n, …). Indexed by a tensor of indices, it returns that batch at once."""
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:

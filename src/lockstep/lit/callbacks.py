@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from lockstep import task
 from lockstep.lit.module import Classifier
-from lockstep.parallel import same_buffers, sums_over_ranks
+from lockstep.parallel import same_buffers, settle, sums_over_ranks
 from lockstep.recorder import Recorder
 from lockstep.task import Sums, Tally
 
@@ -172,8 +172,7 @@ class Stopwatch(Callback):
 
     def _stop(self, module: pl.LightningModule) -> None:
         if self.since is not None:
-            if module.device.type == "cuda":
-                torch.cuda.synchronize()  # a GPU's work is queued: the clock waits for it
+            settle(module.device)
             self.seconds += time.perf_counter() - self.since
             self.since = None
 

@@ -23,6 +23,8 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
+from lockstep.optimizers import forget_gradients
+
 HOOKS = (
     "on_train_batch_start",
     "on_before_zero_grad",
@@ -82,7 +84,6 @@ class LeanEpochLoop(_TrainingEpochLoop):
         """One batch, from the fetcher to the end of its hooks."""
         if self.restarting or not self.plain:
             super().advance(data_fetcher)
-            self.due = not self._should_accumulate()
             return
         trainer, progress = self.trainer, self.batch_progress
         if self.val_loop.restarting:
@@ -109,7 +110,7 @@ class LeanEpochLoop(_TrainingEpochLoop):
         asked = self.trainer.should_stop or self.trainer.received_sigterm or self._skip_next_val
         if not self.quiet or asked or self.batch_progress.is_last_batch:
             super().on_advance_end(data_fetcher)
-        elif self.due:
+        elif not self._should_accumulate():
             self._batches_that_stepped += 1
 
     def on_iteration_done(self) -> None:
@@ -124,7 +125,7 @@ class LeanEpochLoop(_TrainingEpochLoop):
         """Forward, zero_grad, backward; and, where an optimizer step is due, clip and step."""
         trainer, module, progress = self.trainer, self.module, self.automatic_optimization.optim_progress.optimizer
         strategy, optimizer = trainer.strategy, trainer.optimizers[0]
-        self.due = due = not self._should_accumulate()
+        due = not self._should_accumulate()
         if due:
             progress.step.increment_ready()
         with nullcontext() if due else _block_parallel_sync_behavior(strategy, block=True):
@@ -153,9 +154,8 @@ class LeanEpochLoop(_TrainingEpochLoop):
         return outputs
 
     def _zero_grad(self, batch_idx: int, optimizer: Optimizer) -> None:
-        if self.forgets:  # what `zero_grad` does; it asks torch's profiler first, which takes longer
-            for parameter in self.parameters:
-                parameter.grad = None
+        if self.forgets:
+            forget_gradients(self.parameters)
         else:
             self.module.optimizer_zero_grad(self.trainer.current_epoch, batch_idx, optimizer)
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from lockstep.parallel.autocast import Autocasting
 from lockstep.parallel.buffers import same_buffers
 from lockstep.parallel.replicas import Replicas
+from lockstep.parallel.settle import settle
 from lockstep.parallel.shapes import show_shapes
 from lockstep.parallel.sliced_dropout import Masks, slice_dropout
 from lockstep.parallel.stages import Staged, Stages
@@ -21,6 +22,7 @@ __all__ = [
     "forward_of",
     "place",
     "same_buffers",
+    "settle",
     "show_shapes",
     "slice_dropout",
     "sums_over_ranks",

@@ -15,7 +15,8 @@ from lockstep.data.loader import Loader
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.ending import Stopped
 from lockstep.launch.place import Place
-from lockstep.parallel import Forward, Masks, same_buffers, sums_over_ranks
+from lockstep.optimizers import forget_gradients
+from lockstep.parallel import Forward, Masks, same_buffers, settle, sums_over_ranks
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
@@ -68,8 +69,7 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
     while run.at.epochs < run.plan.max_epochs:
         began = time.perf_counter()
         train_epoch(run, recorder, checkpoints)
-        if run.device.type == "cuda":
-            torch.cuda.synchronize()  # a GPU's work is queued: the clock waits for it
+        settle(run.device)
         run.seconds += time.perf_counter() - began
         run.at = Position(run.at.epochs + 1, 0, run.at.steps)
         recorder.end_epoch(run.at.epochs, run.at.steps)
@@ -120,7 +120,7 @@ def train_epoch(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
             with run.precision.autocast():
                 loss_sum, judged, _ = judge(run, wrapped.forward, batch)
             if first:
-                forget_gradients(run)
+                forget_gradients(run.parameters)
             backward(run, loss_sum, number)
         recorder.batch(judged, batch.ids)
         run.tally.add(judged)
@@ -143,12 +143,6 @@ def save_or_stop(run: Run, checkpoints: Checkpoints, stepped: bool) -> None:
 def own_sums(run: Run) -> dict[str, Sums]:
     """This rank's sums that have not met those of the other ranks yet."""
     return {"epoch": run.tally.sums, "curve": run.report.tally.sums}
-
-
-def forget_gradients(run: Run) -> None:
-    """What `optimizer.zero_grad()` does; it asks the profiler first, which takes longer than a small net's forward."""
-    for parameter in run.parameters:
-        parameter.grad = None
 
 
 def backward(run: Run, loss_sum: Tensor, batch: int) -> None:
