@@ -5,7 +5,10 @@ import hashlib
 import http.server
 import multiprocessing
 import shutil
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -140,6 +143,32 @@ def test_a_damaged_file_is_named_and_left_as_it_is(copy: Path, damage: Callable[
     assert "\n" not in str(refusal.value)
     after = {path.name: hashlib.sha256(path.read_bytes()).digest() for path in (copy / "MNIST" / "raw").iterdir()}
     assert after == before
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["gzip", "plain"])
+def test_six_gigabytes_in_place_of_a_file_are_not_read(tmp_path: Path, packed: bool) -> None:
+    """A gzip file of 6 MB that unpacks to 6 GB of zeros, or a file with a hole of that size."""
+    for name in NAMES:
+        (tmp_path / name).write_bytes(b"")
+    bomb = tmp_path / ("train-images-idx3-ubyte" + (".gz" if packed else ""))
+    (tmp_path / "train-images-idx3-ubyte").unlink()
+    with bomb.open("wb") as file:
+        if packed:
+            part = gzip.compress(bytes(2**26))
+            file.writelines([part] * 96)
+        else:
+            file.truncate(96 * 2**26)
+    assert bomb.stat().st_blocks * 512 < 10**7
+    code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9, -1))\n"
+    code += "from lockstep.data import mnist\nfrom lockstep.refusal import Refusal\n"
+    code += f"try:\n    mnist.prepare({str(tmp_path)!r})\nexcept Refusal as error:\n    print(error)"
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.stdout == (
+        f"data=mnist: {bomb} is damaged: expected 47040016 bytes, found more; "
+        "replace it by MNIST's own, or write data=digits, which needs no file.\n"
+    ), ended.stderr
+    assert time.monotonic() - began < 20
 
 
 def test_missing_files_are_downloaded_once_and_checked(
