@@ -10,7 +10,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"refusal", "ending", "batches", "memory", "nets", "task", "record", "progress", "columns"},
+    {"refusal", "ending", "streams", "batches", "memory", "nets", "task", "record", "progress", "columns"},
     {"choices", "disk", "shards", "typed"},
     {"words", "world"},
     {"plan", "data"},

@@ -19,6 +19,7 @@ from lockstep.launch import Place, RankFailed, leave, outside, say_last
 from lockstep.launch.failure import told
 from lockstep.refusal import Refusal, require
 from lockstep.resume import run_folder
+from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
@@ -59,6 +60,7 @@ def failed_rank(ended: SystemExit) -> RankFailed | None:
 
 def command(hydra_main: Callable[[], None]) -> None:
     """Run the command line: by Hydra, or, started by torchrun or SLURM, as one rank of one job."""
+    outlive_readers()
     place = None
     try:
         place = outside()

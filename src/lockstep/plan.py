@@ -23,6 +23,11 @@ def require_inside(name: object) -> None:
     require(inside, "name", name, "the run's folder is logs/<name>/…", "name=train, say")
 
 
+def is_text(path: str) -> bool:
+    """Whether a path is UTF-8; on Linux it may be any bytes."""
+    return all(not 0xD800 <= ord(letter) < 0xE000 for letter in path)
+
+
 @dataclass(frozen=True)
 class Plan:
     name: str
@@ -222,6 +227,10 @@ class Plan:
         if self.train and warmup >= self.total_steps:
             why = f"the whole run has {self.total_steps} step{'s' if self.total_steps > 1 else ''}"
             raise refuse("scheduler.warmup_steps", warmup, why, f"scheduler.warmup_steps={self.total_steps // 10}")
+
+        if self.logger.name == "tensorboard" and not is_text(self.run_dir):
+            why = f"TensorBoard writes to no folder whose name is not UTF-8, and the run's is {self.run_dir}"
+            raise refuse("logger", "tensorboard", why, "logger=csv or logger=none, or another hydra.run.dir")
 
     def _check_work(self) -> None:
         if not self.train and not self.test:

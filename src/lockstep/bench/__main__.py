@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from lockstep.launch import RankFailed, say_last
 from lockstep.refusal import Refusal
+from lockstep.streams import outlive_readers
 from lockstep.words import options
 
 COMMAND = "python -m lockstep.bench"
@@ -36,6 +37,7 @@ Workloads
 
 def main(words: Sequence[str]) -> int:
     """Exit status 0: measured, whatever came of it; 1: a rank failed; 2: input that cannot be."""
+    outlive_readers()
     if {"--help", "-h"} & set(words):
         print(PAGE, end="")
         return 0

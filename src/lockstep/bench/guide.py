@@ -26,6 +26,7 @@ from lockstep.bench.workloads import WORKLOADS
 from lockstep.job import ENGINES
 from lockstep.record import save_table, save_text
 from lockstep.refusal import Refusal, refuse
+from lockstep.streams import lasting
 
 
 def guide(wanted: Wanted) -> int:
@@ -92,7 +93,7 @@ def runs_apart(log: Path) -> Iterator[TextIO]:
     kept, python = [os.dup(number) for number in (1, 2)], (sys.stdout, sys.stderr)
     for stream in python:
         stream.flush()
-    with log.open("w", buffering=1) as file, os.fdopen(kept[0], "w", closefd=False) as terminal:
+    with log.open("w", buffering=1) as file, lasting(kept[0], python[0]) as terminal:
         for number in (1, 2):
             os.dup2(file.fileno(), number)
         sys.stdout = sys.stderr = file

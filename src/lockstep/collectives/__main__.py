@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from lockstep import launch
 from lockstep.launch import RankFailed
 from lockstep.refusal import Refusal
+from lockstep.streams import outlive_readers
 from lockstep.words import options
 
 COMMAND = "python -m lockstep.collectives"
@@ -68,6 +69,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"partition": partition, "
 
 def main(words: Sequence[str]) -> int:
     """Exit status 0: all as it should be; 1: not, or a rank failed; 2: input that cannot be."""
+    outlive_readers()
     if {"--help", "-h"} & set(words):
         print(PAGE, end="")
         return 0

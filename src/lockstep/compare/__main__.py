@@ -6,10 +6,12 @@ from pathlib import Path
 
 from lockstep.compare import compare
 from lockstep.refusal import Refusal
+from lockstep.streams import outlive_readers
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0: as owed; 1: apart; 2: nothing to compare."""
+    outlive_readers()
     parser = argparse.ArgumentParser(prog="python -m lockstep.compare", description="Where two runs part.")
     parser.add_argument("run_a", type=Path)
     parser.add_argument("run_b", type=Path)

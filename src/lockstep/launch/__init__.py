@@ -17,6 +17,7 @@ from lockstep.launch.place import Place, check_outside, outside, speaks
 from lockstep.launch.server import warm_up
 from lockstep.launch.undisturbed import undisturbed
 from lockstep.refusal import refuse, typed_in_shell
+from lockstep.streams import open_closed
 from lockstep.world import Startable, World
 
 __all__ = [
@@ -67,7 +68,7 @@ def leave(status: int) -> NoReturn:
 
 def say_last(said: str, place: Place | None) -> None:
     """Why the command ends, once for all its ranks."""
-    sys.stdout.flush()
+    print(end="", flush=True)  # a program without streams may have called `run`
     if speaks(place):
         print(said, file=sys.stderr, flush=True)
     elif place is not None and place.local_rank == 0:  # the first of another machine, whose trouble may be its own
@@ -97,6 +98,7 @@ def start(work: Startable, engine: str) -> Any:
         if isinstance(result, Stopped):
             end_stopped(work.world, result, signal.SIGTERM, place)
         return result
+    open_closed()
     warm_up(engine)
     from lockstep.launch.meeting import opened
     from lockstep.launch.processes import STARTS

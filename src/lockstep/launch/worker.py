@@ -27,6 +27,7 @@ from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
 from lockstep.launch.stop import FileRequest
 from lockstep.launch.store import Meeting, join
+from lockstep.streams import outlive_readers
 from lockstep.world import Startable, World
 
 LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
@@ -56,6 +57,7 @@ def started_by_elastic(job: Job) -> Any:
 
 def work(job: Job, place: Place) -> Any:
     """Entry of every rank that we start. Returns what the engine returns; an error leaves the parent a note first."""
+    outlive_readers()
     end_with_parent(job.folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the command decides
     adopt(job.environment, place, job.meeting)

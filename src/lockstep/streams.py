@@ -1,0 +1,86 @@
+"""Standard streams that cannot fail a run: where nobody reads them any more, what is printed is lost, quietly.
+
+The reader of a pipe may go (`| head -1`), a terminal too, a file's disk may be full, and a shell may close a stream
+(`>&-`): no reason to end hours of training. What matters is in the run's folder.
+"""
+
+import codecs
+import io
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+NAMES = {1: "stdout", 2: "stderr"}
+
+
+def outlive_readers() -> None:
+    """From here on whatever this process prints to its standard streams raises no OSError and no UnicodeError."""
+    open_closed()
+    for number, name in NAMES.items():
+        own = getattr(sys, name)
+        if own is None:  # it was closed when Python started
+            setattr(sys, name, Path(os.devnull).open("w", errors=UNDAUNTED))  # noqa: SIM115  # as long as the process
+        elif own is getattr(sys, f"__{name}__") and isinstance(own, io.TextIOWrapper):
+            setattr(sys, name, lasting(number, own))  # else somebody captures what is printed
+
+
+def open_closed() -> None:
+    """Put the null device where 0, 1 or 2 is closed: else a file that is opened next would get what is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.set_inheritable(number, True)
+
+
+def lasting(number: int, like: TextIO) -> TextIO:
+    """A text stream on a file descriptor, in the manner of another, whose text is let out first."""
+    try:
+        like.flush()
+    except OSError:
+        give_up(number)
+    return io.TextIOWrapper(
+        io.BufferedWriter(Lasting(number, "wb", closefd=False)),
+        encoding=like.encoding,
+        errors=like.errors if like.errors in CHOSEN else UNDAUNTED,
+        line_buffering=getattr(like, "line_buffering", True),
+        write_through=getattr(like, "write_through", False),
+    )
+
+
+def give_up(number: int) -> None:
+    """Let all that is written to the descriptor go nowhere, by C++ too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
+class Lasting(io.FileIO):
+    """Gives up at the first error."""
+
+    def write(self, content: object, /) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(content)  # type: ignore[arg-type]
+        except BlockingIOError:
+            raise
+        except OSError:
+            give_up(self.fileno())
+            return memoryview(content).nbytes  # type: ignore[arg-type]
+
+
+UNDAUNTED = "lockstep.undaunted"
+CHOSEN = ("ignore", "replace", "xmlcharrefreplace", "namereplace")
+"""What a user may have asked for by PYTHONIOENCODING."""
+
+
+def undaunted(error: UnicodeError) -> tuple[str | bytes, int]:
+    """The bytes of a name that is no text go out as they came in; what the terminal has no letter for, as \\u2026."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(error)
+
+
+codecs.register_error(UNDAUNTED, undaunted)

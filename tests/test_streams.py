@@ -1,0 +1,162 @@
+"""Standard streams that are closed, full or unread: the run goes on, writes all, and ends with its own status."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Command, Ended
+
+SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.hidden=[4]", "max_epochs=3", "accelerator=cpu")
+LEFT = {"checkpoints", "config.yaml", "confusion.csv", "metrics.json", "record.jsonl", "csv"}
+ENGINES = ["raw", "lightning"]
+
+
+def in_shell(
+    command: Command, line: str, *overrides: str, program: tuple[str, ...] = (str(ROOT / "train.py"),)
+) -> Ended:
+    """The command where `line` says "$@"."""
+    return command("bash", "-c", f"set -o pipefail; {line}", "bash", sys.executable, *program, *overrides)
+
+
+def check_whole(run: Path, engine: str, ranks: int) -> None:
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert (metrics["epochs"], metrics["steps"]) == (3, 15)
+    assert {path.name for path in run.iterdir()} == LEFT | ({"ranks"} if ranks > 1 else set())
+    assert len((run / "record.jsonl").read_text().splitlines()) == 1 + 15 + 4, "a run, its steps, two layers"
+    if ranks > 1:
+        assert (run / "ranks" / "1.log").is_file()
+
+
+@pytest.mark.parametrize(
+    ("engine", "ranks", "line", "out"),
+    [
+        ("raw", 2, '"$@" 2>/dev/full | head -1', "epoch 1/3"),
+        ("lightning", 1, '"$@" >&- 2>&- <&-', ""),
+        pytest.param("lightning", 2, '"$@" | head -1', "epoch 1/3", marks=pytest.mark.slow),
+        pytest.param("lightning", 1, '"$@" >/dev/full 2>/dev/full', "", marks=pytest.mark.slow),
+        pytest.param("raw", 1, '"$@" >/dev/full', "", marks=pytest.mark.slow),
+        pytest.param("raw", 2, '"$@" >&-', "", marks=pytest.mark.slow),
+        pytest.param("raw", 1, '"$@" 2>&-', "epoch 1/3", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_outlives_whoever_reads_it(command: Command, engine: str, ranks: int, line: str, out: str) -> None:
+    world = ("strategy=ddp", "devices=2") if ranks == 2 else ()
+    ended = in_shell(command, line, *SMALL, *world, f"engine={engine}", "logger=csv", "hydra.run.dir=run")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith(out)
+    check_whole(command.folder / "run", engine, ranks)
+
+
+@pytest.mark.parametrize("line", ['"$@" >&- 2>&-', pytest.param('"$@" 2>/dev/full', marks=pytest.mark.slow)])
+def test_the_status_is_the_runs(command: Command, line: str) -> None:
+    ended = in_shell(command, line, "strategi=ddp")
+    assert (ended.status, ended.out, ended.err) == (2, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ['"$@" >&- 2>&-', '"$@" >/dev/full', '"$@" | head -1'])
+def test_a_sweep_and_its_table(command: Command, line: str) -> None:
+    ended = in_shell(command, line, "-m", "seed=1,2", *SMALL, "engine=raw", "logger=none", "hydra.sweep.dir=all")
+    assert (ended.status, ended.err) == (0, "")
+    assert len((command.folder / "all" / "sweep.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "words", "left"),
+    [
+        ("lockstep.collectives", ("devices=2",), "logs/collectives/*/tour.csv"),
+        ("lockstep.bench", ("quick=true", "only=collectives"), "logs/bench/*/bench.csv"),
+        ("lockstep.compare", ("--help",), ""),
+    ],
+)
+@pytest.mark.parametrize("line", ['"$@" >&- 2>&-', '"$@" >/dev/full', '"$@" | head -1'])
+def test_the_other_commands(command: Command, program: str, words: tuple[str, ...], left: str, line: str) -> None:
+    ended = in_shell(command, line, *words, program=("-m", program))
+    assert (ended.status, ended.err) == (0, "")
+    assert not left or len([*command.folder.glob(left)]) == 1
+
+
+def printed(code: str, line: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    program = f"import os, sys; from lockstep.streams import *; {code}"
+    shell = ["bash", "-c", line, "bash", sys.executable, "-c", program]
+    return subprocess.run(
+        shell, capture_output=True, timeout=60, env={**os.environ, "PYTHONUNBUFFERED": "", **environment}, check=False
+    )
+
+
+def test_a_file_that_is_opened_next_gets_nothing_that_is_printed(tmp_path: Path) -> None:
+    """With 1 and 2 closed the next file would take their numbers, and what C++ prints would go into it."""
+    code = f"outlive_readers(); file = open({str(tmp_path / 'next')!r}, 'w'); os.write(1, b'x'); os.write(2, b'x'); "
+    ended = printed(f"{code} print('x', flush=True); file.write(str(file.fileno() > 2))", '"$@" >&- 2>&-')
+    assert ended.returncode == 0
+    assert (tmp_path / "next").read_text() == "True"
+
+
+def test_what_waited_when_the_reader_went_does_not_fail_at_the_end() -> None:
+    ended = printed("print('before'); outlive_readers(); print('after'); os.write(1, b'C++')", '"$@" >/dev/full')
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_names_that_are_no_text_come_out_as_they_came_in() -> None:
+    """On a terminal of ASCII alone other letters are told by their numbers: nothing is raised."""
+    code = "outlive_readers(); print(os.fsdecode(b'r\\xff'), '…'); print(os.fsdecode(b'e\\xff'), file=sys.stderr)"
+    assert printed(code, '"$@"', PYTHONIOENCODING="utf-8").stdout == b"r\xff \xe2\x80\xa6\n"
+    ended = printed(code, '"$@"', PYTHONIOENCODING="ascii")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"r\xff \\u2026\n", b"e\xff\n")
+
+
+BYTES = os.fsdecode(b"r\xff\xe4n")
+
+
+@pytest.fixture
+def bytes_folder(command: Command) -> Command:
+    """A working folder whose name is not UTF-8."""
+    command.folder /= BYTES
+    try:
+        command.folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"this file system has no such names: {error}")
+    return command
+
+
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_a_run_in_a_folder_that_is_no_text(bytes_folder: Command, engine: str) -> None:
+    """A working folder, and below it a folder of the run, whose names are bytes; Lightning also goes on from there."""
+    small = (*SMALL, f"engine={engine}", "strategy=ddp", "devices=2", "logger=csv", f"hydra.run.dir='run{BYTES}'")
+    shell = ("bash", "-c", '"$@" >out', "bash", sys.executable, str(ROOT / "train.py"))  # text=True reads UTF-8 alone
+    for epochs in (1, 3) if engine == "lightning" else (3,):
+        ended = bytes_folder(*shell, *small, f"max_epochs={epochs}", "resume=true")
+        assert (ended.status, ended.err) == (0, "")
+    run = bytes_folder.folder / f"run{BYTES}"
+    assert os.fsencode(run) in (bytes_folder.folder / "out").read_bytes()
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["steps"] == 15
+    assert (run / "record.jsonl").is_file()
+
+
+def test_tensorboard_needs_text(bytes_folder: Command) -> None:
+    shell = ("bash", "-c", '"$@" 2>err', "bash", sys.executable, str(ROOT / "train.py"))
+    ended = bytes_folder(*shell, *SMALL, "logger=tensorboard", "hydra.run.dir=run")
+    said = (bytes_folder.folder / "err").read_bytes()
+    assert (ended.status, ended.out) == (2, "")
+    assert said == (
+        b"logger=tensorboard: TensorBoard writes to no folder whose name is not UTF-8, and the run's is "
+        + os.fsencode(bytes_folder.folder / "run")
+        + b"; write logger=csv or logger=none, or another hydra.run.dir.\n"
+    )
+    assert not (bytes_folder.folder / "run").exists()
+
+
+def test_a_root_of_bytes_is_told_in_a_sentence(bytes_folder: Command) -> None:
+    (bytes_folder.folder / f"root{BYTES}").write_text("")
+    shell = ("bash", "-c", '"$@" 2>err', "bash", sys.executable, str(ROOT / "train.py"))
+    ended = bytes_folder(*shell, *SMALL[2:3], "data=mnist", "logger=none", f"data.root='root{BYTES}'")
+    said = (bytes_folder.folder / "err").read_bytes()
+    assert ended.status == 2
+    assert said.count(b"\n") == 1
+    assert said.endswith(b": it is a file; write the folder that holds (or will hold) MNIST/raw.\n")
