@@ -11,11 +11,11 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
     {"refusal", "ending", "streams", "batches", "memory", "nets", "task", "record", "progress", "columns"},
-    {"choices", "disk", "shards", "typed"},
-    {"words", "world"},
+    {"choices", "disk", "fingerprint", "record_file", "sample_ids", "shards", "typed"},
+    {"record_lines", "words", "world"},
     {"plan", "data"},
     {"precision"},
-    {"optimizers", "seeding", "parallel", "recorder"},
+    {"optimizers", "seeding", "parallel", "recorder", "results"},
     {"checkpoint"},
     {"compare"},
     {"launch"},

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from lockstep import sample_ids
 from lockstep.plan import Plan
 from lockstep.record import digest
+from lockstep.record_lines import COLUMNS, step_lines
 from lockstep.recorder import Recorder
 from lockstep.task import Judged
 
@@ -74,40 +76,37 @@ def test_what_is_no_number_is_null(make_plan: MakePlan) -> None:
     assert (line["loss_sum"], line["grad_norm"], line["samples"]) == (None, None, 2)
 
 
-def test_ranks_that_part_are_told_also_when_a_norm_is_no_number(make_plan: MakePlan) -> None:
-    """(ranks, steps, columns): norms 1 and 1, 1 and 3, NaN and NaN, NaN and 3."""
-    recorder = Recorder(make_plan("accelerator=cpu"), 0, net_with_gradients(0.0, 0.0))
-    recorder.rates = [0.1] * 4
-    parts = torch.zeros(2, 4, 4, dtype=torch.float64)
-    parts[:, :, 2] = torch.tensor([[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0]])
+def test_ranks_that_part_are_told_also_when_a_norm_is_no_number() -> None:
+    """Three ranks, whose middle one is off: norms 1, 1; 1, 3; NaN, NaN; NaN, 3, the third rank as the first."""
+    parts = torch.zeros(3, 4, COLUMNS, dtype=torch.float64)
+    parts[:, :, 2] = torch.tensor([[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0], [1, 1, math.nan, 1]])
     parts[:, :, 1] = 1.0
-    apart = [line["ranks_apart"] for line in recorder._lines(parts, 1, 4)]
+    apart = [line["step"]["ranks_apart"] for line in step_lines(parts, {}, [0.1] * 4, 1, 4)]
     assert apart[:3] == [0.0, 2.0, 0.0]
     assert math.isnan(float(apart[3]))
 
 
-def ids_of(make_plan: MakePlan, *batches: list[int], rank: int = 0, world: int = 1) -> list[int]:
-    plan = make_plan("strategy=ddp", f"devices={world}", "batch_size=4", "accelerator=cpu")
-    recorder = Recorder(plan, rank, net_with_gradients(0.0, 0.0))
-    recorder.ids = [torch.tensor(batch, dtype=torch.int64) for batch in batches]
-    return recorder._digests().tolist()
+def ids_of(*batches: list[int], rank: int = 0, world: int = 1) -> list[int]:
+    tensors = [torch.tensor(batch, dtype=torch.int64) for batch in batches]
+    found: list[int] = sample_ids.digests(tensors, 0, 4, rank, world).tolist()
+    return found
 
 
-def test_ids_tell_which_sample_stood_where(make_plan: MakePlan) -> None:
-    order = ids_of(make_plan, [7, 1, 3, 5], [0, 2, 6])
-    assert order == ids_of(make_plan, [7, 1, 3, 5], [0, 2, 6])
-    swapped_inside = ids_of(make_plan, [1, 7, 3, 5], [0, 2, 6])
+def test_ids_tell_which_sample_stood_where() -> None:
+    order = ids_of([7, 1, 3, 5], [0, 2, 6])
+    assert order == ids_of([7, 1, 3, 5], [0, 2, 6])
+    swapped_inside = ids_of([1, 7, 3, 5], [0, 2, 6])
     assert (order[0] != swapped_inside[0], order[1]) == (True, swapped_inside[1])
-    swapped_across = ids_of(make_plan, [0, 1, 3, 5], [7, 2, 6])
+    swapped_across = ids_of([0, 1, 3, 5], [7, 2, 6])
     assert [a != b for a, b in zip(order, swapped_across, strict=True)] == [True, True]
 
 
-def test_ids_add_up_over_ranks(make_plan: MakePlan) -> None:
+def test_ids_add_up_over_ranks() -> None:
     """Batch [7 1 3 5], then the ragged [0 2 6]: on two ranks, and on four of which one goes empty."""
-    whole = ids_of(make_plan, [7, 1, 3, 5], [0, 2, 6])
-    halves = [ids_of(make_plan, [7, 3], [0, 6], rank=0, world=2), ids_of(make_plan, [1, 5], [2], rank=1, world=2)]
+    whole = ids_of([7, 1, 3, 5], [0, 2, 6])
+    halves = [ids_of([7, 3], [0, 6], rank=0, world=2), ids_of([1, 5], [2], rank=1, world=2)]
     quarters = [
-        ids_of(make_plan, [first], second, rank=rank, world=4)
+        ids_of([first], second, rank=rank, world=4)
         for rank, (first, second) in enumerate([(7, [0]), (1, [2]), (3, [6]), (5, [])])
     ]
     for parts in (halves, quarters):
@@ -116,15 +115,16 @@ def test_ids_add_up_over_ranks(make_plan: MakePlan) -> None:
 
 def test_heading_validation_and_tensors(make_plan: MakePlan) -> None:
     plan = make_plan("accelerator=cpu", "seed=7")
-    net = net_with_gradients(0.0, 0.0)
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     (Path(plan.run_dir) / "record.jsonl").write_text("what an earlier run left\n")
     recorder = Recorder(plan, 0, net)
     recorder.validation(1, {"val/loss": 0.1 + 0.2})
     recorder.end()
-    assert lines(plan, "run") == [plan.summary()]
+    assert lines(plan, "run") == [{**plan.summary(), "per_rank_buffers": False}]
     assert lines(plan, "validation") == [{"epoch": 1, "val/loss": 0.1 + 0.2}]
     assert lines(plan, "tensor") == [
-        {"name": name, "digest": digest({name: tensor})} for name, tensor in net.state_dict().items()
+        {"name": name, "digest": digest({name: tensor})}
+        for name, tensor in {**dict(net.named_parameters()), **dict(net.named_buffers())}.items()
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.choices import GROUPS, Checkpoint, ProcessGroup
+from lockstep.choices import GROUPS, Checkpoint, ProcessGroup, Record
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal, refuse, refuse_option, require, shown
@@ -20,7 +20,7 @@ from lockstep.typed import check_keys, typed, value_of
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""
 
-NESTED: dict[str, type] = {"process_group": ProcessGroup, "checkpoint": Checkpoint}
+NESTED: dict[str, type] = {"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Record}
 """Keys of keys, of which there is one kind only."""
 
 

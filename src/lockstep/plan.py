@@ -40,6 +40,7 @@ class Plan:
     logger: choices.Logger
     process_group: choices.ProcessGroup
     checkpoint: choices.Checkpoint
+    record: choices.Record
     devices: int
     num_nodes: int
     accelerator: Literal["cpu", "gpu"]

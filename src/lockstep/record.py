@@ -1,7 +1,8 @@
 """What a run leaves behind: metrics.json, record.jsonl with a line for every optimizer step, and digests.
 
-record.jsonl begins with a `run` line, which tells this run from others. Then come `step` and `validation` lines, floats
-in full precision, and at the end a `tensor` line for every parameter and buffer. Epochs and steps count from 1.
+record.jsonl begins with a `run` line, which tells this run from others. Then come `step`, `fingerprint` (of what each
+rank holds) and `validation` lines, floats in full precision, and at the end a `tensor` line for every parameter and
+buffer. Epochs and steps count from 1.
 """
 
 import contextlib
@@ -10,8 +11,9 @@ import hashlib
 import io
 import json
 import math
+import os
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +33,17 @@ UNREADABLE = (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.Unpic
 
 def digest(state: "Mapping[str, Tensor]") -> str:
     """SHA-256 over the bytes of every parameter and buffer, in state_dict order."""
-    import torch
-
     sha = hashlib.sha256()
     for tensor in state.values():
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        sha.update(tensor_bytes(tensor))
     return sha.hexdigest()
+
+
+def tensor_bytes(tensor: "Tensor") -> memoryview:
+    """Its numbers in logical order, however they lie in memory."""
+    import torch
+
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def save_metrics(folder: Path, metrics: Metrics) -> None:
@@ -62,8 +69,21 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def save_text(path: Path, text: str) -> None:
-    with whole(path) as part:
-        part.write_text(text)
+    """The bytes are on the disk before the file has its name: also after a loss of power it is whole or not there."""
+    with whole(path) as part, part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """So that a new name, too, outlives a loss of power, where folders can be synced."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
@@ -91,32 +111,6 @@ def clear_records(folder: Path, keep_record: bool) -> None:
             (part / name).unlink(missing_ok=True)
 
 
-def begin_record(folder: Path, run: Mapping[str, Any], before: Path, lines: int) -> int:
-    """A new record.jsonl: its `run` line, then, where training goes on, what the record in `before` held by then.
-
-    Returns how many lines there are.
-    """
-    own = f"{_json_line({'run': run})}\n"
-    source = before / RECORD
-    earlier = source.read_text().splitlines(keepends=True)[1:lines] if lines and source.is_file() else []
-    save_text(folder / RECORD, "".join([own, *earlier]))
-    return 1 + len(earlier)
-
-
-def append_record(folder: Path, kind: str, lines: Iterable[Mapping[str, Any]]) -> int:
-    """Add lines of one kind to record.jsonl, all or, where the disk is full, none. Returns how many."""
-    texts = [f"{_json_line({kind: line})}\n" for line in lines]
-    with (folder / RECORD).open("ab", buffering=0) as record:
-        whole, content = record.tell(), memoryview("".join(texts).encode())
-        try:
-            while content:
-                content = content[record.write(content) :]
-        except OSError:
-            record.truncate(whole)
-            raise
-    return len(texts)
-
-
 def table(metrics: Metrics) -> str:
     """Two columns for the terminal."""
     rows = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in metrics.items()}
@@ -124,7 +118,8 @@ def table(metrics: Metrics) -> str:
     return "\n".join(f"  {key:<{width}}  {value}" for key, value in rows.items())
 
 
-def _json_line(line: Mapping[str, Mapping[str, Any]]) -> str:
+def json_line(line: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line of record.jsonl."""
     text = json.dumps(line)
     if "NaN" in text or "Infinity" in text:
         return json.dumps({kind: _finite(values) for kind, values in line.items()})

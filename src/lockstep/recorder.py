@@ -6,48 +6,80 @@ checkpoint, the ranks' parts meet at rank 0 in one collective, and rank 0 writes
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
 
-from lockstep import choices
-from lockstep.data.line import learned
+from lockstep import sample_ids
 from lockstep.ending import NotFinite
+from lockstep.fingerprint import KINDS, SIZE, fingerprints
 from lockstep.plan import Plan
-from lockstep.record import Metrics, append_record, begin_record, digest
+from lockstep.record import digest
+from lockstep.record_file import Mark, RecordFile, lines_so_far, missing_steps, tell
+from lockstep.record_lines import COLUMNS, step_lines
 from lockstep.task import Judged, Kept, kept, rows, values
-
-STRIDE = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not meet."""
 
 GPU_LOOK_EVERY = 50
 """Batches between two looks at losses that lie on a GPU; on a CPU each is looked at."""
-
-COLUMNS = 4
-"""Of a rank's part of an epoch: loss sum, sample count, gradient norm, digest of the sample ids."""
 
 
 class Recorder:
     """One for each rank. Both engines tell it the same things at the same moments."""
 
-    def __init__(self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, lines: int = 0) -> None:
-        """`epoch` (from 0) and `batch` are where training begins, behind that many lines of the record so far."""
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        net: nn.Module,
+        *,
+        epoch: int = 0,
+        batch: int = 0,
+        steps: int = 0,
+        mark: Mark | None = None,
+    ) -> None:
+        """`epoch` (from 0) and `batch` are where training begins, `steps` what it has done, the record by then `mark`.
+
+        Raises:
+            Refusal: the run goes on in its own folder, and the record there is not what it was.
+        """
         self.plan, self.rank, self.net = plan, rank, net
         self.parameters = list(net.parameters())
         self.window = plan.accumulate_grad_batches
-        self.folder = Path(plan.run_dir)
         self.epoch, self.first_batch = epoch, batch
         self.look_every = (1 if plan.accelerator == "cpu" else GPU_LOOK_EVERY) if plan.detect_nan else 0
         self._begin()
         self.carry({"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)})
-        self.lines = 0
-        if rank == 0:
-            before = Path(plan.ckpt_path).parent.parent if plan.ckpt_path and lines else self.folder
-            self.lines = begin_record(self.folder, plan.summary(), before, lines)
+        self.file = self._file(steps, mark or Mark()) if rank == 0 else None
+
+    def _file(self, steps: int, mark: Mark) -> RecordFile:
+        folder, earlier = Path(self.plan.run_dir), b""
+        run = {**self.plan.summary(), "per_rank_buffers": self._per_rank_buffers()}
+        if self.plan.ckpt_path is not None and mark.lines:
+            earlier, word = lines_so_far(Path(self.plan.ckpt_path), folder, mark)
+            tell(word)
+            if missing := missing_steps(earlier, steps):
+                run["missing_steps"] = missing
+        return RecordFile(folder, run, earlier)
+
+    def _per_rank_buffers(self) -> bool:
+        """Whether ranks take statistics of their own share of a batch, so that their buffers differ by right."""
+        follows = any(isinstance(own, _BatchNorm) and own.track_running_stats for own in self.net.modules())
+        return follows and self.plan.world_size > 1 and not self.plan.sync_batchnorm
+
+    @property
+    def mark(self) -> Mark:
+        """How far the record has come; on rank 0 alone."""
+        return self.file.mark if self.file else Mark()
+
+    def sync(self) -> None:
+        """The record's lines, onto the disk."""
+        if self.file:
+            self.file.sync()
 
     def batch(self, judged: Judged, ids: Tensor) -> None:
         """A batch has been through forward and backward: what it adds, and this rank's sample ids of it.
@@ -71,6 +103,15 @@ class Recorder:
         self.norm_counts.append(len(norms))
         self.rates.append(lr)
 
+    def stepped(self, optimizer: Optimizer) -> None:
+        """The step and its batch have been told of, its optimizer and schedule have moved on.
+
+        Each rank takes the fingerprints of its own memory here, before anything is shared: after the validation, say,
+        all have the buffers of rank 0.
+        """
+        if self.plan.record.weights == "step" or self.first_batch + len(self.batches) == self.plan.epoch_batches:
+            self.fingerprints[len(self.rates) - 1] = fingerprints(self.net, optimizer)
+
     def flush(self, epoch: int, last_step: int) -> None:
         """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1) that has none yet.
 
@@ -79,9 +120,17 @@ class Recorder:
         if self.look_every:
             self._look()
         sums, digests = self._windows()
-        parts = self._gathered(self._part(sums, digests))
-        if self.rank == 0 and self.rates:
-            self.lines += append_record(self.folder, "step", self._lines(parts, epoch, last_step))
+        part, own = self._part(sums, digests), self._own_fingerprints()
+        parts = self._gathered(torch.cat([part.flatten(), own.flatten().view(torch.float64)]))
+        if self.file and self.rates:
+            world, split = len(parts), part.numel()
+            steps = parts[:, :split].view(world, *part.shape)
+            prints = parts[:, split:].contiguous().view(torch.uint8).view(world, *own.shape)
+            self.file.append(
+                step_lines(
+                    steps, dict(zip(self.fingerprints, prints.unbind(1), strict=True)), self.rates, epoch, last_step
+                )
+            )
         done = len(self.rates)
         self.carry({"window": sums[done:].sum(0), "ids": digests[done:].sum(0)})  # of one window, or none
         self.first_batch += len(self.batches)
@@ -98,16 +147,17 @@ class Recorder:
 
     def validation(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """After the epoch's end."""
-        if self.rank == 0:
-            self.lines += append_record(self.folder, "validation", [{"epoch": epoch, **metrics}])
+        if self.file:
+            self.file.append([{"validation": {"epoch": epoch, **metrics}}])
         if self.plan.detect_nan and not math.isfinite(metrics["val/loss"]):
             raise not_finite(f"the validation loss after epoch {epoch}", metrics["val/loss"])
 
     def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
-        if self.rank == 0:
-            lines = ({"name": name, "digest": digest({name: value})} for name, value in self.net.state_dict().items())
-            append_record(self.folder, "tensor", lines)
+        if self.file:
+            state = self.net.state_dict()
+            self.file.append({"tensor": {"name": name, "digest": digest({name: own})}} for name, own in state.items())
+            self.file.sync()
 
     def _look(self) -> None:
         """Raise if a loss that nobody has looked at yet is no number. On a GPU this waits for it."""
@@ -127,6 +177,7 @@ class Recorder:
         self.norms: list[Kept] = []
         self.norm_counts: list[int] = []
         self.rates: list[float] = []
+        self.fingerprints: dict[int, Tensor] = {}  # of those steps that have them
 
     def _windows(self) -> tuple[Tensor, Tensor]:
         """Sums (windows, 3) and digests (windows,) of the optimizer steps; the last may be under way."""
@@ -138,7 +189,10 @@ class Recorder:
             sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         if self.batches:
             sums.index_add_(0, windows, rows(self.batches))
-            digests.index_add_(0, windows, self._digests())
+            of_batches = sample_ids.digests(
+                self.ids, self.first_batch, self.plan.batch_size, self.rank, self.plan.world_size
+            )
+            digests.index_add_(0, windows, of_batches)
         return sums, digests
 
     def _part(self, sums: Tensor, digests: Tensor) -> Tensor:
@@ -152,23 +206,13 @@ class Recorder:
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, of_step, norms.square()).sqrt()
         return torch.stack([sums[:, 0], sums[:, 2], norm, digests.view(torch.float64)], dim=1)
 
-    def _digests(self) -> Tensor:
-        """int64, one a batch: the sum of a hash of each (sample id, its position in the epoch's order).
-
-        A sum, so that ranks can add theirs in any order: equal digests mean that every sample stood at its place.
-        """
-        lengths = [len(ids) for ids in self.ids]
-        world, ends = self.plan.world_size, np.cumsum(lengths)
-        ids = torch.cat(self.ids).cpu().numpy().astype(np.uint64)
-        batches = np.repeat(np.arange(len(lengths)), lengths)
-        within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
-        positions = (self.first_batch + batches) * self.plan.batch_size + self.rank + within * world
-        hashes = _mixed(ids * STRIDE + positions.astype(np.uint64))
-        running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
-        return torch.from_numpy((running[ends] - running[ends - lengths]).view(np.int64))
+    def _own_fingerprints(self) -> Tensor:
+        """(steps that have them, kinds, SIZE) uint8."""
+        none = torch.zeros(0, len(KINDS), SIZE, dtype=torch.uint8)
+        return torch.cat([none, *(own[None] for own in self.fingerprints.values())])
 
     def _gathered(self, part: Tensor) -> Tensor:
-        """(ranks, steps, COLUMNS) on rank 0; what others hold does not matter."""
+        """(ranks, numbers) on rank 0 of each rank's numbers; what others hold does not matter."""
         if not dist.is_initialized():
             return part[None]
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -177,56 +221,7 @@ class Recorder:
         dist.gather(part, parts)
         return torch.stack(parts).cpu() if parts else part[None]
 
-    def _lines(self, parts: Tensor, epoch: int, last_step: int) -> Iterable[Mapping[str, int | float | str]]:
-        """A rank's norm is not that of rank 0 only where the ranks have parted; `ranks_apart` is by how much."""
-        losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
-        norms = parts[0, :, 2].tolist()
-        alike = (parts[:, :, 2] == parts[0, :, 2]) | (parts[:, :, 2].isnan() & parts[0, :, 2].isnan())
-        apart = (parts[:, :, 2] - parts[0, :, 2]).abs().masked_fill(alike, 0.0).amax(0).tolist()
-        digests = parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
-        for index, rate in enumerate(self.rates):
-            yield {
-                "epoch": epoch,
-                "step": last_step - len(self.rates) + index + 1,
-                "samples": int(counts[index]),
-                "ids": f"{digests[index] % 2**64:016x}",
-                "lr": rate,
-                "loss_sum": losses[index],
-                "grad_norm": norms[index],
-                "ranks_apart": apart[index],
-            }
-
 
 def not_finite(what: str, value: float) -> NotFinite:
     instead = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
     return NotFinite(f"{what} is {value}; the checkpoints before it are kept; write {instead}.")
-
-
-def results_of(
-    plan: Plan, net: nn.Module, *, epochs: int, steps: int, seconds: float, trained: int, measured: Mapping[str, float]
-) -> Metrics:
-    """What a run returns, and metrics.json holds.
-
-    Args:
-        epochs: done so far, in earlier runs too where this one was resumed, as `steps`.
-        seconds: of training, validation left out.
-        trained: samples that this run trained on.
-    """
-    return {
-        **plan.summary(),
-        "epochs": epochs,
-        "steps": steps,
-        "train_seconds": seconds,
-        "samples_per_second": trained / seconds if trained else 0.0,
-        **measured,
-        **(learned(net, plan.data.predict) if isinstance(plan.data, choices.Line) else {}),
-        "digest": digest(net.state_dict()),
-    }
-
-
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Uint64 to uint64, every bit depending on every bit (Steele, Lea and Flood, SplitMix64)."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
-    return mixed

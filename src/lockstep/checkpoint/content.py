@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lockstep.record_file import Mark
+
 OWN = "lockstep"
 PREFIX = "net."
 """In front of each name: in Lightning's engine the net is an attribute of the LightningModule."""
@@ -38,7 +40,8 @@ class RankState:
 class Content:
     """What a checkpoint holds under `lockstep`.
 
-    `record`: the lines of record.jsonl that were written by then; `best`: how good the best epoch is, by which metric.
+    `record`: the lines of record.jsonl that were written by then; `record_size`, `record_sha256`: bytes and digest of
+    those behind the first, None where an older version wrote it; `best`: how good the best epoch is, by which metric.
     """
 
     identity: Mapping[str, Any]
@@ -49,6 +52,8 @@ class Content:
     best: tuple[str, float] | None
     best_yet: bool
     ranks: Sequence[RankState]
+    record_size: int | None = None
+    record_sha256: str | None = None
 
     def as_saved(self) -> dict[str, Any]:
         """Tensors and plain values only, since nothing else is loaded."""
@@ -70,6 +75,11 @@ class Content:
         whole = {name: self._over_ranks("sums", name).sum(0) for name in self.ranks[0].sums}
         own = whole if rank == 0 else {name: torch.zeros_like(sums) for name, sums in whole.items()}
         return RankState({}, own, {name: self._over_ranks("gradients", name).mean(0) for name in self.gradient_names})
+
+    @property
+    def mark(self) -> Mark:
+        """How far the record had come."""
+        return Mark(self.record, self.record_size, self.record_sha256)
 
     @property
     def gradient_names(self) -> list[str]:

@@ -3,7 +3,6 @@
 last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the best epoch.
 """
 
-import contextlib
 import os
 import shutil
 import zipfile
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from lockstep.record import whole
+from lockstep.record import sync_folder, whole
 
 FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -37,7 +36,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None], before: str = "",
             also_as(path, before)
         if also:
             also_as(part, also)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def also_as(path: Path, name: str) -> None:
@@ -86,13 +85,3 @@ def newest_whole(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
             return path, damaged
         damaged.append(path)
     return None, damaged
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the new name, too, outlives a loss of power, where folders can be synced."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -66,6 +66,7 @@ class Keeper:
             NotFinite: a weight is no number, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
         self.recorder.flush(position.epochs + 1, position.steps)
+        self.recorder.sync()
         if self.plan.detect_nan:
             self._look_at_weights(position.steps)
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
@@ -74,8 +75,10 @@ class Keeper:
         ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here, gradients))
         own = identity(self.plan)
         best = None if self.best is None else (self.plan.monitor[0], self.best)
-        lines, best_yet = self.recorder.lines, self.best_yet
-        content = Content(own, digest_of(own), position, lines, dict(results), best, best_yet, ranks)
+        mark, best_yet = self.recorder.mark, self.best_yet
+        content = Content(
+            own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256
+        )
         self.best_yet = False
         return {OWN: content.as_saved()}
 

@@ -13,6 +13,8 @@ from lockstep.checkpoint.files import damage, newest_whole
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.plan import Plan
 from lockstep.record import CONFIG, METRICS
+from lockstep.record_file import Mark, lines_so_far
+from lockstep.recorder import Recorder
 from lockstep.refusal import refuse, require
 
 ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
@@ -38,7 +40,11 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
 
     With `keep_finished` a run that is done is not refused: the answer says whether it is.
     """
-    return _done(plan, _read(plan, mmap=True), keep_finished)
+    checkpoint = _read(plan, mmap=True)
+    done = _done(plan, checkpoint, keep_finished)
+    if plan.train and not done:
+        lines_so_far(Path(str(plan.ckpt_path)), Path(plan.run_dir), Content.from_saved(checkpoint[OWN]).mark)
+    return done
 
 
 @dataclass(frozen=True)
@@ -52,10 +58,10 @@ class Start:
     def at(self) -> Position:
         return self.content.position if self.content else Position()
 
-    @property
-    def record(self) -> int:
-        """Lines of the record so far."""
-        return self.content.record if self.content else 0
+    def recorder(self, plan: Plan, rank: int, net: nn.Module) -> Recorder:
+        """That goes on with the record from here."""
+        at, mark = self.at, self.content.mark if self.content else Mark()
+        return Recorder(plan, rank, net, epoch=at.epochs, batch=at.batch, steps=at.steps, mark=mark)
 
 
 def starting_point(plan: Plan, net: nn.Module) -> Start:

@@ -10,6 +10,7 @@ from lockstep.choices.logger import Logger
 from lockstep.choices.model import CNN, MLP, LeNet, Linear, Model, SplitCNN
 from lockstep.choices.optimizer import SGD, Adam, Optimizer
 from lockstep.choices.process_group import ProcessGroup
+from lockstep.choices.record import Record
 from lockstep.choices.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
 from lockstep.choices.strategy import DDP, DP, DDPSpawn, ModelParallel, Single, Strategy
 
@@ -40,6 +41,7 @@ __all__ = [
     "Points",
     "ProcessGroup",
     "Raw",
+    "Record",
     "Rows",
     "Scheduler",
     "Single",

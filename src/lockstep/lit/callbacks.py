@@ -130,14 +130,20 @@ class Recording(Callback):
 
     def __init__(self, recorder: Recorder, totals: Totals) -> None:
         self.recorder, self.totals = recorder, totals
+        self.stepping: Optimizer | None = None
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
+        self.stepping = optimizer
         self.recorder.step(optimizer.param_groups[0]["lr"])
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        """After the optimizer and the schedule, and before the epoch's validation."""
         self.recorder.batch(outputs["judged"], outputs["ids"])
+        if self.stepping is not None:
+            self.recorder.stepped(self.stepping)
+            self.stepping = None
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """After the epoch's validation, whose metrics Totals has logged."""

@@ -26,7 +26,8 @@ from lockstep.memory import keep_freed
 from lockstep.parallel import devices_of, show_shapes, slice_dropout, synchronise_batchnorm
 from lockstep.plan import Plan
 from lockstep.record import Metrics, save_confusion
-from lockstep.recorder import Recorder, results_of
+from lockstep.recorder import Recorder
+from lockstep.results import results_of
 from lockstep.seeding import initial_net, seed_rank
 from lockstep.task import EVALUATED
 
@@ -62,7 +63,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     if plan.logger.name != "none":
         callbacks.append(curves)
     if plan.train:
-        recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
+        recorder = start.recorder(plan, place.rank, net)
         keeper = Keeper(plan, place.rank, recorder)
         callbacks += [Recording(recorder, totals), Saving(keeper, start, totals, curves, place)]
     trainer = create_trainer(plan, start.at, callbacks)

@@ -170,6 +170,7 @@ def optimizer_step(run: Run, recorder: Recorder) -> float:
     run.precision.step(run.optimizer)
     if run.scheduler is not None:
         run.scheduler.step()
+    recorder.stepped(run.optimizer)
     run.at.steps += 1
     return rate
 

@@ -19,7 +19,7 @@ from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.raw.wrap import wrap
 from lockstep.record import Metrics, save_confusion
-from lockstep.recorder import Recorder, results_of
+from lockstep.results import results_of
 from lockstep.seeding import initial_net, seed_rank
 from lockstep.task import Tally
 
@@ -49,7 +49,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     state = Run(plan, place, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, judge)
 
     if plan.train:
-        recorder = Recorder(plan, place.rank, net, start.at.epochs, start.at.batch, start.record)
+        recorder = start.recorder(plan, place.rank, net)
         keeper = Keeper(plan, place.rank, recorder)
         checkpoints = Checkpoints(keeper, net, optimizer, scheduler, precision, report)
         if start.checkpoint is not None and start.content is not None:

@@ -17,7 +17,16 @@ SAME_WORK = ("model", "data")
 
 MAY_DIFFER = (
     *("name", "run_dir", "engine", "strategy", "devices", "num_nodes", "threads", "accelerator", "logger"),
-    *("process_group", "checkpoint", "show_shapes", "log_every_n_steps", "detect_nan", "resume", "optimized_metric"),
+    *(
+        "process_group",
+        "checkpoint",
+        "record",
+        "show_shapes",
+        "log_every_n_steps",
+        "detect_nan",
+        "resume",
+        "optimized_metric",
+    ),
 )
 """What two runs may differ in and still owe each other the same numbers."""
 

@@ -1,0 +1,75 @@
+"""Fingerprints of what one rank holds in its memory: SHA-256 of its weights, its buffers, its optimizer's state.
+
+Names, shapes, types and bits count, in an order that no engine decides: parameters by name, numbers in logical order
+however a tensor lies in memory, a step counter alike as a tensor and as a number. So equal states have equal
+fingerprints on every rank, in either engine and after a resume.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lockstep.record import tensor_bytes
+
+KINDS = ("weights", "buffers", "optimizer")
+SIZE = 32
+"""Bytes of one fingerprint."""
+
+IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
+"""Of a parameter group: what says how its step is computed, and is no state."""
+
+
+def fingerprints(net: nn.Module, optimizer: Optimizer) -> Tensor:
+    """(kinds, SIZE) uint8, in the order of KINDS. Waits for a GPU."""
+    weights = dict(net.named_parameters())
+    every_name = {name for name, _ in net.named_parameters(remove_duplicate=False)}
+    buffers = {name: own for name, own in net.state_dict().items() if name not in every_name}
+    shas = (_of_tensors(weights), _of_tensors(buffers), _of_optimizer(optimizer, weights))
+    return torch.from_numpy(np.frombuffer(b"".join(shas), dtype=np.uint8).reshape(len(KINDS), SIZE).copy())
+
+
+def _of_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    sha = hashlib.sha256()
+    for name in sorted(tensors):
+        _add(sha, name, tensors[name])
+    return sha.digest()
+
+
+def _of_optimizer(optimizer: Optimizer, weights: Mapping[str, Tensor]) -> bytes:
+    """The state of each parameter, then the rates and other options of each group."""
+    sha = hashlib.sha256()
+    names = {parameter: name for name, parameter in weights.items()}
+    for group in optimizer.param_groups:
+        _of_group(sha, group, [names.get(parameter, "?") for parameter in group["params"]])
+    states = [(names.get(parameter, "?"), state) for parameter, state in optimizer.state.items()]
+    for name, state in sorted(states, key=lambda pair: pair[0]):
+        for key in sorted(state):
+            _add(sha, f"{name}.{key}", state[key])
+    return sha.digest()
+
+
+def _of_group(sha: Any, group: Mapping[str, Any], names: Iterable[str]) -> None:
+    for name in sorted(names):
+        sha.update(f"{name}\n".encode())
+    for key in sorted(group.keys() - set(IMPLEMENTATION)):
+        values = group[key] if isinstance(group[key], tuple | list) else [group[key]]
+        for index, value in enumerate(values):
+            _add(sha, f"{key}[{index}]", value)
+
+
+def _add(sha: Any, name: str, value: object) -> None:
+    """A number, or a tensor of no dimension, counts by its value in float64; None as if it were not there."""
+    if isinstance(value, Tensor) and value.dim() > 0:
+        sha.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        sha.update(tensor_bytes(value))
+    elif isinstance(value, Tensor | int | float):
+        sha.update(f"{name}\n".encode())
+        sha.update(struct.pack("<d", float(value)))
+    elif value is not None:
+        sha.update(f"{name} {value!r}\n".encode())

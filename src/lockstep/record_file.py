@@ -1,0 +1,151 @@
+"""record.jsonl as it is written, synced and, where training goes on, held against what a checkpoint counts of it.
+
+Only whole lines are added, and they are on the disk before a checkpoint that counts them has its name.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep.record import RECORD, json_line, save_text, sync_folder
+from lockstep.refusal import refuse
+
+LONGEST = 2**20
+"""Bytes of a first line, at most: what is longer is none."""
+
+Line = Mapping[str, Mapping[str, Any]]
+"""`{kind: fields}`."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far the record had come: lines in all; bytes and SHA-256 of those behind the first.
+
+    A checkpoint of an older version has the lines alone; without any no training goes on.
+    """
+
+    lines: int = 0
+    size: int | None = None
+    sha256: str | None = None
+
+
+class Damaged(Exception):
+    """A record does not begin with the lines that a checkpoint counts; the message says why."""
+
+
+class RecordFile:
+    """The record of a run that is under way, of rank 0 alone."""
+
+    def __init__(self, folder: Path, run: Mapping[str, Any], earlier: bytes = b"") -> None:
+        """A new record.jsonl: its `run` line, then, where training goes on, what was recorded by then."""
+        self.path = folder / RECORD
+        self.lines, self.size, self.sha = 1 + earlier.count(b"\n"), len(earlier), hashlib.sha256(earlier)
+        save_text(self.path, f"{json_line({'run': run})}\n{earlier.decode()}")
+        sync_folder(folder)
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self.lines, self.size, self.sha.hexdigest())
+
+    def append(self, lines: Iterable[Line]) -> None:
+        """Add lines, all or, where the disk is full, none."""
+        texts = [f"{json_line(line)}\n" for line in lines]
+        content = "".join(texts).encode()
+        with self.path.open("ab", buffering=0) as record:
+            whole, rest = record.tell(), memoryview(content)
+            try:
+                while rest:
+                    rest = rest[record.write(rest) :]
+            except OSError:
+                record.truncate(whole)
+                raise
+        self.sha.update(content)
+        self.lines, self.size = self.lines + len(texts), self.size + len(content)
+
+    def sync(self) -> None:
+        """Onto the disk: what counts these lines is about to be saved."""
+        with self.path.open("rb") as record:
+            os.fsync(record.fileno())
+
+
+def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, str]:
+    """The lines behind the first that a checkpoint counts, of the record in its run's folder; and what to say of them.
+
+    A record that is lost or damaged does not keep anyone from training on in another folder; in its own, where
+    training on would replace what is left of it, it does.
+
+    Raises:
+        Refusal: it is damaged, and the folder is its own.
+    """
+    path = checkpoint.parent.parent / RECORD
+    try:
+        earlier = _read(path, mark)
+    except Damaged as damaged:
+        if path.parent == run_dir:
+            why = f"its {RECORD} {damaged}"
+            instead = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
+            raise refuse("hydra.run.dir", run_dir, why, instead) from None
+        return b"", f"{path} {damaged}: the new record begins where training goes on"
+    if mark.sha256 is None:
+        return (
+            earlier,
+            f"{checkpoint} has no digest of the record, as an older version wrote it: its lines are taken unseen",
+        )
+    return earlier, ""
+
+
+def _read(path: Path, mark: Mark) -> bytes:
+    """Raises: Damaged."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):  # a link may lead anywhere, and a pipe would never end
+            raise Damaged("is no file of its own")
+        with path.open("rb") as record:
+            first = record.readline(LONGEST)
+            if mark.size is not None and first.endswith(b"\n"):
+                return _checked(record.read(mark.size), mark)
+            if mark.size is None and first.endswith(b"\n"):
+                return _counted(record.read().splitlines(keepends=True), mark)
+            raise Damaged("has no first line")
+    except OSError as error:
+        raise Damaged(f"cannot be read ({error.strerror})") from None
+
+
+def _checked(earlier: bytes, mark: Mark) -> bytes:
+    if len(earlier) != mark.size:
+        there = 1 + earlier.count(b"\n")
+        raise Damaged(f"has {there} whole lines of the {mark.lines} that the checkpoint counts")
+    if hashlib.sha256(earlier).hexdigest() != mark.sha256:
+        raise Damaged("is not what it was when the checkpoint was saved")
+    return earlier
+
+
+def _counted(found: list[bytes], mark: Mark) -> bytes:
+    """Of an older version: no digest tells whether a line is right, but each must be one."""
+    earlier = found[: mark.lines - 1]
+    if len(earlier) < mark.lines - 1:
+        raise Damaged(f"has {1 + len(earlier)} whole lines of the {mark.lines} that the checkpoint counts")
+    try:
+        if all(isinstance(json.loads(line), dict) and line.endswith(b"\n") for line in earlier):
+            return b"".join(earlier)
+    except ValueError:
+        pass
+    raise Damaged("holds what is no line of a record")
+
+
+def missing_steps(earlier: bytes, steps: int) -> int:
+    """How many of the steps done have no line, at the record's beginning: it was lost on the way."""
+    for line in earlier.splitlines():
+        if line.startswith(b'{"step"'):
+            return int(json.loads(line)["step"]["step"]) - 1
+    return steps
+
+
+def tell(word: str) -> None:
+    if word:
+        print(word, file=sys.stderr, flush=True)

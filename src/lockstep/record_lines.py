@@ -1,0 +1,52 @@
+"""From what the ranks bring together to the record's lines: pure functions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from lockstep.fingerprint import KINDS
+from lockstep.record_file import Line
+
+COLUMNS = 4
+"""Of a rank's part of each step: loss sum, sample count, gradient norm, digest of the sample ids."""
+
+
+def step_lines(
+    parts: Tensor, prints: Mapping[int, Tensor], rates: Sequence[float], epoch: int, last_step: int
+) -> Iterator[Line]:
+    """The lines of an epoch's steps up to `last_step`, each followed by its fingerprints where it has any.
+
+    A rank's norm is not that of rank 0 only where the ranks have parted; `ranks_apart` is by how much at most. Where
+    gradients are all-reduced it is 0 by construction: what ranks hold is what their fingerprints tell.
+
+    Args:
+        parts: (ranks, steps, COLUMNS) float64; the digest's 64 bits lie in a float's place.
+        prints: of those steps that have them, by number from 0: (ranks, kinds, bytes) uint8.
+        rates: one a step.
+    """
+    losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
+    norms, digests = parts[:, :, 2], parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
+    alike = (norms == norms[0]) | (norms.isnan() & norms[0].isnan())
+    apart = (norms - norms[0]).abs().masked_fill(alike, 0.0).amax(0).tolist()
+    for index, rate in enumerate(rates):
+        step = last_step - len(rates) + index + 1
+        yield {
+            "step": {
+                "epoch": epoch,
+                "step": step,
+                "samples": int(counts[index]),
+                "ids": f"{digests[index] % 2**64:016x}",
+                "lr": rate,
+                "loss_sum": losses[index],
+                "grad_norm": norms[0, index].item(),
+                "ranks_apart": apart[index],
+            }
+        }
+        if index in prints:
+            yield {"fingerprint": {"epoch": epoch, "step": step, **_by_kind(prints[index])}}
+
+
+def _by_kind(prints: Tensor) -> Mapping[str, list[str]]:
+    """Of (ranks, kinds, bytes): for each kind that of every rank, in hexadecimal."""
+    return {kind: [own.numpy().tobytes().hex() for own in prints[:, index]] for index, kind in enumerate(KINDS)}

@@ -1,0 +1,237 @@
+"""The record outlives a loss of power with the checkpoint that counts it, and no damage to it goes unsaid."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep.checkpoint.content import OWN
+from lockstep.checkpoint.reading import check_checkpoint
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from lockstep.record_file import Mark, missing_steps
+from lockstep.refusal import Refusal
+from tests.conftest import Command
+from tests.ranks import ENGINES
+
+ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
+MakePlan = Callable[..., Plan]
+SMALL = ("data=points", "model.hidden=[4]", "logger=none", "accelerator=cpu", "test=false", "batch_size=2", "threads=1")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def process_as_it_was() -> Iterator[None]:
+    """Lightning takes SIGTERM: give it back."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_record_is_on_the_disk_before_the_checkpoint_that_counts_it(
+    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each renaming to last.ckpt all of record.jsonl's bytes have been synced, and the checkpoint's own."""
+    sync, rename = os.fsync, os.replace
+    synced: dict[int, int] = {}  # bytes by inode, since files are synced under another name
+    seen: list[tuple[int, int]] = []
+    record = tmp_path / "record.jsonl"
+
+    def logging_sync(descriptor: int) -> None:
+        sync(descriptor)
+        state = os.fstat(descriptor)
+        synced[state.st_ino] = state.st_size
+
+    def logging_rename(source: Any, target: Any, **options: Any) -> None:
+        if Path(target).name == "last.ckpt":
+            assert synced.get(Path(source).stat().st_ino) == Path(source).stat().st_size
+            seen.append((record.stat().st_size, synced.get(record.stat().st_ino, -1)))
+        rename(source, target, **options)
+
+    monkeypatch.setattr(os, "fsync", logging_sync)
+    monkeypatch.setattr(os, "replace", logging_rename)
+    ENGINES[engine](make_plan(*SMALL, "max_epochs=2", "checkpoint.every_n_steps=2"), ALONE)
+    assert len(seen) == 4, "after steps 2 and 4, and after each epoch of 3 steps"
+    assert all(size == on_disk for size, on_disk in seen)
+    assert len({size for size, _ in seen}) == 4, "the record had grown each time"
+
+
+@pytest.fixture
+def trained(make_plan: MakePlan, tmp_path: Path) -> Plan:
+    """A plan of two epochs, as `resume=true` goes on with it after the first."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    plan = replace(make_plan(*SMALL, "max_epochs=1", "data.samples=9"), run_dir=str(folder))
+    ENGINES["raw"](plan, ALONE)
+    last = folder / "checkpoints" / "last.ckpt"
+    return replace(plan, max_epochs=2, ckpt_path=str(last), resume=True)
+
+
+def lines_of(folder: Path) -> list[bytes]:
+    return (folder / "record.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def lost(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-900])
+
+
+def half_a_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:800])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 40)
+
+
+def garbage_behind_the_first_line(path: Path) -> None:
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + b"\xff\xfe" * (len(b"".join(rest)) // 2 + 1))
+
+
+def edited(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"samples": 2', b'"samples": 3', 1))
+
+
+def reordered(path: Path) -> None:
+    first, second, third, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([first, third, second, *rest]))
+
+
+def linked_away(path: Path) -> None:
+    elsewhere = path.with_name("elsewhere")
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES = [
+    (lost, "cannot be read"),
+    (cut, "whole lines of the 7"),
+    (half_a_line, "has 3 whole lines of the 7"),
+    (emptied, "has no first line"),
+    (garbage, "is not what it was when"),
+    (garbage_behind_the_first_line, "is not what it was when"),
+    (edited, "is not what it was when"),
+    (reordered, "is not what it was when"),
+    (linked_away, "is no file of its own"),
+    (a_pipe, "is no file of its own"),
+    (a_folder, "is no file of its own"),
+]
+
+
+@pytest.mark.parametrize(("damage", "why"), DAMAGES, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_damaged_record(
+    damage: Callable[[Path], None], why: str, trained: Plan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In its own folder the run is refused; beside it training goes on, and the new record says what it lacks."""
+    folder = Path(trained.run_dir)
+    damage(folder / "record.jsonl")
+    for refuses in (lambda: check_checkpoint(trained), lambda: ENGINES["raw"](trained, ALONE)):
+        with pytest.raises(Refusal) as refusal:
+            refuses()
+        assert "\n" not in str(refusal.value)
+        assert "/run: its record.jsonl " in str(refusal.value)
+        assert why in str(refusal.value)
+        assert f"write ckpt_path={trained.ckpt_path} without resume and hydra.run.dir" in str(refusal.value)
+    (tmp_path / "beside").mkdir()
+    beside = replace(trained, run_dir=str(tmp_path / "beside"), resume=False)
+    check_checkpoint(beside)
+    assert ENGINES["raw"](beside, ALONE)["steps"] == 10
+    word = capfd.readouterr().err
+    assert f"{folder / 'record.jsonl'} " in word
+    assert word.count("the new record begins where training goes on") == 1
+    first, second, *_ = map(json.loads, lines_of(tmp_path / "beside"))
+    assert (first["run"]["missing_steps"], second["step"]["step"]) == (5, 6)
+
+
+def test_an_incomplete_record_stays_one(trained: Plan, tmp_path: Path) -> None:
+    """Also when the run that began without its first lines is itself gone on with."""
+    lost(Path(trained.run_dir) / "record.jsonl")
+    (tmp_path / "beside").mkdir()
+    beside = replace(trained, run_dir=str(tmp_path / "beside"), resume=False)
+    ENGINES["raw"](beside, ALONE)
+    last = tmp_path / "beside" / "checkpoints" / "last.ckpt"
+    ENGINES["raw"](replace(beside, ckpt_path=str(last), resume=True, max_epochs=3), ALONE)
+    first, second, *_ = map(json.loads, lines_of(tmp_path / "beside"))
+    assert (first["run"]["missing_steps"], second["step"]["step"]) == (5, 6)
+
+
+def test_lines_behind_the_checkpoint_are_cut(trained: Plan, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = Path(trained.run_dir)
+    before = lines_of(folder)
+    with (folder / "record.jsonl").open("ab") as record:
+        record.write(b'{"step": {"epoch": 2, "st')
+    ENGINES["raw"](trained, ALONE)
+    after = lines_of(folder)
+    assert after[1:7] == before[1:7]
+    assert [json.loads(line)["step"]["step"] for line in after if b'{"step"' in line] == [*range(1, 11)]
+    assert capfd.readouterr().err == ""
+
+
+def without_digest(plan: Plan) -> None:
+    """As an older version saved it."""
+    checkpoint = torch.load(str(plan.ckpt_path), weights_only=True)
+    del checkpoint[OWN]["record_size"], checkpoint[OWN]["record_sha256"]
+    torch.save(checkpoint, str(plan.ckpt_path))
+
+
+def test_an_older_checkpoint_has_no_digest(trained: Plan, capfd: pytest.CaptureFixture[str]) -> None:
+    without_digest(trained)
+    check_checkpoint(trained)
+    ENGINES["raw"](trained, ALONE)
+    assert "has no digest of the record, as an older version wrote it" in capfd.readouterr().err
+    assert sum(b'{"step"' in line for line in lines_of(Path(trained.run_dir))) == 10
+
+
+@pytest.mark.parametrize("damage", [lost, half_a_line, emptied, garbage, garbage_behind_the_first_line, linked_away])
+def test_what_is_no_record_is_seen_without_a_digest_too(damage: Callable[[Path], None], trained: Plan) -> None:
+    without_digest(trained)
+    damage(Path(trained.run_dir) / "record.jsonl")
+    with pytest.raises(Refusal, match=r"record.jsonl .*; write ckpt_path="):
+        check_checkpoint(trained)
+
+
+def test_what_is_missing_is_counted_from_the_first_line_of_a_step() -> None:
+    assert missing_steps(b'{"step": {"epoch": 1, "step": 1}}\n', 1) == 0
+    assert missing_steps(b'{"step": {"epoch": 2, "step": 8}}\n{"step": {"step": 9}}\n', 9) == 7
+    assert missing_steps(b"", 9) == 9
+    assert Mark() == Mark(0, None, None)
+
+
+def test_on_the_command_line(trained: Plan, command: Command) -> None:
+    """Refused before anything is touched; what the sentence says to write works."""
+    own = ("engine=raw", "data.samples=9", "max_epochs=2", *SMALL)
+    folder = Path(trained.run_dir)
+    garbage(folder / "record.jsonl")
+    before = sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*"))
+    ended = command.train(*own, f"hydra.run.dir={folder}", "resume=true")
+    assert (ended.status, len(ended.err.splitlines())) == (2, 1), ended.err
+    assert f"hydra.run.dir={folder}: its record.jsonl is not what it was" in ended.err
+    assert sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*")) == before
+    ended = command.train(*own, f"ckpt_path={trained.ckpt_path}")
+    assert ended.status == 0, ended.err
+    assert ended.err.count("the new record begins where training goes on") == 1
