@@ -1,6 +1,7 @@
 """Plans that cannot be are refused, each in one sentence with the key, the value and what to write instead."""
 
 import dataclasses
+import json
 import pickle
 from collections.abc import Callable
 
@@ -9,6 +10,8 @@ import pytest
 from lockstep.choices import Raw
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal
+from lockstep.typed import restored
+from tests.conftest import ROOT
 
 MakePlan = Callable[..., Plan]
 
@@ -124,6 +127,20 @@ def test_a_plan_is_frozen_and_travels(make_plan: MakePlan) -> None:
     assert pickle.loads(pickle.dumps(plan)) == plan
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.devices = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        *((f"experiment={path.stem}",) for path in sorted((ROOT / "conf" / "experiment").glob("*.yaml"))),
+        ("engine=raw", "strategy=ddp", "devices=2", "optimizer=adamw", "scheduler=warmup_linear", "logger=csv"),
+        ("strategy=model_parallel", "devices=2", "model=split_cnn", "data=mnist", "checkpoint.every_n_steps=3"),
+    ],
+)
+def test_a_plan_travels_as_json(overrides: tuple[str, ...], make_plan: MakePlan) -> None:
+    plan = make_plan("accelerator=cpu", *overrides)
+    assert restored(Plan, json.loads(json.dumps(dataclasses.asdict(plan)))) == plan
 
 
 def test_the_global_batch_is_what_the_world_shares(make_plan: MakePlan) -> None:

@@ -3,7 +3,7 @@
 import math
 import types
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +18,29 @@ def typed(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     check_keys(prefix, values, names)
     return cls(**{name: value_of(hints[name], prefix + name, values[name]) for name in names})
+
+
+def restored(cls: type[T], values: Mapping[str, Any]) -> T:
+    """The dataclass that `asdict` made these values of, on their way through JSON perhaps."""
+    hints = get_type_hints(cls)
+    return cls(**{field.name: _restored(hints[field.name], field.name, values[field.name]) for field in fields(cls)})  # type: ignore[arg-type]
+
+
+def _restored(kind: Any, key: str, value: Any) -> Any:
+    """A union of choices is told apart by which of them have a field of each name, and the value's `name`."""
+    options = get_args(kind) or (kind,)
+    if isinstance(value, Mapping):
+        return restored(next(option for option in options if _fits(option, value)), value)
+    if get_origin(kind) in (list, tuple):
+        return get_origin(kind)(_restored(options[0], key, one) for one in value)
+    return value_of(kind, key, value)
+
+
+def _fits(option: Any, values: Mapping[str, Any]) -> bool:
+    if not is_dataclass(option) or values.keys() != {field.name for field in fields(option)}:
+        return False
+    names = get_args(get_type_hints(option).get("name"))
+    return not names or values["name"] in names
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The ranks of a run: how many, how they start and how they join. All that the launcher knows of what they will do."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from lockstep.choices import ProcessGroup
 from lockstep.refusal import refuse
@@ -48,7 +48,9 @@ class World:
 
 
 class Startable(Protocol):
-    """What ranks can be started for: a plan, or anything else that knows its world and can be pickled."""
+    """What ranks can be started for: a plan, or another dataclass of plain values that knows its world."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def world(self) -> World: ...

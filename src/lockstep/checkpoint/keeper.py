@@ -1,5 +1,6 @@
 """When a checkpoint is due, what goes into it beside the engine's own state, and which one is the best."""
 
+import io
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from lockstep.checkpoint.content import OWN, Content, Position, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, also_as, write_whole
 from lockstep.checkpoint.identity import digest_of, identity
 from lockstep.disk import not_written, of_the_disk
-from lockstep.parallel import devices_of
+from lockstep.parallel import devices_of, to_first
 from lockstep.plan import Plan
 from lockstep.recorder import Recorder, not_finite
 from lockstep.seeding import random_state, restore_random_state
@@ -104,9 +105,10 @@ class Keeper:
         """Of all ranks, on rank 0; what others return does not matter."""
         if not dist.is_initialized():
             return [state]
-        states: list[Any] | None = [None] * self.plan.world_size if self.rank == 0 else None
-        dist.gather_object(state, states)
-        return states or [state]
+        packed = io.BytesIO()
+        torch.save(vars(state), packed)
+        states = [torch.load(io.BytesIO(one), weights_only=True) for one in to_first(packed.getvalue())]
+        return [RankState(**one) for one in states] or [state]
 
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:

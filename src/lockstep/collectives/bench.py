@@ -9,6 +9,7 @@ rank. The median over repetitions counts, after warm-up calls. Send and receive 
 the barrier some microseconds apart, and who leaves first counts its wait for the last: that is in every time.
 """
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import torch.distributed as dist
 
 from lockstep.collectives.calls import barrier, own_device
 from lockstep.collectives.entry import NOTHING, Primitive
-from lockstep.parallel import settle
+from lockstep.parallel import settle, to_all
 
 SIZES = tuple(4**power for power in range(1, 14))
 """4, 16, 64, … bytes, up to 64 MiB."""
@@ -100,6 +101,5 @@ def calls(primitive: Primitive, numbers: int, root: int, times: int) -> list[flo
 
 def slowest(seconds: list[float], messenger: dist.ProcessGroup | None) -> list[float]:
     """Each call's time on the rank where it took longest."""
-    everyones = [seconds] * dist.get_world_size()
-    dist.all_gather_object(everyones, seconds, group=messenger)
+    everyones: list[list[float]] = [json.loads(one) for one in to_all(json.dumps(seconds).encode(), messenger)]
     return [max(one) for one in zip(*everyones, strict=True)]

@@ -4,8 +4,9 @@ An error is caught where it is raised and told to the other ranks, over a group 
 (then the backend cannot do this) or only some (then the group is broken, and the tour ends there).
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 import torch
@@ -17,6 +18,8 @@ from lockstep.collectives.entry import Primitive
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import Work
 from lockstep.launch import Place
+from lockstep.parallel import to_all
+from lockstep.typed import restored
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,4 @@ def group_of_its_own(timeout: float) -> dist.ProcessGroup | None:
 
 
 def told_to_all(mine: Seen, messenger: dist.ProcessGroup | None) -> list[Seen]:
-    everyones = [mine] * dist.get_world_size()
-    dist.all_gather_object(everyones, mine, group=messenger)
-    return everyones
+    return [restored(Seen, json.loads(one)) for one in to_all(json.dumps(asdict(mine)).encode(), messenger)]

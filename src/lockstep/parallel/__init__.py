@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from lockstep.parallel.autocast import Autocasting
 from lockstep.parallel.buffers import same_buffers
+from lockstep.parallel.messages import from_first, to_all, to_first
 from lockstep.parallel.replicas import Replicas
 from lockstep.parallel.settle import settle
 from lockstep.parallel.shapes import show_shapes
@@ -20,6 +21,7 @@ __all__ = [
     "Masks",
     "devices_of",
     "forward_of",
+    "from_first",
     "place",
     "same_buffers",
     "settle",
@@ -27,6 +29,8 @@ __all__ = [
     "slice_dropout",
     "sums_over_ranks",
     "synchronise_batchnorm",
+    "to_all",
+    "to_first",
 ]
 
 Forward = Callable[[Tensor], Tensor]

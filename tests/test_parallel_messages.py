@@ -1,0 +1,27 @@
+"""Bytes between real ranks."""
+
+from collections.abc import Callable
+
+from lockstep.launch import Place
+from lockstep.parallel import from_first, to_all, to_first
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.ranks import on_ranks
+
+MESSAGES = [b"", b"\x00\xff" * 5000, b"one\x00"]
+
+
+def send(_plan: Plan, place: Place) -> Metrics:
+    own = MESSAGES[place.rank]
+    found = {
+        "first": [from_first(one if place.rank == 0 else b"x") for one in MESSAGES] == MESSAGES,
+        "to first": to_first(own) == (MESSAGES if place.rank == 0 else []),
+        "to all": to_all(own) == MESSAGES,
+    }
+    everywhere = to_all(repr(found).encode())
+    return {"found": str(found), "alike": len(set(everywhere)) == 1}
+
+
+def test_messages_of_any_length_arrive(make_plan: Callable[..., Plan]) -> None:
+    found = on_ranks(make_plan("strategy=ddp_spawn", "devices=3", "batch_size=12", "accelerator=cpu"), send)
+    assert found == {"found": str(dict.fromkeys(["first", "to first", "to all"], True)), "alike": True}
