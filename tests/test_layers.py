@@ -1,6 +1,7 @@
 """Imports go one way, so that each part can be read without the ones above it."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,14 @@ def test_importing_brings_no_more_than_it_needs(module: str, absent: set[str]) -
     code = f"import sys; {bare}import {module}; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert not absent & set(out.split())
+
+
+def test_no_rank_unpickles_what_another_sent() -> None:
+    """torch's collectives of objects would run the code of whoever gets into a connection."""
+    nodes = (node for path in FILES for node in ast.walk(ast.parse(path.read_text())))
+    called = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    assert "all_gather" in called
+    assert not [name for name in called if re.search("(gather|scatter|broadcast|send|recv)_object", name)]
 
 
 def test_no_drawers() -> None:

@@ -6,14 +6,13 @@ The parent computes nothing itself and stays as it was: environment, signal hand
 import os
 import signal
 import sys
-import tempfile
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any, NoReturn
 
 from lockstep.ending import Stopped
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.place import Place, check_outside, outside, speaks
+from lockstep.launch.private_dir import job_folder, own_caches, remove_private_folder
 from lockstep.launch.server import warm_up
 from lockstep.launch.undisturbed import undisturbed
 from lockstep.refusal import refuse, typed_in_shell
@@ -61,6 +60,7 @@ def leave(status: int) -> NoReturn:
     At the interpreter's own end gloo's threads now and then abort it. Ranks that we start end so too, as
     multiprocessing's children do.
     """
+    remove_private_folder()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -104,10 +104,9 @@ def start(work: Startable, engine: str) -> Any:
     from lockstep.launch.processes import STARTS
     from lockstep.launch.worker import Job
 
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
-        folder = Path(name)
-        with undisturbed(folder) as asked, opened(work.world, folder) as meeting:
-            result = STARTS[work.world.start](Job(work, engine, meeting, folder, dict(os.environ)))
+    with job_folder() as folder, undisturbed(folder) as asked, opened(work.world, folder) as meeting:
+        environment = {**own_caches(), **os.environ}
+        result = STARTS[work.world.start](Job(work, engine, meeting, folder, environment))
     if isinstance(result, Stopped):
         end_stopped(work.world, result, asked[0], None)
     return result

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,9 +20,12 @@ from lockstep.launch.failure import linger, lost_a_peer, told
 from lockstep.launch.meeting import opened_outside
 from lockstep.launch.peers import beside, end_the_stopped, limit, stopped_peer, timed_out
 from lockstep.launch.place import Place, rendezvous_variables
+from lockstep.launch.private_dir import own_caches, remove_private_folder
 from lockstep.launch.stop import SignalRequest
 from lockstep.launch.worker import group, quiet_unless_first, run_engine
+from lockstep.parallel import from_first
 from lockstep.refusal import Refusal
+from lockstep.typed import restored
 from lockstep.world import Startable, World
 
 Work = TypeVar("Work", bound=Startable)
@@ -46,7 +49,7 @@ LOOK = 0.5
 def membership(world: World, place: Place) -> Iterator[None]:
     """Hold this process's place in the group while the job runs: groups cannot be met twice at torchrun's store."""
     end_with_agent()
-    os.environ.update({**place.variables, **rendezvous_variables(os.environ)})
+    os.environ.update({**own_caches(), **os.environ, **place.variables, **rendezvous_variables(os.environ)})
     with own_end(world, place), opened_outside(world, place) as meeting, group(world, place, meeting) as store:
         MEMBER.store, MEMBER.peers = store, beside(store, place) if store else {}
         yield
@@ -98,6 +101,7 @@ def end_with_agent() -> None:
     def look() -> None:
         while os.getppid() == agent:
             time.sleep(LOOK)
+        remove_private_folder()
         os._exit(1)
 
     threading.Thread(target=look, daemon=True).start()
@@ -123,6 +127,4 @@ def work_of_rank_zero(work: Work) -> Work:
     """Every rank composed work of its own; rank 0's counts, above all its folder, which is named by the clock."""
     if not dist.is_initialized():
         return work
-    works = [work]
-    dist.broadcast_object_list(works)
-    return works[0]
+    return restored(type(work), json.loads(from_first(json.dumps(asdict(work)).encode())))

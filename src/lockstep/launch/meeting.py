@@ -1,24 +1,23 @@
-"""Where the ranks of a group meet: at a file, or at a store behind a port that one process opens for all of them.
+"""Where the ranks of a group meet: at a file that is its owner's alone, which is all that one machine takes.
 
-The three ways of torch's `init_method`, file://, env:// (MASTER_ADDR and MASTER_PORT) and tcp://. Left to itself torch
-lets rank 0 open the port on every interface of the machine, to whoever comes. Here it is opened where it is needed: on
-loopback, unless ranks on other machines have to reach it.
+`init_method` names torch's three ways, file://, env:// (MASTER_ADDR and MASTER_PORT) and tcp://. Left to itself torch
+lets rank 0 open the port on every interface of the machine, and all ranks believe whoever writes there. Here a port is
+opened only where ranks were started from outside, who know nothing else of each other; see invitation.py.
 """
 
 import os
 import socket
-import tempfile
-import time
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from lockstep.ending import NotJoined
 from lockstep.launch.agent import hosts_store
+from lockstep.launch.invitation import invited
 from lockstep.launch.place import Place
-from lockstep.launch.store import KEY, Meeting, awaited, find_store, limit
+from lockstep.launch.store import KEY, Meeting
 from lockstep.refusal import refuse, require
 from lockstep.world import World
 
@@ -28,49 +27,54 @@ ANY_FREE = 0
 
 @contextmanager
 def opened(world: World, folder: Path) -> Iterator[Meeting]:
-    """The meeting place of ranks that this process is about to start. It hosts the store, so that no port is a guess.
+    """The meeting place of ranks that this process is about to start: a file in the job's folder, or the user's own.
+
+    By env and tcp nobody else could come either. MASTER_ADDR and MASTER_PORT are then set for code that reads them,
+    and nobody listens there, so that rank 0 can.
 
     Raises:
-        Refusal: the file is there already, or the port cannot be opened.
+        Refusal: the file cannot be used, or the port could not be opened.
     """
     way = world.process_group.init_method
-    if not world.joined or way in ("auto", "file"):
-        yield Meeting(path=str(folder / "group"))
-    elif way.startswith("file://"):
+    if world.joined and way.startswith("file://"):
         path = _file(way)
-        require(not path.exists(), KEY, way, "the file is there already, from an earlier meeting", f"{KEY}=file")
-        with _removed_at_the_end(path):
+        require(not os.path.lexists(path), KEY, way, "the file is there already, from an earlier meeting", INSTEAD)
+        with _removed_at_the_end(claimed(path, way)):
             yield Meeting(path=str(path))
+    elif not world.joined or way in ("auto", "file"):
+        yield Meeting(path=str(folder / "group"))
     else:
         host, port = _address(way)
-        with _hosted(host, port) as store:
-            yield Meeting(address=host, port=store.port)
+        with _listening(host, port) as door:
+            port = door.getsockname()[1]
+        yield Meeting(str(folder / "group"), host, port)
 
 
 @contextmanager
 def opened_outside(world: World, place: Place) -> Iterator[Meeting]:
     """The meeting place of ranks that torchrun or SLURM started, who set MASTER_ADDR and MASTER_PORT.
 
-    Rank 0 hosts the store, unless torchrun's agent does.
+    Raises:
+        NotJoined: nobody answers there.
+        Refusal: as above, or there is no place for what the ranks prove themselves by.
     """
     way = world.process_group.init_method
     if not world.joined:
         yield Meeting()
     elif way.startswith("file://"):
-        path = _file(way)
+        path = claimed(_file(way), way)
         with _removed_at_the_end(path) if place.rank == 0 else nullcontext():
             yield Meeting(path=str(path))
     else:
-        with _hosted_by_rank_zero(world, place, way) as meeting:
-            if way != "file":
-                yield meeting
-            else:
-                with _private_file(world, place, meeting) as file:
-                    yield file
+        if way == "file" and world.num_nodes > 1:
+            raise refuse(KEY, "file", "ranks on several machines share no private file", f"{KEY}=file:///SHARED/PATH")
+        with _door(world, place, way) as door, invited(world, place, door) as meeting:
+            yield meeting
 
 
 @contextmanager
-def _hosted_by_rank_zero(world: World, place: Place, way: str) -> Iterator[Meeting]:
+def _door(world: World, place: Place, way: str) -> Iterator[Meeting]:
+    """A store at a port: rank 0 hosts it, unless torchrun's agent does."""
     one_machine = world.num_nodes == 1
     agent_hosts = hosts_store() and not way.startswith("tcp://")
     host, port = _address(way)
@@ -84,33 +88,20 @@ def _hosted_by_rank_zero(world: World, place: Place, way: str) -> Iterator[Meeti
 
 
 @contextmanager
-def _hosted(host: str, port: int, everywhere: bool = False) -> Iterator[TCPStore]:
+def _hosted(host: str, port: int, everywhere: bool) -> Iterator[TCPStore]:
     """A store of this process at one of the machine's addresses, or at all of them."""
-    try:
-        listener = socket.create_server(("" if everywhere else host, port))
-    except OSError as error:
-        why = f"this machine cannot open it ({error.strerror})"
-        raise refuse(KEY, f"tcp://{host}:{port}", why, f"{KEY}=auto, or another address or port") from None
+    listener = _listening(host, port, everywhere)
     port = listener.getsockname()[1]
     store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     yield store
 
 
-@contextmanager
-def _private_file(world: World, place: Place, meeting: Meeting) -> Iterator[Meeting]:
-    """A new file of rank 0, who tells the others its path at the place where they would have met without it."""
-    if world.num_nodes > 1:
-        raise refuse(KEY, "file", "ranks on several machines share no private file", f"{KEY}=file:///SHARED/PATH")
-    deadline = time.monotonic() + world.process_group.timeout
-    store = find_store(world, place, meeting, deadline)
-    if place.rank == 0:
-        with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-            store.set("file", f"{folder}/group")
-            yield Meeting(path=f"{folder}/group")
-        return
-    if awaited(store, ["file"], deadline):
-        raise NotJoined(f"rank 0 told nobody where to meet within {limit(world)}")
-    yield Meeting(path=store.get("file").decode())
+def _listening(host: str, port: int, everywhere: bool = False) -> socket.socket:
+    try:
+        return socket.create_server(("" if everywhere else host, port))
+    except OSError as error:
+        why = f"this machine cannot open it ({error.strerror})"
+        raise refuse(KEY, f"tcp://{host}:{port}", why, f"{KEY}=auto, or another address or port") from None
 
 
 @contextmanager
@@ -121,10 +112,31 @@ def _removed_at_the_end(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
+INSTEAD = f"{KEY}=file, or a new file in a folder of yours"
+
+
 def _file(url: str) -> Path:
     path = Path(url.removeprefix("file://"))
-    why = "its folder does not exist"
-    require(path.parent.is_dir(), KEY, url, why, f"{KEY}=file, or a file in a folder that does")
+    require(path.parent.is_dir(), KEY, url, "its folder does not exist", f"{KEY}=file, or a file in a folder that does")
+    return path
+
+
+def claimed(path: Path, way: str) -> Path:
+    """Make the file for this user alone, unless another rank has done so.
+
+    Raises:
+        Refusal: it cannot be made, or is something else.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        return path
+    except FileExistsError:
+        about = path.lstat()
+    except OSError as error:
+        raise refuse(KEY, way, f"the file cannot be made ({error.strerror})", INSTEAD) from None
+    require(stat.S_ISREG(about.st_mode), KEY, way, "it is no plain file", INSTEAD)
+    own = about.st_uid == os.geteuid() and not about.st_mode & 0o022
+    require(own, KEY, way, "other users own the file, or may write to it", INSTEAD)
     return path
 
 

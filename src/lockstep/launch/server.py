@@ -9,10 +9,13 @@ import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+
+from lockstep.launch.private_dir import own_caches, private_folder
 
 PRELOADED: list[str] = []
 """The engines that the fork server has imported."""
@@ -34,7 +37,7 @@ def warm_up(*engines: str) -> None:
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload([*PRELOADED, "lockstep.launch.frozen"])
     multiprocessing.resource_tracker.ensure_running()  # it would let signals through again in between
-    with interrupts_held():
+    with interrupts_held(), in_private_folder():
         multiprocessing.forkserver.ensure_running()
     cool_down_at_exit()
 
@@ -50,6 +53,21 @@ def interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def in_private_folder() -> Iterator[None]:
+    """The server's socket, and what torch caches as it is imported, lie there."""
+    temporary, own = tempfile.tempdir, {key: os.environ.get(key) for key in own_caches()}
+    tempfile.tempdir = str(private_folder())
+    os.environ.update({**own_caches(), **{key: value for key, value in own.items() if value is not None}})
+    try:
+        yield
+    finally:
+        tempfile.tempdir = temporary
+        for key, value in own.items():
+            if value is None:
+                del os.environ[key]
 
 
 @cache

@@ -3,7 +3,6 @@
 import importlib
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -25,6 +24,7 @@ from lockstep.launch.failure import GaveUp, hopeless, leave_note, linger, say_wh
 from lockstep.launch.interface import name_interface
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
+from lockstep.launch.private_dir import held, remove_abandoned, writing_temporaries
 from lockstep.launch.stop import FileRequest
 from lockstep.launch.store import Meeting, join
 from lockstep.streams import outlive_readers
@@ -58,7 +58,7 @@ def started_by_elastic(job: Job) -> Any:
 def work(job: Job, place: Place) -> Any:
     """Entry of every rank that we start. Returns what the engine returns; an error leaves the parent a note first."""
     outlive_readers()
-    end_with_parent(job.folder)
+    end_with_parent(job.folder.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the command decides
     adopt(job.environment, place, job.meeting)
     world = job.work.world
@@ -72,7 +72,7 @@ def work(job: Job, place: Place) -> Any:
             say_why_restarted(before, place.restarts, job.work.world.max_restarts)
     peers: dict[int, int] = {}
     try:
-        with group(world, place, job.meeting) as store:
+        with writing_temporaries(job.folder), group(world, place, job.meeting) as store:
             peers |= beside(store, place) if store else {}
             stop = FileRequest(job.folder, place.rank, place.world_size, store)
             return run_engine(job.work, job.engine, replace(place, stop=stop))
@@ -153,10 +153,12 @@ def quiet_unless_first(run_dir: Path, place: Place) -> None:
 
 
 def end_with_parent(folder: Path) -> None:
-    """End this process when the one that started the job is gone, however that went, and remove the job's folder.
+    """End this process when the one that started the job is gone, however that went, and remove its private folder.
 
-    The kernel's parent is the fork server, which lives as long as its children: a thread waits for the real one.
+    Until then the folder is this process's, too. The kernel's parent is the fork server, which lives as long as its
+    children: a thread waits for the real one.
     """
+    held(folder)
     threading.Thread(target=_outlive_nobody, args=(folder,), daemon=True).start()
 
 
@@ -164,5 +166,5 @@ def _outlive_nobody(folder: Path) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_abandoned(folder)
         os._exit(1)

@@ -1,0 +1,195 @@
+"""Whoever reaches the store where ranks look for each other can keep them from meeting, and tell them nothing."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from lockstep.launch.invitation import HEAD, NotInvited, believed, proof_of, secret_at
+from lockstep.launch.place import ASKED
+from lockstep.launch.signed_store import SignedStore
+from lockstep.launch.stop import Request
+from lockstep.launch.store import Meeting
+from lockstep.plan import Plan
+from lockstep.world import World
+from tests.conftest import ROOT, Command, free_port
+from tests.test_meeting import SHORT, rank_by_hand
+
+SECRET = b"1" * 64
+SHORTLY = timedelta(seconds=0.2)
+
+
+@pytest.fixture
+def plain() -> Any:
+    """A store that anybody may write to."""
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def test_what_is_signed_is_there_for_who_knows_the_secret(plain: Any) -> None:
+    one, two = SignedStore(plain, SECRET, SHORTLY), SignedStore(plain, SECRET, SHORTLY)
+    one.set("key", b"\x00\xffvalue")
+    assert two.get("key") == b"\x00\xffvalue"
+    assert two.check(["key"])
+    assert [two.add("count", 2), one.add("count", 3), two.add("count", 0)] == [2, 5, 5]
+    assert one.compare_set("turn", "", "a") == b"a"
+    assert two.compare_set("turn", "a", "b") == b"b"
+    assert two.compare_set("turn", "a", "c") == b"b"
+    assert one.clone().get("turn") == b"b"
+    assert not SignedStore(plain, b"2" * 64, SHORTLY).check(["key"])
+
+
+def test_what_is_not_signed_is_not_there(plain: Any) -> None:
+    store = SignedStore(plain, SECRET, SHORTLY)
+    store.set("signed", "value")
+    for forged in (b"", b"value", b"0" * 64 + b"value", plain.get("signed")[:-1] + b"f"):
+        plain.set("key", forged)
+        assert not store.check(["key"])
+    plain.set("key", plain.get("signed"))
+    assert not store.check(["key"]), "a signature is of its own key"
+    for ask in (store.get, lambda key: store.wait([key]), lambda key: store.add(key, 1)):
+        began = time.monotonic()
+        with pytest.raises(DistStoreError, match="timed out"):
+            ask("key")
+        assert time.monotonic() - began < 2
+    store.set("key", "genuine")
+    assert store.get("key") == b"genuine"
+
+
+@contextmanager
+def intruder(command: Command, port: int, what: str, folder: Path, **environment: str) -> Iterator[list[str]]:
+    """What it says, when it is over."""
+    folder.chmod(0o777)
+    said: list[str] = []
+    line = (sys.executable, str(ROOT / "tests" / "intruder.py"), "127.0.0.1", str(port), what, str(folder))
+    process = command.popen(*line, PYTHONPATH=str(ROOT), **environment)
+    try:
+        yield said
+    finally:
+        process.kill()
+        said += process.communicate()[0].splitlines()
+
+
+@pytest.fixture
+def others() -> Iterator[Path]:
+    """A folder where another user may write."""
+    with tempfile.TemporaryDirectory(prefix="others-") as name:
+        yield Path(name)
+
+
+def test_a_store_of_torch_alone_believes_the_intruder(command: Command, plain: Any, others: Path) -> None:
+    """Which is what the signature is for."""
+    unsigned = PrefixStore("start 0", plain)
+    unsigned.set("rank 0 is here", "")
+    signed = SignedStore(unsigned, SECRET, SHORTLY)
+    with intruder(command, plain.port, "add", others):
+        unsigned.set_timeout(timedelta(seconds=30))
+        unsigned.wait([ASKED])
+        believing, doubting = (Request(lambda: False, 0, 1, store) for store in (unsigned, signed))
+        assert believing._requested()
+        assert not doubting._requested()
+
+
+LONG = (*SHORT[:3], "data.val_size=0", "max_epochs=40", "logger=none", "engine=raw", "threads=1", "strategy=ddp")
+
+
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of the weights that two ranks reach whom nobody disturbs."""
+    ended = Command(tmp_path_factory.mktemp("undisturbed")).train(*LONG, "devices=2")
+    return str(json.loads((ended.run_dir / "metrics.json").read_text())["digest"])
+
+
+def two_machines(command: Command, port: int, *own: str) -> list[Any]:
+    """Ranks who take each other for machines, started by hand."""
+    own_place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    line = (sys.executable, str(ROOT / "train.py"), *LONG, "devices=1", "num_nodes=2", *own)
+    ranks = [command.popen(*line, **(rank_by_hand(rank, 2, port) | own_place)) for rank in (1, 0)]
+    return [command.wait(rank) for rank in reversed(ranks)]
+
+
+def test_nobody_can_tell_ranks_on_several_machines_to_stop(command: Command, digest: str, others: Path) -> None:
+    port = free_port()
+    with intruder(command, port, "add", others) as said:
+        ended = two_machines(command, port)
+    assert [rank.status for rank in ended] == [0, 0], ended
+    assert json.loads((ended[0].run_dir / "metrics.json").read_text())["digest"] == digest
+    assert any(line.startswith("wrote") and line.endswith("/stop") for line in said), said
+    assert not list(ended[0].run_dir.glob(".rendezvous-*")), "the secret is gone when all are there"
+
+
+@pytest.mark.slow
+def test_who_rewrites_all_that_machines_say_can_only_deny_them_their_meeting(
+    command: Command, digest: str, others: Path
+) -> None:
+    port = free_port()
+    with intruder(command, port, "rewrite", others) as said:
+        ended = two_machines(command, port, "process_group.timeout=4")
+    if [rank.status for rank in ended] == [0, 0]:  # they were quicker
+        assert json.loads((ended[0].run_dir / "metrics.json").read_text())["digest"] == digest
+    else:
+        assert [rank.status for rank in ended] == [1, 1], ended
+        assert "within 4 s" in ended[0].err or "Timed out" in ended[0].err
+    assert max(rank.seconds for rank in ended) < 30
+    assert any(line.startswith("wrote") for line in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["add", "rewrite"])
+def test_ranks_of_torchrun_on_one_machine_leave_the_store(
+    what: str, command: Command, digest: str, others: Path
+) -> None:
+    if what == "rewrite" and os.geteuid() != 0:
+        pytest.skip("needs root, to be another user")
+    port, line = free_port(), (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2")
+    with intruder(command, port, what, others, TORCHELASTIC_RUN_ID="none") as said:
+        ended = command(*line, f"--master_port={port}", str(ROOT / "train.py"), *LONG, "devices=2")
+    assert ended.status == 0, ended
+    assert json.loads((ended.run_dir / "metrics.json").read_text())["digest"] == digest
+    assert any(line.startswith("wrote") for line in said), said
+    assert not (others / "group").exists()
+
+
+def write_secret(path: Path) -> Path:
+    path.write_bytes(HEAD + SECRET)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_secret_is_a_file_of_its_owner_alone(tmp_path: Path) -> None:
+    good = write_secret(tmp_path / "good")
+    assert secret_at(good) == SECRET
+    (tmp_path / "link").symlink_to(good)
+    write_secret(tmp_path / "readable").chmod(0o640)
+    (tmp_path / "short").touch(0o600)
+    other = write_secret(tmp_path / "other")
+    other.write_bytes(b"password\n" + SECRET)
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    bad = ["link", "readable", "short", "other", "fifo", "", "missing", "a\0b"]
+    if os.geteuid() == 0:
+        os.chown(write_secret(tmp_path / "foreign"), 65534, 65534)
+        bad.append("foreign")
+    for name in bad:
+        with pytest.raises(NotInvited):
+            secret_at(tmp_path / name)
+
+
+def test_an_answer_is_for_one_name_of_one_run(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+    world: World = make_plan("strategy=ddp", "devices=2").world
+    door, path = Meeting(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
+    said = json.dumps([path, proof_of(SECRET, "me", path, world, door)]).encode()
+    assert believed(world, door, "me", said) == (path, SECRET)
+    for name, port in (("you", 29500), ("me", 29501)):
+        with pytest.raises(NotInvited, match="was not written by rank 0"):
+            believed(world, Meeting(address="127.0.0.1", port=port), name, said)
+    for nonsense in (b"", b"\xff", b"[]", b"{}", b"1", b'["a", "b", "c"]', json.dumps([path, "ÿ"]).encode()):
+        with pytest.raises(NotInvited):
+            believed(world, door, "me", nonsense)
