@@ -1,10 +1,13 @@
 import hashlib
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from lockstep.job import leave_config
+from lockstep.plan import Plan
 from lockstep.record import digest, save_metrics, table
 
 
@@ -33,3 +36,14 @@ def test_what_json_cannot_hold_is_null(tmp_path: Path) -> None:
 
 def test_table_lines_up() -> None:
     assert table({"a": 1, "long_name": 0.25}) == "  a          1\n  long_name  0.25"
+
+
+def test_a_run_begins_without_what_was_half_written(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+    """In its folder and that of its checkpoints; no file of the user's."""
+    parts = [tmp_path / ".metrics.json.part", tmp_path / "checkpoints" / ".last.ckpt.part"]
+    kept = [tmp_path / "a.part", tmp_path / "checkpoints" / "last.ckpt"]
+    (tmp_path / "checkpoints").mkdir()
+    for path in (*parts, *kept):
+        path.touch()
+    leave_config(make_plan("accelerator=cpu"))
+    assert [path.exists() for path in (*parts, *kept)] == [False, False, True, True]

@@ -68,6 +68,13 @@ def whole(path: Path) -> Iterator[Path]:
         raise
 
 
+def remove_parts(folder: Path) -> None:
+    """What `whole` began in a folder and a process did not live to rename."""
+    for part in folder.glob(".*.part"):
+        if part.is_file() and not part.is_symlink():
+            part.unlink(missing_ok=True)
+
+
 def save_text(path: Path, text: str) -> None:
     """The bytes are on the disk before the file has its name: also after a loss of power it is whole or not there."""
     with whole(path) as part, part.open("w") as file:
