@@ -66,7 +66,7 @@ def measured(names: Sequence[str], wanted: Wanted, folder: Path, terminal: TextI
     launch.warm_up(*ENGINES.values(), LOOPS, CALLS, COUNTS)  # one fork server, which imports them once
     rows: list[Row] = []
     refused: Refusal | None = None
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=launch.private_folder()) as scratch:
         for number, name in enumerate(names, start=1):
             at = f"bench {number}/{len(names)}: {name}"
             print(f"{at}: {WORKLOADS[name].about}", file=terminal, flush=True)

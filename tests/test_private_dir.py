@@ -1,0 +1,159 @@
+"""What a run has in the temporary folder: one folder, gone when the run is, and a sentence where there can be none."""
+
+import fcntl
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.launch.private_dir import MARK, remove_left_behind, safe
+from tests.conftest import ROOT, Command
+from tests.doors import tree
+
+TRAIN = (sys.executable, str(ROOT / "train.py"), "data=line", "model=linear", "data.samples=64", "data.val_size=0")
+SHORT = (*TRAIN, "max_epochs=1", "logger=none", "engine=raw", "accelerator=cpu", "threads=1")
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """As /tmp is; its path is short, as a socket's has to be."""
+    with tempfile.TemporaryDirectory(prefix="private-") as name:
+        Path(name).chmod(0o1777)
+        yield Path(name)
+
+
+def folder_of(base: Path, name: str, mode: int = 0o700) -> Path:
+    folder = base / name
+    folder.mkdir()
+    (folder / MARK).touch()
+    (folder / "inside").mkdir()
+    folder.chmod(mode)
+    return folder
+
+
+def test_what_nobody_holds_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    base, outside = tmp_path / "base", tmp_path / "outside"
+    base.mkdir()
+    left = folder_of(base, "lockstep-aaaaaaaa")
+    (left / "link").symlink_to(folder_of(tmp_path, "outside"))
+    empty = base / "lockstep-eeeeeeee"
+    empty.mkdir(mode=0o700)
+    living, open_to_all = folder_of(base, "lockstep-bbbbbbbb"), folder_of(base, "lockstep-cccccccc", 0o755)
+    named_alike, users = folder_of(base, "lockstep-resultsx"), folder_of(base, "lockstep-experiment")
+    (named_alike / MARK).unlink()
+    (base / "lockstep-dddddddd").symlink_to(outside)
+    kept = {living, open_to_all, named_alike, users, base / "lockstep-dddddddd"}
+    if os.geteuid() == 0:
+        kept.add(foreign := folder_of(base, "lockstep-ffffffff"))
+        os.chown(foreign, 65534, 65534)
+    descriptor = os.open(living, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    remove_left_behind(base)
+    assert set(base.iterdir()) == kept
+    assert (outside / MARK).is_file()
+    os.close(descriptor)
+    remove_left_behind(base)
+    assert set(base.iterdir()) == kept - {living}
+
+
+def test_a_folder_where_others_could_rename_ours_is_not_used(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert not safe(tmp_path)
+    tmp_path.chmod(0o1777)
+    assert safe(tmp_path)
+    assert not safe(tmp_path / "missing")
+
+
+def killed(command: Command, temporary: Path, after: float, whom: str) -> None:
+    """Start a run and send SIGKILL to it, to one of its processes, or to all, after so many seconds."""
+    line = (*SHORT[:-4], "max_epochs=100000", *SHORT[-3:], "strategy=ddp", "devices=2")
+    process = command.popen(*line, TMPDIR=str(temporary))
+    time.sleep(after)
+    found = tree(process.pid)
+    if whom == "one":
+        found = [random.choice(found)]
+    for number in [process.pid] if whom == "command" else found:
+        os.kill(number, signal.SIGKILL)
+    if whom == "one" and found != [process.pid]:  # it ends by itself, or it was the tracker of semaphores
+        time.sleep(1)
+        process.terminate()
+    command.wait(process)
+    assert not command.survivors()
+
+
+@pytest.mark.parametrize(
+    ("whom", "seconds"),
+    [
+        ("all", (4.0,)),
+        pytest.param("all", (0.5, 1.0, 1.5, 2.0, 2.5, 3.0), marks=pytest.mark.slow),
+        pytest.param("command", (1.5, 3.0, 5.0), marks=pytest.mark.slow),
+        pytest.param("one", (2.0, 4.0, 5.0, 5.0), marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_is_left_for_good(whom: str, seconds: tuple[float, ...], command: Command, temporary: Path) -> None:
+    for after in seconds:
+        killed(command, temporary, after, whom)
+    assert command(*SHORT, "strategy=single", TMPDIR=str(temporary)).status == 0
+    assert not [path.name for path in temporary.iterdir()]
+
+
+@pytest.mark.slow
+def test_who_cleans_up_spares_those_who_live(command: Command, temporary: Path) -> None:
+    """Runs that begin while others train, and after one was killed."""
+    line = (*SHORT[:-4], "max_epochs=3000", *SHORT[-3:], "strategy=ddp", "devices=2", "checkpoint.every_n_steps=50")
+    living = [command.popen(*line, f"hydra.run.dir=run{number}", TMPDIR=str(temporary)) for number in range(2)]
+    killed(command, temporary, 3.0, "all")
+    for _ in range(2):
+        assert command(*SHORT, TMPDIR=str(temporary)).status == 0
+    assert [command.wait(process).status for process in living] == [0, 0]
+    assert not list(temporary.iterdir())
+
+
+def test_a_long_name_of_the_temporary_folder_does_no_harm(command: Command) -> None:
+    long = command.folder / ("x" * 150)
+    long.mkdir()
+    ended = command(*SHORT, "strategy=ddp", "devices=2", TMPDIR=str(long))
+    assert (ended.status, ended.err) == (0, "")
+    assert not list(long.iterdir())
+
+
+IN_A_NAMESPACE = ("unshare", "--mount", "sh", "-c")
+
+
+@pytest.mark.parametrize(
+    ("mounts", "starts", "says"),
+    [
+        ("ro=/tmp ro=/var/tmp ro=/mnt", "TMPDIR=/mnt: no temporary folder can be used (", "Read-only file system"),
+        ("full=/tmp full=/var/tmp full=/mnt", "TMPDIR=/mnt: no temporary folder can be used (", "No space left"),
+        ("ro=/dev/shm", "/dev/shm: no semaphore can be made there (Read-only file system); write mount", "remount,rw"),
+        ("full=/dev/shm", "/dev/shm: no semaphore can be made there (No space left on device); write", "--shm-size"),
+    ],
+)
+def test_where_nothing_can_be_written_a_sentence_says_so(
+    mounts: str, starts: str, says: str, command: Command, tmp_path: Path
+) -> None:
+    """In a namespace, since root is denied nothing."""
+    done = subprocess.run([*IN_A_NAMESPACE, "mount -t tmpfs none /mnt"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"needs mounts of its own, which this system does not allow: {done.stderr.strip()}")
+    run = Path.home() / f".lockstep-test-{os.getpid()}"  # tmp_path is hidden by the mounts
+    run.mkdir()
+    try:
+        script = "cd /sys; for one in $0; do mount -t tmpfs -o size=8k,mode=1777 none ${one#*=}; case $one in "
+        script += "ro=*) mount -o remount,ro ${one#*=};; *) head -c 8k /dev/zero >${one#*=}/fill;; esac; done; "
+        script += 'export TMPDIR=/mnt; exec "$@"'
+        line = (*SHORT, f"hydra.run.dir={run}/logs")
+        ended = command(*IN_A_NAMESPACE, script, mounts, *line)
+        assert ended.status == 2, ended
+        assert ended.err.startswith(starts), ended.err
+        assert says in ended.err
+        assert ended.err.count("\n") == 1
+    finally:
+        subprocess.run(["rm", "-r", str(run)], check=True)
