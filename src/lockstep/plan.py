@@ -47,6 +47,7 @@ class Plan:
     max_epochs: int
     batch_size: int
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
+    memory_format: Literal["auto", "contiguous", "channels_last"]
     seed: int
     threads: int
     gradient_clip_val: float | None
@@ -151,6 +152,7 @@ class Plan:
             "scheduler": self.scheduler.name,
             "batch_size": self.batch_size,
             "precision": self.precision,
+            "memory_format": self.memory_format,
             "gradient_sync": self.gradient_sync,
             "backend": self.world.backend if self.world.joined else "none",
             "micro_batches": self.strategy.micro_batches,

@@ -10,6 +10,7 @@ from torch import nn
 
 from lockstep import nets
 from lockstep.data.tensors import TensorData
+from lockstep.memory_format import memory_format_of
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 
@@ -17,10 +18,13 @@ from lockstep.precision import dtype_of
 def initial_net(plan: Plan, data: TensorData) -> nn.Module:
     """The net with its first weights: drawn under the run's seed before anything else, the same on every rank.
 
-    They are drawn in float32, and widened for a run in float64 before any checkpoint could be loaded into them. What
-    convolves lies in memory with its channels last, which is faster (docs/performance.md has by how much).
+    They are drawn in float32, and widened for a run in float64 before any checkpoint could be loaded into them.
+
+    Raises:
+        Refusal: the net cannot have the plan's memory format.
     """
-    return plain_net(plan, data).to(dtype_of(plan)).to(memory_format=torch.channels_last)
+    net = plain_net(plan, data).to(dtype_of(plan))
+    return net.to(memory_format=memory_format_of(plan, net))
 
 
 def plain_net(plan: Plan, data: TensorData) -> nn.Module:

@@ -14,7 +14,8 @@ MATTERS = (
     *("model", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
     *("precision", "gradient_clip_val", "sync_batchnorm", "dropout"),
 )
-"""The rest may change: engine, strategy, devices, threads, logger, and for how many epochs training goes on."""
+"""The rest may change: engine, strategy, devices, threads, memory_format, logger, and for how many epochs training
+goes on."""
 
 MAY_MOVE = ("data.root",)
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")

@@ -49,7 +49,8 @@ def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides the order of every sum. Two ranks have only one order."""
     by_hand = heading["gradient_sync"] if heading["world_size"] > 2 else "any"
     alike = ("precision", "threads", "sync_batchnorm")
-    return *_masks(heading), by_hand, *(heading[key] for key in alike)
+    laid_out = heading.get("memory_format", "auto")  # an older record has none
+    return *_masks(heading), by_hand, laid_out, *(heading[key] for key in alike)
 
 
 def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:

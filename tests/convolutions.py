@@ -1,0 +1,79 @@
+"""Convolutions with their channels last against contiguous ones in float64, in processes that may crash.
+
+`python -m tests.convolutions` takes a JSON list of jobs, one argument, and prints the outcome of each: the worst
+relative error by precision, or the signal or status that it ended by.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LIMIT = 60
+"""Seconds for one job."""
+
+PRECISIONS = ("float32", "float64", "bfloat16")
+
+
+def outcome(job: dict[str, Any]) -> Any:
+    """What `errors` returns in a process of its own, or in words how that ended."""
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        signal.alarm(LIMIT)
+        os.write(write, json.dumps(errors(**job)).encode())
+        sys.exit()  # by the usual way out, where glibc looks at what it frees
+    os.close(write)
+    with os.fdopen(read) as stream:
+        told = stream.read()
+    _, status = os.waitpid(child, 0)
+    return json.loads(told) if status == 0 else f"ended by {os.waitstatus_to_exitcode(status)}"
+
+
+def errors(
+    shapes: list[list[Any]], sizes: list[int], batches: list[int], threads: int, steps: int, scale: float = 1.0
+) -> dict[str, float]:
+    """The largest error over outputs and gradients, relative to the largest number of each; `scale` plants one."""
+    torch.set_num_threads(threads)
+    worst = dict.fromkeys(PRECISIONS, 0.0)
+    for shape, size in zip(shapes, sizes, strict=True):
+        inward, outward, kernel, stride = shape[:4]
+        for batch in batches * steps:
+            plain = nn.Conv2d(inward, outward, kernel, stride, *shape[4:]).double()
+            inputs = torch.randn(batch, inward, size, size, dtype=torch.float64)
+            outward_gradient = torch.randn_like(plain(inputs))
+            expected = [*passes(plain, inputs, outward_gradient)]
+            for precision in PRECISIONS:
+                wide = torch.float64 if precision == "float64" else torch.float32
+                net = nn.Conv2d(inward, outward, kernel, stride, *shape[4:]).to(wide)
+                net.load_state_dict({name: value * scale for name, value in plain.state_dict().items()})
+                net = net.to(memory_format=torch.channels_last)
+                with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+                    found = [*passes(net, inputs.to(wide), outward_gradient.to(wide))]
+                for one, other in zip(found, expected, strict=True):
+                    error = (one.double() - other).abs().max().item() / other.abs().max().item()
+                    worst[precision] = max(worst[precision], error if error == error else float("inf"))
+    return worst
+
+
+def passes(net: nn.Module, inputs: Tensor, outward_gradient: Tensor) -> Iterator[Tensor]:
+    """Outputs, then the gradients of inputs and parameters. The inputs come as a net's own activations do."""
+    laid_out = next(net.parameters())
+    channels_last = laid_out.is_contiguous(memory_format=torch.channels_last) and not laid_out.is_contiguous()
+    if channels_last:
+        inputs = inputs.to(memory_format=torch.channels_last)
+    inputs = inputs.detach().requires_grad_()
+    outputs = net(inputs)
+    outputs.backward(outward_gradient.to(outputs))
+    yield outputs.detach()
+    for tensor in (inputs, *net.parameters()):
+        assert tensor.grad is not None
+        yield tensor.grad
+
+
+if __name__ == "__main__":
+    print(json.dumps([outcome(job) for job in json.loads(sys.argv[1])]))

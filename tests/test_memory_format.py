@@ -1,0 +1,174 @@
+"""Channels last where it was tested, and nowhere else on a CPU: there it may write past its memory."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep import data, nets
+from lockstep.checkpoint.identity import identity
+from lockstep.compare import compare
+from lockstep.compare.owed import owed_between
+from lockstep.memory_format import TESTED, Shape, memory_format_of, shape_of
+from lockstep.plan import Plan
+from lockstep.refusal import Refusal
+from lockstep.seeding import initial_net
+from tests import downsampling
+from tests.conftest import ROOT
+from tests.downsampling import SmallResNet
+from tests.ranks import on_ranks
+
+MakePlan = Callable[..., Plan]
+SEEN = {
+    Shape(1, 16, (3, 3)): 28,
+    Shape(16, 32, (3, 3)): 26,
+    Shape(32, 64, (3, 3)): 12,
+    Shape(64, 128, (3, 3)): 10,
+    Shape(1, 10, (5, 5)): 28,
+    Shape(10, 20, (5, 5)): 12,
+}
+"""Pixels a side of what each convolution of the built-in nets sees."""
+BOUNDS = {"float32": 3e-5, "float64": 1e-12, "bfloat16": 0.03}
+BAD = {"shapes": [[8, 8, 1, 2]], "sizes": [12], "batches": [5], "threads": 2, "steps": 60}
+"""8 to 8 channels, 1x1, stride 2, by two threads in batches of five: each tried process died of it in a few steps."""
+
+
+def outcomes(*jobs: dict[str, Any]) -> list[Any]:
+    """Of each job (tests/convolutions.py); glibc's own checks, where it has them, see what is written past its end."""
+    checks = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3", "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.convolutions", json.dumps(jobs)],
+        cwd=ROOT,
+        env={**os.environ, **checks},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def within_bounds(errors: Any) -> bool:
+    return isinstance(errors, dict) and all(errors[precision] < bound for precision, bound in BOUNDS.items())
+
+
+def table(threads: int, batches: list[int], steps: int, **more: float) -> dict[str, Any]:
+    shapes = sorted(TESTED)
+    sizes = [SEEN[shape] for shape in shapes]
+    return {"shapes": shapes, "sizes": sizes, "batches": batches, "threads": threads, "steps": steps, **more}
+
+
+@pytest.mark.timeout(120)
+def test_the_table_holds_and_a_wrong_number_would_be_seen() -> None:
+    *found, wrong = outcomes(*(table(threads, [5, 41], 1) for threads in (1, 2, 4)), table(2, [5], 1, scale=1.001))
+    assert [within_bounds(errors) for errors in found] == [True] * 3, found
+    assert not within_bounds(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(220)
+def test_the_table_holds_for_long() -> None:
+    found = outcomes(*(table(threads, [1, 3, 5, 17, 33, 41, 64], 8) for threads in (1, 2, 4)))
+    assert [within_bounds(errors) for errors in found] == [True] * 3, found
+
+
+def test_a_convolution_that_is_known_to_be_bad_would_be_seen() -> None:
+    if not torch.__version__.startswith("2.15.") or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("needs torch 2.15 on a CPU with AVX-512")
+    [found] = outcomes(BAD)
+    assert not within_bounds(found)
+
+
+def test_every_convolution_of_the_built_in_nets_is_in_the_table() -> None:
+    options: dict[str, dict[str, Any]] = {"mlp": {"hidden": (4,)}, "cnn": {"norm": "batch"}, "lenet": {"dropout": 0.5}}
+    built = [nets.create(name, (1, 28, 28), 10, **options.get(name, {})) for name in nets.NETS]
+    assert {shape_of(own) for net in built for own in net.modules() if isinstance(own, nn.Conv2d)} == TESTED
+
+
+@pytest.mark.parametrize("model", ["cnn", "lenet", "split_cnn"])
+def test_built_in_nets_have_their_channels_last(model: str, make_plan: MakePlan) -> None:
+    plan = make_plan(f"model={model}", "accelerator=cpu")
+    tensors = data.load(plan.data)
+    weight = next(own.weight for own in initial_net(plan, tensors).modules() if isinstance(own, nn.Conv2d))
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    plain = initial_net(replace(plan, memory_format="contiguous"), tensors)
+    assert all(parameter.is_contiguous() for parameter in plain.parameters())
+
+
+class OwnFormat(nn.Module):
+    """A weight of a convolution that no module type tells of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tested = nn.Conv2d(1, 16, 3)
+        self.kernel = nn.Parameter(torch.zeros(8, 16, 1, 1))
+
+
+STRANGERS: list[Callable[[], nn.Module]] = [
+    lambda: SmallResNet((1, 28, 28), 10),
+    lambda: nn.Sequential(nn.Conv2d(1, 16, 3), nn.Conv2d(16, 32, 3, stride=2)),
+    lambda: nn.Sequential(nn.Conv2d(1, 16, 3), nn.ConvTranspose2d(16, 32, 3)),
+    lambda: nn.Conv3d(1, 2, 3),
+    OwnFormat,
+]
+
+
+@pytest.mark.parametrize("create", STRANGERS)
+def test_what_was_not_tested_stays_contiguous_on_a_cpu(create: Callable[[], nn.Module], make_plan: MakePlan) -> None:
+    plan = make_plan("model=cnn", "accelerator=cpu")
+    assert memory_format_of(plan, create()) == torch.contiguous_format
+    flat = not isinstance(create(), nn.Conv3d)
+    on_gpu = torch.channels_last if flat else torch.contiguous_format
+    assert memory_format_of(replace(plan, accelerator="gpu"), create()) == on_gpu
+
+
+def test_channels_last_may_be_asked_for_but_not_where_it_is_known_to_be_bad(make_plan: MakePlan) -> None:
+    plan = make_plan("model=cnn", "accelerator=cpu", "memory_format=channels_last")
+    for good in (nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 8, 1), nn.Conv2d(16, 8, 1, stride=2), nn.Linear(2, 2)):
+        assert memory_format_of(plan, nn.Sequential(good)) == torch.channels_last
+    for bad in (nn.Conv2d(3, 8, 1, stride=2), nn.Conv2d(15, 64, 1, stride=(1, 3)), nn.Conv2d(32, 8, 1, 2, groups=4)):
+        with pytest.raises(Refusal, match=r"memory_format=channels_last: .* writes past its memory; write memory_form"):
+            memory_format_of(plan, nn.Sequential(bad))
+        assert memory_format_of(replace(plan, accelerator="gpu"), bad) == torch.channels_last
+    with pytest.raises(Refusal, match=r"memory_format=channels_last: 0 has a weight of five dimensions"):
+        memory_format_of(plan, nn.Sequential(nn.Conv3d(1, 2, 3)))
+
+
+def test_runs_of_two_formats_owe_other_bits_and_go_on_from_each_other(make_plan: MakePlan) -> None:
+    plans = [make_plan("model=cnn", f"memory_format={one}") for one in ("auto", "contiguous")]
+    one, other = (plan.summary() for plan in plans)
+    assert str(owed_between(one, one)) == "identical"
+    assert str(owed_between(one, other)) == "within 0.0001 in the first 3 steps"
+    before = {key: value for key, value in one.items() if key != "memory_format"}
+    assert str(owed_between(before, one)) == "identical"
+    assert identity(plans[0]) == identity(plans[1])
+
+
+DOWN = (
+    *("model=cnn", "sync_batchnorm=true", "data=digits", "data.test_size=1724", "data.val_size=12"),
+    *("max_epochs=2", "accelerator=cpu", "logger=none", "test=false"),
+)
+"""61 digits. One process on two threads in batches of five is where its shortcuts would crash with channels last."""
+
+
+@pytest.mark.timeout(120)
+def test_a_net_that_halves_its_images_trains_by_both_engines(make_plan: MakePlan) -> None:
+    runs: dict[str, Path] = {}
+    for world in (("strategy=single", "threads=2", "batch_size=5"), ("strategy=ddp", "devices=2", "batch_size=10")):
+        plan = make_plan(*DOWN, *world)
+        folder = runs[plan.strategy.name] = Path(plan.run_dir) / plan.strategy.name
+        folder.mkdir()
+        on_ranks(replace(plan, run_dir=str(folder)), downsampling.run_both)
+        engines = compare(folder / "lightning", folder / "raw")
+        assert engines.verdict == "identical", engines.text()
+    worlds = compare(runs["single"] / "float64", runs["ddp"] / "float64", tolerance=1e-10)
+    assert worlds.as_owed, worlds.text()
