@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from lockstep.record_file import Mark
 
 OWN = "lockstep"
+SCALER = "MixedPrecision"
+"""Lightning's name for the state of the gradient scaler."""
+
 PREFIX = "net."
 """In front of each name: in Lightning's engine the net is an attribute of the LightningModule."""
 

@@ -1,6 +1,7 @@
 """A checkpoint read with care, and held against the plan that wants to go on from it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import OWN, Content, Position, state_of
+from lockstep.checkpoint.content import OWN, Content, Position
 from lockstep.checkpoint.files import damage, newest_whole
+from lockstep.checkpoint.form import fits, require_content, require_state, require_weights, unfit
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.plan import Plan
 from lockstep.record import CONFIG, METRICS
@@ -70,11 +72,14 @@ def starting_point(plan: Plan, net: nn.Module) -> Start:
         return Start()
     checkpoint = _read(plan, mmap=False)
     _done(plan, checkpoint)
-    wanted = {key: tensor.shape for key, tensor in state_of(net).items()}
-    fits = wanted == {key: tensor.shape for key, tensor in checkpoint["state_dict"].items()}
     why = f"it holds another net than model={plan.model.name} with its options"
-    require(fits, "ckpt_path", plan.ckpt_path, why, ANOTHER)
-    return Start(checkpoint, Content.from_saved(checkpoint[OWN]) if plan.train else None)
+    require(fits(net, checkpoint), "ckpt_path", plan.ckpt_path, why, ANOTHER)
+    if not plan.train:
+        return Start(checkpoint)
+    content = Content.from_saved(checkpoint[OWN])
+    with _of_the_file(Path(plan.ckpt_path)):
+        require_state(plan, net, checkpoint, content)
+    return Start(checkpoint, content)
 
 
 def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
@@ -82,17 +87,28 @@ def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
     path = Path(str(plan.ckpt_path))
     torn = damage(path)
     require(torn is None, "ckpt_path", path, str(torn), ANOTHER)
-    try:
+    with _of_the_file(path):
         checkpoint: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-        _ = checkpoint["state_dict"].items(), checkpoint["epoch"], checkpoint["optimizer_states"]
-        content = Content.from_saved(checkpoint[OWN]) if plan.train else None
-    except Exception as error:  # what a file holds may raise anything, and it is the file that is wrong
-        raise refuse("ckpt_path", path, f"it is no checkpoint ({type(error).__name__})", ANOTHER) from None
-    if content is not None:
+        require_weights(checkpoint)
+        _ = checkpoint["epoch"], checkpoint["optimizer_states"]
+        if not plan.train:
+            return checkpoint
+        content = Content.from_saved(checkpoint[OWN])
         whole = digest_of(content.identity) == content.digest
-        require(whole, "ckpt_path", path, "it does not say of which plan it is", ANOTHER)
-        require_same(plan, content.identity)
+    require(whole, "ckpt_path", path, "it does not say of which plan it is", ANOTHER)
+    require_same(plan, content.identity)
+    with _of_the_file(path):
+        require_content(plan, content)
     return checkpoint
+
+
+@contextmanager
+def _of_the_file(path: Path) -> Iterator[None]:
+    """What a file holds may raise anything, and it is the file that is wrong."""
+    try:
+        yield
+    except Exception as error:
+        raise refuse("ckpt_path", path, unfit(error), ANOTHER) from None
 
 
 def _done(plan: Plan, checkpoint: Mapping[str, Any], keep_finished: bool = False) -> bool:

@@ -6,9 +6,12 @@ from typing import Any
 import lightning
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from lockstep.checkpoint.content import OWN, Content, Position
+from lockstep.checkpoint.content import OWN, SCALER, Content, Position
 from lockstep.checkpoint.keeper import save
 from lockstep.plan import Plan
+
+KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", SCALER, OWN)
+"""What either engine's checkpoints hold, and a run goes on from."""
 
 
 class EitherEngine(TorchCheckpointIO):
@@ -22,9 +25,10 @@ class EitherEngine(TorchCheckpointIO):
         save(checkpoint, Path(path))
 
     def load_checkpoint(self, *arguments: Any, **options: Any) -> dict[str, Any]:
-        checkpoint = super().load_checkpoint(*arguments, **options)
-        checkpoint.setdefault("pytorch-lightning_version", lightning.__version__)
-        if OWN in checkpoint:
+        loaded = super().load_checkpoint(*arguments, **options)
+        checkpoint = {key: loaded[key] for key in KEYS if key in loaded}  # what else there is has not been looked at
+        checkpoint["pytorch-lightning_version"] = lightning.__version__
+        if self.plan.train:
             fit_loop = self._fit_loop(Content.from_saved(checkpoint[OWN]).position)
             checkpoint["loops"] = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
         return checkpoint

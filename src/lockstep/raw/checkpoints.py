@@ -7,14 +7,11 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lockstep.checkpoint.content import Position, own_names, state_of
+from lockstep.checkpoint.content import SCALER, Position, own_names, state_of
 from lockstep.checkpoint.keeper import Keeper, save
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.task import Sums
-
-SCALER = "MixedPrecision"
-"""Lightning's name for the state of the gradient scaler."""
 
 
 class Checkpoints:
