@@ -15,7 +15,7 @@ LAYERS = [
     {"choices", "disk", "fingerprint", "record_file", "sample_ids", "shards", "typed"},
     {"record_lines", "words", "world"},
     {"plan", "data"},
-    {"precision", "memory_format"},
+    {"precision", "footprint", "memory_format"},
     {"optimizers", "seeding", "parallel", "recorder", "results"},
     {"checkpoint"},
     {"compare"},

@@ -3,13 +3,14 @@
 import csv
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.image import imread
 
-from tests.conftest import Command
+from tests.conftest import ROOT, Command
 
 
 def results(command: Command) -> dict[int, dict[str, Any]]:
@@ -111,9 +112,10 @@ def test_more_work_at_once_has_a_speed_up_too(command: Command) -> None:
 
 
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
-    """A data set of 800 GB cannot be held: the rank that tries fails with its traceback."""
-    line = ("model=linear", "data=line", "strategy=ddp", "devices=2", "max_epochs=1", "logger=none")
-    ended = command.train("-m", *line, "data.samples=100000000000,100")
+    """The memory of a rank ends in the fifth step, which the second job does not have."""
+    line = ("engine=raw", "model=linear", "data=line", "strategy=ddp", "devices=2", "max_epochs=1", "logger=none")
+    train = (sys.executable, str(ROOT / "tests" / "faulty_train.py"))
+    ended = command(*train, "-m", *line, "data.samples=1000,100", PYTHONPATH=str(ROOT), FAULT="memory@1:step:5")
     assert ended.status == 1
     assert "sweep: 1 finished, 0 refused, 1 failed" in ended.out
     assert list(results(command)) == [1]

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.choices import GROUPS, Checkpoint, ProcessGroup, Record
+from lockstep.footprint import require_memory
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal, refuse, refuse_option, require, shown
@@ -45,7 +46,9 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         values[key] = typed(options, f"{key}.", values[key])
     require_backend(values["process_group"])
     values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": starting_checkpoint(values, run_dir.absolute())}
-    return typed(Plan, "", _resolved(values))
+    plan = typed(Plan, "", _resolved(values))
+    require_memory(plan)
+    return plan
 
 
 def _choice(group: str, values: object) -> object:
@@ -54,7 +57,7 @@ def _choice(group: str, values: object) -> object:
     if not isinstance(values, Mapping) or "name" not in values:
         raise refuse(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = dict(values)
-    if values["name"] not in options:
+    if not isinstance(values["name"], str) or values["name"] not in options:
         raise refuse_option(f"{group}.name", values["name"], "there is no such option", options)
     _require_own_keys(group, values)
     if "root" in values:

@@ -1,0 +1,125 @@
+"""What a plan takes at the least, against nets that are built and what autograd really keeps."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lockstep import data, footprint
+from lockstep.plan import Plan
+from lockstep.refusal import Refusal
+from lockstep.seeding import plain_net
+
+MakePlan = Callable[..., Plan]
+NETS = [
+    ("model=mlp", "data=digits", "model.hidden=[17,5]"),
+    ("model=mlp", "data=points", "model.hidden=[3]"),
+    ("model=linear", "data=line"),
+    ("model=linear", "data=rows", "data.features=7", "data.outputs=3"),
+    ("model=linear", "data=digits"),
+    ("model=cnn", "data=digits", "model.norm=batch"),
+    ("model=cnn", "data=digits", "model.norm=none"),
+    ("model=lenet", "data=digits"),
+    ("model=split_cnn", "data=digits"),
+]
+
+
+@pytest.mark.parametrize("overrides", NETS, ids=" ".join)
+def test_parameters_and_what_autograd_keeps(make_plan: MakePlan, overrides: tuple[str, ...]) -> None:
+    plan = make_plan(*overrides, "accelerator=cpu")
+    tensors = data.load(plan.data)
+    net = plain_net(plan, tensors)
+    inputs, outputs = footprint.sample_sizes(plan.data)
+    assert (inputs, outputs) == (tensors.train.inputs[0].numel(), tensors.outputs)
+    own = sum(parameter.numel() for parameter in net.parameters())
+    assert footprint.parameter_count(plan.model, inputs, outputs) == own
+    assert 8 * footprint.activation_count(plan.model) * 4 <= kept_bytes(net, torch.rand(8, *tensors.shape))
+
+
+def kept_bytes(net: nn.Module, inputs: Tensor) -> int:
+    """What the graph of a forward holds beside the parameters, each piece of memory once."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in net.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = net(inputs)
+    assert outputs.requires_grad
+    return sum(kept.values())
+
+
+def test_bytes_by_hand(make_plan: MakePlan) -> None:
+    """2-3-2 on points: 17 parameters, and seven numbers of eight bytes for a sample and its place in the order."""
+    line = ("data=points", "data.samples=100", "model.hidden=[3]", "batch_size=50", "accelerator=cpu")
+    plan = make_plan(*line)
+    assert footprint.weights_bytes(plan) == 17 * 4 * (1 + 1 + 2)  # weights, gradients, Adam's two
+    assert footprint.data_bytes(plan) == 100 * (2 * 8 + 8 + 8)
+    assert footprint.activation_bytes(plan) == 50 * 3 * 4
+    double = make_plan(*line, "precision=64-true", "strategy=ddp", "devices=2", "optimizer=sgd", "optimizer.momentum=0")
+    assert footprint.weights_bytes(double) == 2 * 17 * 8 * 2
+    assert footprint.data_bytes(double) == 2 * 100 * 32
+    assert footprint.activation_bytes(double) == 50 * 3 * 8
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["data=points"],
+            "model.hidden=[256,128]: 33,922 parameters with gradients and optimizer state: the run takes",
+        ),
+        (["data=points", "data.samples=1000000"], "data.samples=1000000: 1,000,000 samples of 4 numbers"),
+        (["data=line", "data.val_size=1000000", "model=linear"], "data.val_size=1000000: 1,010,000 samples of 2 numb"),
+        (["data=rows", "data.features=9999", "model=linear"], "data=rows: 90 samples of 10,001 numbers"),
+        (["model=cnn"], "model=cnn: 2,328,058 parameters with"),
+        (
+            ["model=cnn", "batch_size=1024"],
+            "batch_size=1024: what the layers keep for the gradients: the ",
+        ),
+        (
+            ["data=points", "strategy=ddp", "devices=2"],
+            "922 parameters with gradients and optimizer state on 2 ranks",
+        ),
+    ],
+)
+def test_what_is_too_much_is_named(
+    make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, overrides: list[str], sentence: str
+) -> None:
+    monkeypatch.setattr(footprint, "memory_limit", lambda: 100_000)
+    with pytest.raises(Refusal) as refusal:
+        make_plan("accelerator=cpu", *overrides)
+    assert sentence in str(refusal.value)
+
+
+def test_a_run_that_fits_is_not_refused(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan("data=points", "accelerator=cpu")
+    total = footprint.weights_bytes(plan) + footprint.data_bytes(plan) + footprint.activation_bytes(plan)
+    monkeypatch.setattr(footprint, "memory_limit", lambda: total)
+    make_plan("data=points", "accelerator=cpu")
+    monkeypatch.setattr(footprint, "memory_limit", lambda: None)
+    make_plan("data=points", "accelerator=cpu", "data.samples=1000000000")
+
+
+def test_limits_of_cgroups(tmp_path: Path) -> None:
+    """The kernel's files, as both versions write them: an inner group, one around it, and one without a limit."""
+    own, root = tmp_path / "cgroup", tmp_path / "fs"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "memory" / "c").mkdir(parents=True)
+    (root / "a" / "b" / "memory.max").write_text("max\n")
+    (root / "a" / "memory.max").write_text("5000\n")
+    (root / "a" / "memory.swap.max").write_text("100\n")
+    (root / "memory" / "c" / "memory.limit_in_bytes").write_text("7000\n")
+    (root / "memory" / "memory.limit_in_bytes").write_text(f"{2**63 - 4096}\n")
+    own.write_text("7:cpu,cpuacct:/x\n6:memory:/c\n0::/a/b\n")
+    assert list(footprint.cgroup_limits(own, root)) == [7000, 5100]
+    assert list(footprint.cgroup_limits(tmp_path / "none", root)) == []
+    limit = footprint.memory_limit()
+    assert limit is not None
+    assert limit > 10**8
