@@ -12,7 +12,8 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
     {"refusal", "ending", "streams", "batches", "memory", "nets", "task", "record", "progress", "columns"},
-    {"choices", "disk", "fingerprint", "record_file", "sample_ids", "shards", "typed"},
+    {"choices", "disk", "fingerprint", "record_file", "sample_ids", "shards", "synonyms"},
+    {"typed"},
     {"record_lines", "words", "world"},
     {"plan", "data"},
     {"precision", "footprint", "memory_format"},
@@ -24,14 +25,15 @@ LAYERS = [
     {"collectives"},
     {"help", "resume"},
     {"build"},
-    {"explain"},
+    {"explain", "flags", "overrides"},
+    {"unforeseen"},
     {"compose", "folder"},
     {"job"},
     {"sweep"},
     {"bench", "cli"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-HYDRA_ROOMS = {"words", "build", "compose", "explain", "folder", "job", "sweep", "cli"}
+HYDRA_ROOMS = {"words", "build", "compose", "explain", "flags", "overrides", "folder", "job", "sweep", "cli"}
 
 
 def room(path: Path) -> str:

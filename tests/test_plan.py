@@ -82,7 +82,19 @@ REFUSED = [
     (["process_group.backend=mpi"], "process_group.backend=mpi: this torch was built without it", "with MPI"),
     (["process_group.backend=gluu"], "process_group.backend=gluu:", "process_group.backend=gloo"),
     (["process_group.timeout=0"], "process_group.timeout=0.0:", "process_group.timeout=60"),
-    (["+process_group.size=2"], "process_group.size=2: there is no such key", "process_group.timeout=2"),
+    (["optimizer.lr=" + "9" * 400], "99999: it takes a number below 1e300", "optimizer.lr=0.1"),
+    (["name=" + "n" * 5000], "nnnnn: a folder's name has 255 bytes at the most", "name=train"),
+    (["+max_steps=5"], "max_steps=5: there is no such key: training is counted in epochs", "max_epochs=N"),
+    (
+        ["+limit_train_batches=2"],
+        "limit_train_batches=2: there is no such key: every epoch takes all",
+        "data.samples=N",
+    ),
+    (["name='a/" + "ü" * 200 + "'"], "a folder's name has 255 bytes at the most", "name=train"),
+    (["data.name=[[1]]"], "data.name=[[1]]: there is no such option", "one of digits"),
+    (["model.hidden=[99999999999999]"], "model.hidden=[99999999999999]: 79,499,999,999,999,215 parameters", "smaller"),
+    (["data=points", "data.samples=1000000000000"], "data.samples=1000000000000: 1,000,000,000,000 samples", "fewer"),
+    (["+process_group.size=2"], "process_group.size=2: there is no such key", "--help lists"),
     (["process_group=gloo"], "process_group=gloo", "process_group.backend"),
     (["train=false", "test=false"], "test=false:", "train=true or test=true"),
     (["train=false"], "ckpt_path=null:", "best.ckpt"),
@@ -107,7 +119,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "start", "instead"), REFUSED, ids=[" ".join(case[0]) for case in REFUSED])
+@pytest.mark.parametrize(("overrides", "start", "instead"), REFUSED, ids=[" ".join(case[0])[:60] for case in REFUSED])
 def test_refused(make_plan: MakePlan, overrides: list[str], start: str, instead: str) -> None:
     with pytest.raises(Refusal) as refusal:
         make_plan("accelerator=cpu", *overrides) if "accelerator=tpu" not in overrides else make_plan(*overrides)

@@ -5,24 +5,29 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from traceback import print_exception, walk_tb
+from typing import Any, NoReturn, cast
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from lockstep.compose import folder_given
-from lockstep.explain import HYDRA_ERRORS, explained, without_plugin
+from lockstep.compose import composed, folder_given
+from lockstep.explain import HYDRA_ERRORS, OPTIONS, explained
+from lockstep.flags import require_flags
 from lockstep.folder import take_back
 from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, leave, outside, say_last
-from lockstep.launch.failure import told
+from lockstep.launch.failure import told as failure_told
+from lockstep.overrides import require_one_option, verbatim
 from lockstep.refusal import Refusal, require
 from lockstep.resume import run_folder
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
+from lockstep.unforeseen import in_words, told
 
 BEGAN = time.perf_counter()
+FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
+"""Whether the user wants to see Hydra's errors, and those that nobody foresaw, with their tracebacks."""
 
 
 def hydra_job(config: DictConfig) -> Any:
@@ -30,13 +35,10 @@ def hydra_job(config: DictConfig) -> Any:
     own = Path(HydraConfig.get().runtime.output_dir)
     began = time.perf_counter() if in_sweep() else BEGAN
     try:
-        given = folder_given(HydraConfig.get().overrides.hydra)
-        if in_sweep():
-            why = "jobs go on in the folders that they have"
-            require(given or config.resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
-            clear_results(own, keep_metrics=config.resume)
-        run_dir = run_folder(config.resume, config.name, own, given or in_sweep())
-        metrics = execute(config, run_dir, began, keep_finished=in_sweep())
+        own_words, task_words = words_of_job()
+        with in_words(task_words, composed):
+            run_dir = folder_of_job(config, own, own_words)
+        metrics = execute(config, run_dir, began, keep_finished=in_sweep(), overrides=task_words)
     except (Refusal, RankFailed) as error:
         if in_sweep():
             return report_unfinished(config, own, error)
@@ -50,12 +52,29 @@ def hydra_job(config: DictConfig) -> Any:
     return metrics.get(config.optimized_metric) if config.optimized_metric else None
 
 
+def words_of_job() -> tuple[list[str], list[str]]:
+    """The overrides of Hydra's own keys, and of the job's, as they were typed: no ${…} in them is looked up."""
+    overrides = HydraConfig.get().overrides
+    hydra, task = (OmegaConf.to_container(words, resolve=False) for words in (overrides.hydra, overrides.task))
+    return cast(list[str], hydra), cast(list[str], task)
+
+
+def folder_of_job(config: DictConfig, own: Path, words: list[str]) -> Path:
+    """Where the job runs; in a sweep without what an earlier one left there."""
+    given = folder_given(words)
+    if in_sweep():
+        why = "jobs go on in the folders that they have"
+        require(given or config.resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
+        clear_results(own, keep_metrics=config.resume)
+    return run_folder(config.resume, config.name, own, given or in_sweep())
+
+
 def failed_rank(ended: SystemExit) -> RankFailed | None:
     """What a rank that SLURM started has failed of and said: as a job of a sweep it has to leave that for the table."""
     place, cause = outside(), ended.__context__
     if place is None or not isinstance(cause, Exception):
         return None
-    return RankFailed(place.rank, told(cause))
+    return RankFailed(place.rank, failure_told(cause))
 
 
 def command(hydra_main: Callable[[], None]) -> None:
@@ -86,33 +105,38 @@ def as_guest(arguments: list[str]) -> None:
 
 def by_hydra(hydra_main: Callable[[], None]) -> None:
     """Hydra prints its errors over several lines and exits with 1, unless it is told to raise them."""
-    if "HYDRA_FULL_ERROR" in os.environ:
-        return hydra_main()
-    require_flags(sys.argv[1:])
-    os.environ["HYDRA_FULL_ERROR"] = "1"
+    flags = require_flags(sys.argv[1:])
+    require_one_option(flags.overrides, OPTIONS)
+    typed = sys.argv
+    sys.argv = [typed[0], *verbatim(typed[1:], sweep=flags.multirun)]
     try:
+        os.environ["HYDRA_FULL_ERROR"] = "1"
         hydra_main()
-    except HYDRA_ERRORS as error:
-        raise explained(error, sys.argv[1:]) from None
-    except RuntimeError as error:
-        raise without_plugin(error) from None
+    except (Refusal, RankFailed):
+        raise
+    except Exception as error:
+        if FULL_ERRORS or (in_job(error) and not isinstance(error, HYDRA_ERRORS)):
+            raise
+        if in_job(error):
+            raise explained(error, typed[1:]) from None
+        raise told(error, typed[1:], composed)  # noqa: B904  # it knows its cause
+    except SystemExit as ended:
+        raise SystemExit(2 if ended.code == 1 and flags.package else ended.code) from None
     finally:
+        sys.argv = typed
         take_back()
-        del os.environ["HYDRA_FULL_ERROR"]
+        if not FULL_ERRORS:
+            del os.environ["HYDRA_FULL_ERROR"]
 
 
-def require_flags(arguments: list[str]) -> None:
-    """Refuse flags that Hydra does not know: argparse would print how it is used, over many lines."""
-
-    def fail(message: str) -> NoReturn:
-        raise Refusal(f"{message}; write flags that python train.py --hydra-help lists, then KEY=VALUE.")
-
-    parser = get_args_parser()
-    parser.error = fail  # type: ignore[method-assign]
-    parser.parse_args(arguments)
+def in_job(error: Exception) -> bool:
+    """Whether it was raised by a job and not on the way to it."""
+    return any(frame.f_code is hydra_job.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
 def end(error: Refusal | RankFailed, place: Place | None = None) -> NoReturn:
     """Say why, last, and exit."""
+    if FULL_ERRORS and error.__cause__ is not None:
+        print_exception(error.__cause__)
     say_last(str(error), place)
     raise SystemExit(2 if isinstance(error, Refusal) else 1)

@@ -6,8 +6,10 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.explain import CONF, HYDRA_ERRORS, explained
+from lockstep.explain import CONF, OPTIONS
 from lockstep.help import help_page
+from lockstep.overrides import require_one_option, verbatim
+from lockstep.unforeseen import in_words
 
 
 def ranks_of(strategy: str, devices: int) -> int:
@@ -26,13 +28,21 @@ OmegaConf.register_new_resolver("gpus_of", gpus_of, replace=True)
 
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
-    """The configuration of one job and the folder it is to run in."""
+    """The configuration of one job and the folder it is to run in.
+
+    Raises:
+        Refusal: no configuration can be composed of these overrides.
+    """
+    require_one_option(overrides, OPTIONS)
+    with in_words(overrides, composed):
+        return composed(overrides)
+
+
+def composed(overrides: list[str]) -> tuple[DictConfig, Path]:
+    """The same; raises what Hydra raises."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        try:
-            config = compose("train", overrides, return_hydra_config=True)
-            run_dir = Path(config.hydra.run.dir).absolute()
-        except HYDRA_ERRORS as error:
-            raise explained(error, overrides) from None
+        config = compose("train", verbatim(overrides), return_hydra_config=True)
+        run_dir = Path(config.hydra.run.dir).absolute()
     with open_dict(config):
         del config["hydra"]
     return config, run_dir

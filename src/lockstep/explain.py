@@ -13,10 +13,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.choices import GROUPS
-from lockstep.refusal import Refusal, refuse, refuse_option, typed_in_shell
+from lockstep.refusal import Refusal, brief, refuse, refuse_option, typed_in_shell
 from lockstep.typed import unknown_key
 
 CONF = Path(__file__).parents[2] / "conf"
+OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in (*GROUPS, "experiment")}
+"""The options of each group, by the files that they are."""
+
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSError)
 """What composing raises, and making a run's folder; `explained` tells which of them are the user's to mend."""
 
@@ -39,6 +42,8 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> Refusal:
         return refuse(key, error.filename, why, "a folder that can, or start the command elsewhere")
     if nameless := next((override for override in overrides if override.startswith("=")), None):
         return Refusal(f"{nameless}: this has no key; write KEY=VALUE.")
+    if SWEEP_PARAMS in " ".join(overrides) and ("NoneType" in text or "Sweeping over" in text):
+        return sweep_params(overrides)
     if NO_OPTION in text:
         return no_option(overrides)
     for words, sentence in SENTENCES.items():
@@ -51,38 +56,33 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> Refusal:
     raise error
 
 
-def without_plugin(error: RuntimeError) -> Refusal:
-    """Hydra's words for a launcher or sweeper that is not installed; any other error is raised again."""
-    if not str(error).startswith("Unknown plugin class"):
-        raise error
-    package = str(error).partition("hydra_plugins.")[2].split(".")[0].replace("_", "-")
-    return Refusal(f"{package or error}: this plugin of Hydra is not installed; install it: pip install {package}.")
-
-
 def unreadable(override: str) -> Refusal:
     """Say how to quote it: nine in ten of these are a value with a space, `=` or a letter that is not ASCII."""
     key, equals, value = override.partition("=")
+    shown = brief(override)
     if not equals or not re.fullmatch(r"[A-Za-z_][\w./@]*", key, re.ASCII) or set(value) & set("'\"[](){}"):
-        return Refusal(f"{override}: this cannot be read; write KEY=VALUE, or \"KEY='VALUE'\" if it is unusual.")
-    return Refusal(f"{override}: this cannot be read; write {typed_in_shell(key, value)}, quotes and all.")
+        return Refusal(f"{shown}: this cannot be read; write KEY=VALUE, or \"KEY='VALUE'\" if it is unusual.")
+    return Refusal(f"{shown}: this cannot be read; write {brief(typed_in_shell(key, value))}, quotes and all.")
 
 
 def no_option(overrides: Sequence[str]) -> Refusal:
     """A group was given null, a truth value or nothing: Hydra does not say which."""
+    why = "null: a group takes the name of one of its options"
+    return odd_option(overrides) or Refusal(f"{why}; write that, or leave GROUP=null out.")
+
+
+def odd_option(overrides: Sequence[str]) -> Refusal | None:
+    """The refusal of a group's value that is none of its options, if there is one among the overrides."""
     for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
-        options = options_of(key)
-        if key in (*GROUPS, "experiment") and value not in options:
+        options = OPTIONS.get(key, [])
+        if options and value not in options:
             why = "a group takes the name of one of its options"
             return refuse(key, value, why, f"one of {', '.join(options)}, or leave {key}= out")
-    return Refusal("null: a group takes the name of one of its options; write that, or leave GROUP=null out.")
+    return None
 
 
 def no_such(group: str, option: str) -> Refusal:
-    return refuse_option(group, option, "there is no such option", options_of(group))
-
-
-def options_of(group: str) -> list[str]:
-    return [path.stem for path in sorted((CONF / group).glob("*.yaml"))]
+    return refuse_option(group, option, "there is no such option", OPTIONS.get(group, []))
 
 
 def present(key: str) -> Refusal:
@@ -91,6 +91,10 @@ def present(key: str) -> Refusal:
 
 def absent(key: str) -> Refusal:
     return Refusal(f"~{key}: a key cannot be taken away; write {key}=VALUE.")
+
+
+def taken_away(group: str) -> Refusal:
+    return Refusal(f"~{group}: a group cannot be taken away so; write ~{group}, or {group}=OPTION.")
 
 
 def several(key: str, values: str) -> Refusal:
@@ -116,10 +120,24 @@ def unfit(key: str, value: str) -> Refusal:
     return refuse(key, value, "the key takes another kind of value", f"{key}=FOLDER, say, or leave it out")
 
 
+def sweep_params(overrides: Sequence[str]) -> Refusal:
+    """Configuration files have them; on the command line the values themselves make the sweep."""
+    given = next(override for override in overrides if SWEEP_PARAMS in override)
+    why = "on the command line a sweep is written without it"
+    return Refusal(f"{given}: {why}; write -m KEY=VALUE,VALUE, say -m seed=1,2.")
+
+
+def no_plugin(module: str) -> Refusal:
+    """A launcher or sweeper that is not installed."""
+    package = module.partition("hydra_plugins.")[2].split(".")[0].replace("_", "-")
+    return Refusal(f"{package or module}: this plugin of Hydra is not installed; install it: pip install {package}.")
+
+
 def no_config(_words: str) -> Refusal:
     return Refusal("--config-name, --config-path, --config-dir: there is no such configuration; write none of them.")
 
 
+SWEEP_PARAMS = "hydra.sweeper.params"
 NO_OPTION = "Config group override must be a string or a list"
 SENTENCES: dict[str, Callable[..., Refusal]] = {
     r"Multiple values for (\S+)\. ": present,
@@ -133,6 +151,8 @@ SENTENCES: dict[str, Callable[..., Refusal]] = {
     r"Override ([^@=]+)\S*=(.*) looks like a config group override": unknown,
     r"Could not load '([^/']+)/([^']+)'": no_such,
     r"Error merging override ([^=]+)=([^\n]*)": unfit,
+    r"Unknown plugin class(?:.*?)'([^']+)'": no_plugin,
+    r"deletion value must be a string : .*input_line='~([^=']+)": taken_away,
     r"(Cannot find primary config|onfig directory)": no_config,
 }
 """From Hydra's words to the sentence that says it here, with what is in the brackets."""

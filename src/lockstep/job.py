@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,12 +13,13 @@ from lockstep import choices, data, launch
 from lockstep.build import plan_from
 from lockstep.checkpoint.files import FOLDER
 from lockstep.compare import compare
-from lockstep.compose import compose_job, folder_given
+from lockstep.compose import compose_job, composed, folder_given
 from lockstep.disk import held, writing_below
 from lockstep.explain import explained
 from lockstep.plan import Plan
 from lockstep.record import CONFIG, METRICS, Metrics, clear_records, remove_parts, save_metrics, save_text, table
 from lockstep.resume import run_folder
+from lockstep.unforeseen import in_words
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
 """The module of each engine, by name: only the workers import it."""
@@ -31,20 +33,26 @@ def run(overrides: list[str] | None = None) -> Metrics:
         RankFailed: a rank failed.
     """
     began = time.perf_counter()
-    config, own = compose_job(overrides or [])
-    run_dir = run_folder(config.resume, config.name, own, folder_given(overrides or []))
-    return execute(config, run_dir, began)
+    words = overrides or []
+    config, own = compose_job(words)
+    with in_words(words, composed):
+        run_dir = run_folder(config.resume, config.name, own, folder_given(words))
+    return execute(config, run_dir, began, overrides=words)
 
 
-def execute(config: DictConfig, run_dir: Path, began: float, keep_finished: bool = False) -> Metrics:
+def execute(
+    config: DictConfig, run_dir: Path, began: float, keep_finished: bool = False, overrides: Sequence[str] = ()
+) -> Metrics:
     """Build the plan, run it, and leave config.yaml and metrics.json in the run's folder.
 
     Args:
         began: the time.perf_counter() that total_seconds counts from.
         keep_finished: a run that is resumed and has nothing left to do is left as it is.
+        overrides: what the configuration was composed of, for what is wrong with it.
     """
     with writing_below(run_dir.absolute()):
-        plan = plan_from(config, run_dir)
+        with in_words(overrides, lambda words: plan_from(*composed(words))):
+            plan = plan_from(config, run_dir)
         launch.check_launchable(plan.world)
         if plan.ckpt_path is not None:
             from lockstep.checkpoint.reading import check_checkpoint  # with torch

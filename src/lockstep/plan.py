@@ -21,6 +21,8 @@ def require_inside(name: object) -> None:
     path = Path(str(name))
     inside = name != "" and not path.is_absolute() and ".." not in path.parts
     require(inside, "name", name, "the run's folder is logs/<name>/…", "name=train, say")
+    short = all(len(os.fsencode(part)) <= 255 for part in path.parts) and len(os.fsencode(path)) <= 1024
+    require(short, "name", name, "a folder's name has 255 bytes at the most, a path 1024", "name=train, say")
 
 
 def is_text(path: str) -> bool:

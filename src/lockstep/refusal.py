@@ -8,14 +8,25 @@ from difflib import get_close_matches
 PLAIN = re.compile(r"[A-Za-z0-9_./:@%+-]+")
 """What Hydra reads as it stands; all else it wants in quotes."""
 
+BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+"""What would end a line in a terminal or in a log."""
+
 
 class Refusal(ValueError):
-    """Input that no run can honour. The command prints the sentence and exits with status 2."""
+    """Input that no run can honour. The command prints the sentence, on one line, and exits with status 2."""
+
+    def __str__(self) -> str:
+        return BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
 
 
 def refuse(key: str, value: object, why: str, instead: str) -> Refusal:
     """The sentence `key=value: why; write instead.`, as an exception to raise."""
-    return Refusal(f"{key}={shown(value)}: {why}; write {instead}.")
+    return Refusal(f"{key}={brief(shown(value))}: {why}; write {instead}.")
+
+
+def brief(text: str, most: int = 300) -> str:
+    """The text, or its beginning and its end where it is so long that nobody would read it."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 4 :]}"
 
 
 def shown(value: object) -> str:

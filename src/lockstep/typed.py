@@ -4,12 +4,14 @@ import math
 import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lockstep.refusal import Refusal, refuse, refuse_option, require, shown
+from lockstep.synonyms import synonym
 
 T = TypeVar("T")
+TRAIN = "python train.py"
 
 
 def typed(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
@@ -64,12 +66,26 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
             raise Refusal(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
 
 
-def unknown_key(key: str, value: object, known: list[str], command: str = "python train.py") -> Refusal:
-    """The refusal of a key that does not exist, with the nearest that does."""
-    near = get_close_matches(key, known, n=1)
-    if not near:
+def unknown_key(key: str, value: object, known: list[str], command: str = TRAIN) -> Refusal:
+    """The refusal of a key that does not exist: what it is here, or the nearest that does where one is spelt alike."""
+    if command == TRAIN and (elsewhere := synonym(key, value)):
+        return elsewhere
+    near = next((name for name in known if _leaf(name) == _leaf(key)), None) or _spelt_alike(key, known)
+    if near is None:
         return refuse(key, value, "there is no such key", f"one that {command} --help lists")
-    return refuse(key, value, f"there is no such key (did you mean {near[0]}?)", f"{near[0]}={shown(value)}")
+    return refuse(key, value, f"there is no such key (did you mean {near}?)", f"{near}={shown(value)}")
+
+
+def _spelt_alike(key: str, known: list[str]) -> str | None:
+    """A key that differs by a slip of the finger: as a whole, and in its last part, which says what it is."""
+    for near in get_close_matches(key, known, n=5, cutoff=0.8):
+        if SequenceMatcher(None, _leaf(key), _leaf(near)).ratio() >= 0.7:
+            return near
+    return None
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def value_of(kind: Any, key: str, value: Any) -> Any:
@@ -93,6 +109,7 @@ def value_of(kind: Any, key: str, value: Any) -> Any:
     if kind is int and isinstance(value, float) and value.is_integer():
         return value_of(int, key, int(value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        require(abs(value) < 10**300, key, value, "it takes a number below 1e300", f"{key}=0.1, say")
         return float(value)
     if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)

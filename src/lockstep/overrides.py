@@ -1,0 +1,94 @@
+"""The KEY=VALUE words of the command before Hydra reads them: text stays as it was typed, a group takes one option."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString, Sweep
+from hydra.errors import HydraException
+
+from lockstep.choices import GROUPS, Checkpoint, ProcessGroup
+from lockstep.plan import Plan
+from lockstep.refusal import refuse
+
+WORD = re.compile(r"([+]{0,2}[\w./]+)=([^\s'\"\[\]{}()$,]+(?:,[^\s'\"\[\]{}()$,]+)*)")
+"""An override of one plain value, or of several with commas between."""
+
+
+def text_keys() -> set[str]:
+    """The keys that take text of any kind: `name`, `ckpt_path`, `data.root`, …"""
+    parts = [("", Plan), ("process_group.", ProcessGroup), ("checkpoint.", Checkpoint)]
+    parts += [(f"{group}.", kind) for group, kinds in GROUPS.items() for kind in kinds.values()]
+    return {
+        prefix + field.name
+        for prefix, kind in parts
+        for field in fields(kind)
+        if _is_text(get_type_hints(kind)[field.name])
+    }
+
+
+def _is_text(hint: Any) -> bool:
+    return hint is str or set(get_args(hint)) == {str, type(None)}
+
+
+def verbatim(overrides: Sequence[str], sweep: bool = False) -> list[str]:
+    """The overrides with quotes around what is text and looks like a number: Hydra reads 1_000 as 1000, 1e3 as 1000.0.
+
+    Args:
+        sweep: several values with commas between are one for each job.
+    """
+    keys = text_keys()
+    return [_verbatim(override, keys, sweep) for override in overrides]
+
+
+def _verbatim(override: str, keys: set[str], sweep: bool) -> str:
+    found = WORD.fullmatch(override)
+    if found is None or found[1].lstrip("+") not in keys:
+        return override
+    values = found[2].split(",")
+    if len(values) > 1 and not sweep:
+        return override
+    return f"{found[1]}=" + ",".join(f"'{value}'" if _like_a_number(value) else value for value in values)
+
+
+def _like_a_number(value: str) -> bool:
+    try:
+        float(value)  # underscores between digits, too
+    except ValueError:
+        return False
+    return True
+
+
+def require_one_option(overrides: Iterable[str], options: dict[str, list[str]]) -> None:
+    """Refuse a list where a group takes one option: Hydra would keep the last one, or stumble over what is no name.
+
+    Args:
+        options: of each group, their names.
+    """
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        group = key.partition("@")[0]
+        if group not in options or "[" not in value:
+            continue
+        for listed in _lists(override):
+            names = [one for one in listed if isinstance(one, str)]
+            if len(names) < len(listed) or (group in GROUPS and len(listed) != 1):
+                known = [name for name in names if name in options[group]] or options[group]
+                why = "a group takes the name of one of its options"
+                raise refuse(group, value, why, f"{group}={known[0]}" if names else f"one of {', '.join(known)}")
+
+
+def _lists(override: str) -> list[list[Any]]:
+    """The lists among an override's values: the value itself, or those of a sweep."""
+    try:
+        value = OverridesParser.create().parse_override(override).value()
+    except HydraException:
+        return []  # it cannot be read, as Hydra will say
+    values = getattr(value, "list", []) if isinstance(value, Sweep) else [value]
+    return [
+        [one.text if isinstance(one, QuotedString) else one for one in listed]
+        for listed in values
+        if isinstance(listed, list)
+    ]

@@ -1,0 +1,74 @@
+"""Names that users of other tools type, of Lightning's Trainer above all: what the key is here, or that none is."""
+
+from lockstep.refusal import Refusal, refuse, shown
+
+SAME: dict[str, str] = {
+    "lr": "optimizer.lr",
+    "learning_rate": "optimizer.lr",
+    "optimizer.learning_rate": "optimizer.lr",
+    "wd": "optimizer.weight_decay",
+    "epochs": "max_epochs",
+    "num_epochs": "max_epochs",
+    "n_epochs": "max_epochs",
+    "gpus": "devices",
+    "num_gpus": "devices",
+    "num_processes": "devices",
+    "nproc_per_node": "devices",
+    "nnodes": "num_nodes",
+    "nodes": "num_nodes",
+    "global_batch_size": "batch_size",
+    "gradient_accumulation_steps": "accumulate_grad_batches",
+    "grad_clip": "gradient_clip_val",
+    "clip_grad_norm": "gradient_clip_val",
+    "resume_from_checkpoint": "ckpt_path",
+    "ckpt": "ckpt_path",
+    "checkpoint_path": "ckpt_path",
+    "random_seed": "seed",
+    "default_root_dir": "hydra.run.dir",
+    "output_dir": "hydra.run.dir",
+    "sync_bn": "sync_batchnorm",
+    "loggers": "logger",
+    "net": "model",
+    "dataset": "data",
+    "backend": "process_group.backend",
+}
+"""Another name of the same thing."""
+
+LIKE: dict[str, tuple[str, str]] = {
+    "max_steps": ("training is counted in epochs", "max_epochs=N"),
+    "min_steps": ("training runs for as many epochs as it is told", "max_epochs=N"),
+    "min_epochs": ("training runs for as many epochs as it is told", "max_epochs=N"),
+    "max_time": ("training runs for as many epochs as it is told", "max_epochs=N, or timeout 3600 python train.py …"),
+    "limit_train_batches": ("every epoch takes all training samples", "data.samples=N where the data set has it"),
+    "limit_val_batches": ("all validation samples are taken", "data.val_size=N where the data set has it"),
+    "limit_test_batches": ("all test samples are taken", "test=false, or data.test_size=N where the data set has it"),
+    "limit_predict_batches": ("nothing is predicted batch by batch", "test=true to measure the final net"),
+    "overfit_batches": ("every epoch takes all training samples", "data.samples=N where the data set has it"),
+    "fast_dev_run": ("there is no such mode", "max_epochs=1 logger=none for a short run"),
+    "val_check_interval": ("validation comes after each epoch", "checkpoint.every_n_steps=N to save more often"),
+    "check_val_every_n_epoch": ("validation comes after each epoch", "data.val_size=0 for none"),
+    "num_sanity_val_steps": ("nothing is validated before training", "nothing in its place"),
+    "num_workers": ("data lies in memory, no workers load it", "threads=N for the CPU threads of a rank"),
+    "pin_memory": ("data lies in memory, and on the GPU where it fits", "nothing in its place"),
+    "gradient_clip_algorithm": ("gradients are clipped by their norm", "gradient_clip_val=1.0"),
+    "deterministic": ("every run is repeatable as it is", "seed=N for another one"),
+    "benchmark": ("every run is repeatable, so no kernel is chosen by its speed", "nothing in its place"),
+    "enable_progress_bar": ("the bar shows in a terminal alone", "2>/dev/null behind the command"),
+    "enable_checkpointing": ("a checkpoint is kept after each epoch", "checkpoint.every_n_steps=N for more"),
+    "enable_model_summary": ("no summary is printed", "show_shapes=true for what each replica sees of a batch"),
+    "callbacks": ("a run has its own callbacks alone", "one of the keys that python train.py --help lists"),
+    "plugins": ("a run has its own plugins alone", "precision=bf16-mixed, say, or process_group.backend=gloo"),
+    "profiler": ("a run is not profiled", "python -m lockstep.bench quick=true for what costs how much"),
+}
+"""What has no key of its own: why, and what to write instead."""
+
+
+def synonym(key: str, value: object) -> Refusal | None:
+    """The refusal of a name that is usual elsewhere; None where it is not one. `trainer.max_epochs` is `max_epochs`."""
+    name = key.removeprefix("trainer.")
+    if name in LIKE:
+        why, instead = LIKE[name]
+        return refuse(key, value, f"there is no such key: {why}", instead)
+    if name in SAME:
+        return refuse(key, value, f"there is no such key, it is {SAME[name]} here", f"{SAME[name]}={shown(value)}")
+    return None

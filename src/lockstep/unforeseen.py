@@ -1,0 +1,56 @@
+"""The catch-all of the composing layer: what is raised while words become a plan is one sentence with the override.
+
+No bug hides in it: the error stays the cause of the refusal, and HYDRA_FULL_ERROR=1 shows it with its traceback.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from lockstep.explain import explained, odd_option
+from lockstep.refusal import Refusal, brief
+
+Attempt = Callable[[list[str]], object]
+"""What has raised the error, to be done again with fewer overrides."""
+
+
+@contextmanager
+def in_words(overrides: Sequence[str], attempt: Attempt) -> Iterator[None]:
+    """Around what makes a configuration or a plan of overrides.
+
+    Raises:
+        Refusal: whatever else is raised within, in one sentence.
+    """
+    try:
+        yield
+    except Refusal:
+        raise
+    except Exception as error:
+        raise told(error, overrides, attempt)  # noqa: B904  # it knows its cause
+
+
+def told(error: Exception, overrides: Sequence[str], attempt: Attempt) -> Refusal:
+    """Hydra's own errors as `explained` has them, any other with the override that it comes from, and as its cause."""
+    try:
+        refusal = explained(error, overrides)
+        refusal.__cause__ = None
+    except Exception:
+        refusal = odd_option(overrides) or unforeseen(error, guilty(error, overrides, attempt))
+        refusal.__cause__ = error
+    return refusal
+
+
+def unforeseen(error: Exception, overrides: Sequence[str]) -> Refusal:
+    named = brief(" ".join(overrides)) or "the configuration"
+    why = brief(" ".join(f"{type(error).__name__}: {error}".split()))
+    return Refusal(f"{named}: this cannot be composed ({why}); write KEY=VALUE as python train.py --help has it.")
+
+
+def guilty(error: Exception, overrides: Sequence[str], attempt: Attempt) -> list[str]:
+    """The override that raises the same error alone; all of them where none does."""
+    for override in (word for word in overrides if not word.startswith("-")):
+        try:
+            attempt([override])
+        except Exception as again:
+            if (type(again), str(again)) == (type(error), str(error)):
+                return [override]
+    return list(overrides)

@@ -1,0 +1,83 @@
+"""Random overrides: keys that are and that are not, values of every kind, all of them made from one number."""
+
+import random
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from lockstep.choices import GROUPS
+from lockstep.explain import OPTIONS, known_keys
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+LIKELY = _words("1 2 4 8 0.5 0.01 1e-3 true false null [8] [16,8] auto cpu batch raw")
+HUGE = ["9" * 40, "9" * 400, "9" * 5000, "0." + "0" * 400 + "1", *_words(f"1e308 1e309 -1e400 {2**63} {2**31}")]
+NUMBERS = _words("0 1 2 3 7 64 -1 1.5 1e3 1_000 0x10 0b1 007 +5 -0 nan inf .5")
+WORDS = ["", *_words("true false null yes no on off None abc a/b .. ../x / ~ ~x %s")]
+TEXT = ["größe", "日本", "a b", "'a b'", '"a b"', "'", '"', "'a", "a'b", "\\", "a\\", "a\nb", "'a\nb'", "\t"]
+LONG = ["é" * 300, "n" * 5000, "[" * 60 + "]" * 60, "{a:" * 40 + "1" + "}" * 40, "[" * 3000]
+SHAPES = _words("[] [1] [1,2] [[1]] [a,b] [true] [null] {} {a:1} {a:{b:[1]}} [1 {a: [ ( [-1]")
+LOOKUPS = _words("${seed} ${nope} ${name} ${model.hidden} ${oc.env:HOME} ${oc.env:NOPE} ${now:%d} ${now:}")
+BROKEN = _words("${ ${} ${ranks_of:ddp,2} ${ranks_of:1} ${gpus_of:gpu,x} ${help_page:} $ $(x)")
+SWEEPS = _words("1,2 a,b range(1,3) range(3) choice(1,2) interval(0,1) glob(*) glob(m*) shuffle(1,2) tag(a,1)")
+CASTS = _words("int(3.7) str(5) float(abc) bool(1) json_str(x) sort(3,1) int( foo(1) int([1,2]) bool(x)")
+VALUES = [HUGE, NUMBERS, WORDS, TEXT, LONG, SHAPES, LOOKUPS, BROKEN, SWEEPS, CASTS]
+HYDRA = _words("""hydra.run.dir hydra.sweep.dir hydra.sweep.subdir hydra.job.name hydra.mode hydra.verbose
+    hydra.searchpath hydra.sweeper.params.seed hydra/launcher hydra/sweeper hydra.job.chdir hydra hydra.output_subdir
+    hydra/output hydra/help hydra.callbacks hydra.job.env_set.X hydra.nope""")
+ODD = _words("""a a.b.c devicez max_steps model.nope optimizer größe a-b 1 _ a..b .a model@x model@_global_ @x
+    model/mlp /model seed.x model.hidden.0 model.hidden[0] data.name.x""")
+KEYS = [*HYDRA, *ODD, "", "x" * 300]
+FLAGS = _words("""--cfg=job --cfg=all --resolve --package=x --package=model.x -m --multirun --run --info --info=defaults
+    --info=nope -r --foo -x -- --cfg --hydra-help --config-name=x --config-path=nope --config-dir=nope
+    --shell-completion --experimental-rerun=x -h""")
+
+
+def overrides(number: int) -> list[str]:
+    """One to four of them; what they are follows from the number."""
+    chance = random.Random(number)
+    return [_override(chance) for _ in range(chance.choice((1, 1, 1, 2, 3, 4)))]
+
+
+def flags(number: int) -> list[str]:
+    """Flags of the command, mostly none."""
+    chance = random.Random(f"flags {number}")
+    return chance.sample(FLAGS, chance.choice((0, 0, 1, 1, 2)))
+
+
+def _override(chance: random.Random) -> str:
+    key = chance.choice(known_keys() if chance.random() < 0.75 else KEYS)
+    if key in OPTIONS and chance.random() < 0.6:
+        value = chance.choice(OPTIONS[key])
+    elif key in GROUPS and chance.random() < 0.2:
+        key, value = f"{key}.name", chance.choice(chance.choice(VALUES))
+    elif chance.random() < 0.4:
+        value = chance.choice(LIKELY)
+    else:
+        value = chance.choice(chance.choice(VALUES))
+    if chance.random() < 0.05:  # a slip of the finger
+        at = chance.randrange(len(key) + 1)
+        key = key[:at] + chance.choice("_.=@+~ x") + key[at + 1 :]
+    if chance.random() < 0.1:
+        value = f"[{value},{chance.choice(NUMBERS)}]"
+    before = chance.choice(("",) * 12 + ("+", "++", "~", "-"))
+    return before + key if before == "~" and chance.random() < 0.5 else f"{before}{key}={value}"
+
+
+def wanted(override: str) -> tuple[str, Any] | None:
+    """Key and value of an override whose value nobody can read in two ways; None of any other."""
+    key, _, value = override.partition("=")
+    if key in known_keys() and value.isdigit() and (value == "0" or value[0] != "0") and len(value) < 15:
+        return key, int(value)
+    if key in OPTIONS and value in OPTIONS[key]:
+        return key, value
+    return None
+
+
+def found(config: Any, key: str) -> Any:
+    """What a plan's dictionary has under a key of the command line."""
+    value = OmegaConf.select(OmegaConf.create(config), key)
+    return value["name"] if OmegaConf.is_dict(value) and "name" in value else value
