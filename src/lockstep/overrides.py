@@ -9,7 +9,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString, Sweep
 from hydra.errors import HydraException
 
-from lockstep.choices import GROUPS, Checkpoint, ProcessGroup
+from lockstep.build import NESTED
+from lockstep.choices import GROUPS
 from lockstep.plan import Plan
 from lockstep.refusal import refuse
 
@@ -19,7 +20,7 @@ WORD = re.compile(r"([+]{0,2}[\w./]+)=([^\s'\"\[\]{}()$,]+(?:,[^\s'\"\[\]{}()$,]
 
 def text_keys() -> set[str]:
     """The keys that take text of any kind: `name`, `ckpt_path`, `data.root`, …"""
-    parts = [("", Plan), ("process_group.", ProcessGroup), ("checkpoint.", Checkpoint)]
+    parts = [("", Plan), *((f"{key}.", kind) for key, kind in NESTED.items())]
     parts += [(f"{group}.", kind) for group, kinds in GROUPS.items() for kind in kinds.values()]
     return {
         prefix + field.name

@@ -46,6 +46,8 @@ def require_content(plan: Plan, content: Content) -> None:
     skipping = plan.precision == "16-mixed"  # the scaler leaves out steps that overflow
     _hold(at.batch < plan.epoch_batches and (at.steps == steps or (skipping and at.steps <= steps)), "position")
     _hold(_count(content.record), "record")
+    _hold(content.record_size is None or _count(content.record_size), "record_size")
+    _hold(content.record_sha256 is None or isinstance(content.record_sha256, str), "record_sha256")
     _hold(isinstance(content.results, Mapping) and all(map(_number, content.results.values())), "results")
     _hold(all(isinstance(name, str) for name in content.results), "results")
     best = content.best
