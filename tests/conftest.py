@@ -102,6 +102,12 @@ class Command:
         return found
 
 
+@pytest.fixture(autouse=True)
+def nobody_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `pytest -s` at a terminal ranks would be in this process."""
+    monkeypatch.setattr("lockstep.build.at_a_terminal", lambda: False)
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Command]:
     command = Command(tmp_path)

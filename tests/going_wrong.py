@@ -10,6 +10,7 @@ import io
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,11 +55,15 @@ def in_step(go_wrong: Callable[[], None], count: int) -> None:
 
 
 def in_validation(go_wrong: Callable[[], None], count: int) -> None:
+    in_forward(go_wrong, count, training=False)
+
+
+def in_forward(go_wrong: Callable[[], None], count: int, training: bool = True) -> None:
     calls = 0
 
     def look(module: torch.nn.Module, _inputs: Any) -> None:
         nonlocal calls
-        if isinstance(module, torch.nn.Linear) and not module.training:
+        if isinstance(module, torch.nn.Linear) and module.training == training:
             calls += 1
             if calls == count:
                 go_wrong()
@@ -116,17 +121,26 @@ def run_out_of_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
+def stop_at_a_prompt() -> None:
+    answer = 6 * 7
+    breakpoint()  # noqa: T100
+    print("went on with", answer)
+
+
 KINDS: dict[str, Callable[[], None]] = {
     "raise": raise_error,
     "exit": lambda: os._exit(3),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "memory": run_out_of_memory,
+    "breakpoint": stop_at_a_prompt,
+    "quit": lambda: sys.exit(0),
 }
 
 MOMENTS: dict[str, Callable[[Callable[[], None], int], None]] = {
     "starting": when_starting,
     "step": in_step,
     "validation": in_validation,
+    "forward": in_forward,
     "saving": while_saving,
 }

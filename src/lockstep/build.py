@@ -1,12 +1,15 @@
 """From a Hydra config to a Plan: every value is typed, every default resolved, what is unknown refused by name."""
 
 import os
+import sys
 import typing
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -88,6 +91,8 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     if value_of(bool, "scale_lr", values.pop("scale_lr")):
         optimizer = values["optimizer"]
         values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * sharers})
+    if values["strategy"].in_process is None:
+        values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())
     if values["threads"] is None:
         values["threads"] = max(1, usable_cores() // (1 if one_at_a_time else devices))
     wanted = value_of(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
@@ -104,6 +109,12 @@ def _require_bearable(key: str, value: int) -> None:
     most = max(64, 8 * cores)
     why = f"this machine has {cores} core{'s' if cores > 1 else ''} to compute on"
     require(value <= most, key, value, why, f"{key}={most}, or fewer")
+
+
+def at_a_terminal() -> bool:
+    """Whether somebody may answer a debugger's prompt: a sweep's jobs would all ask."""
+    sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
+    return not sweeps and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 def usable_cores() -> int:

@@ -104,7 +104,7 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
         "lightning": choices.Lightning("lightning"),
         "raw": replace(engine, name="raw"),
     }
-    if launch.outside() is None:
+    if launch.outside() is None and not plan.world.in_process:
         launch.warm_up(*ENGINES.values())
     results = {}
     for name, own in engines.items():

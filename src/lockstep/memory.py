@@ -12,9 +12,22 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 NEVER = -1
 
 
+USUAL_MMAP_MAX, USUAL_TRIM_THRESHOLD = 65536, 128 * 1024
+"""glibc's own, from the same page."""
+
+
 def keep_freed() -> None:
     """From here on, in the whole process; nothing where the C library is not glibc."""
+    _set(0, NEVER)
+
+
+def give_back_freed() -> None:
+    """As it is unless somebody asks otherwise: a process that trained has other work to do."""
+    _set(USUAL_MMAP_MAX, USUAL_TRIM_THRESHOLD)
+
+
+def _set(mmap_max: int, trim_threshold: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, NEVER)
+        mallopt(M_MMAP_MAX, mmap_max)
+        mallopt(M_TRIM_THRESHOLD, trim_threshold)

@@ -90,6 +90,7 @@ class Plan:
             self.process_group,
             self.run_dir,
             self.strategy.max_restarts,
+            bool(self.strategy.in_process),
         )
 
     @property

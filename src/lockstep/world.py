@@ -11,7 +11,8 @@ from lockstep.refusal import refuse
 class World:
     """`joined`: the ranks form a process group. `folder` is where what ranks above 0 print goes.
 
-    `max_restarts`: how often all ranks are started anew after one has failed.
+    `max_restarts`: how often all ranks are started anew after one has failed. `in_process`: the only rank is
+    the process that starts it.
     """
 
     strategy: str
@@ -25,6 +26,7 @@ class World:
     process_group: ProcessGroup
     folder: str
     max_restarts: int = 0
+    in_process: bool = False
 
     def __post_init__(self) -> None:
         if self.joined and self.process_group.backend == "nccl":

@@ -90,10 +90,12 @@ def measured(names: Sequence[str], wanted: Wanted, folder: Path, terminal: TextI
 @contextmanager
 def runs_apart(log: Path) -> Iterator[TextIO]:
     """What this process and all that it starts say goes to a file; gives the terminal."""
-    kept, python = [os.dup(number) for number in (1, 2)], (sys.stdout, sys.stderr)
+    kept, python = [os.dup(number) for number in range(3)], (sys.stdout, sys.stderr)
     for stream in python:
         stream.flush()
-    with log.open("w", buffering=1) as file, lasting(kept[0], python[0]) as terminal:
+    with Path(os.devnull).open() as nobody:
+        os.dup2(nobody.fileno(), 0)  # at a terminal runs would be in this process
+    with log.open("w", buffering=1) as file, lasting(kept[1], python[0]) as terminal:
         for number in (1, 2):
             os.dup2(file.fileno(), number)
         sys.stdout = sys.stderr = file
@@ -101,7 +103,7 @@ def runs_apart(log: Path) -> Iterator[TextIO]:
             yield terminal
         finally:
             sys.stdout, sys.stderr = python
-            for number, own in enumerate(kept, start=1):
+            for number, own in enumerate(kept):
                 os.dup2(own, number)
     for own in kept:
         os.close(own)

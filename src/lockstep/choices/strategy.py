@@ -1,4 +1,7 @@
-"""How processes start × how the net is wrapped; the world comes from `devices` and `num_nodes`."""
+"""How processes start × how the net is wrapped; the world comes from `devices` and `num_nodes`.
+
+Where all is one process, it may be that of the command (`in_process`; None: where somebody sits at a terminal).
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -12,6 +15,7 @@ class Single:
     """One process, one device."""
 
     name: Literal["single"]
+    in_process: bool | None = None
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["none"]] = "none"
     max_restarts: ClassVar[int] = 0
@@ -27,6 +31,7 @@ class DDPSpawn:
     share_device: bool
     start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
     wrap: ClassVar[Literal["ddp"]] = "ddp"
+    in_process: ClassVar[bool] = False
     micro_batches: ClassVar[int] = 1
     max_restarts: ClassVar[int] = 0
 
@@ -40,6 +45,7 @@ class DDP:
     max_restarts: int
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
     wrap: ClassVar[Literal["ddp"]] = "ddp"
+    in_process: ClassVar[bool] = False
     micro_batches: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -51,6 +57,7 @@ class DP:
     """One process, a replica of the net on every device."""
 
     name: Literal["dp"]
+    in_process: bool | None = None
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["dp"]] = "dp"
     max_restarts: ClassVar[int] = 0
@@ -64,6 +71,7 @@ class ModelParallel:
 
     name: Literal["model_parallel"]
     micro_batches: int
+    in_process: bool | None = None
     start: ClassVar[Literal["spawn"]] = "spawn"
     wrap: ClassVar[Literal["stages"]] = "stages"
     max_restarts: ClassVar[int] = 0

@@ -101,6 +101,19 @@ def start(work: Startable, engine: str) -> Any:
             end_stopped(work.world, result, signal.SIGTERM, place)
         return result
     open_closed()
+    if work.world.in_process:
+        from lockstep.launch.in_process import run_here
+
+        result, asked = run_here(work, engine)
+    else:
+        result, asked = run_apart(work, engine)
+    if isinstance(result, Stopped):
+        end_stopped(work.world, result, asked[0], None)
+    return result
+
+
+def run_apart(work: Startable, engine: str) -> tuple[Any, list[int]]:
+    """What rank 0 of processes of their own returns, or Stopped; and the signals by which they were asked to stop."""
     warm_up(engine)
     from lockstep.launch.meeting import opened
     from lockstep.launch.processes import STARTS
@@ -109,7 +122,4 @@ def start(work: Startable, engine: str) -> Any:
     require_semaphores()
     with job_folder() as folder, undisturbed(folder) as asked, opened(work.world, folder) as meeting:
         environment = {**own_caches(), **os.environ}
-        result = STARTS[work.world.start](Job(work, engine, meeting, folder, environment))
-    if isinstance(result, Stopped):
-        end_stopped(work.world, result, asked[0], None)
-    return result
+        return STARTS[work.world.start](Job(work, engine, meeting, folder, environment)), asked

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from lockstep.launch.private_dir import own_caches, private_folder
+from lockstep.launch.undisturbed import no_main_module
 
 PRELOADED: list[str] = []
 """The engines that the fork server has imported."""
@@ -37,7 +38,8 @@ def warm_up(*engines: str) -> None:
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload([*PRELOADED, "lockstep.launch.frozen"])
     multiprocessing.resource_tracker.ensure_running()  # it would let signals through again in between
-    with interrupts_held(), in_private_folder():
+    # under pdb the script has no `__spec__` to look at
+    with interrupts_held(), in_private_folder(), no_main_module():
         multiprocessing.forkserver.ensure_running()
     cool_down_at_exit()
 

@@ -1,0 +1,136 @@
+"""The only rank of a job in this process, so that a debugger finds the terminal: breakpoint(), pdb, those of IDEs.
+
+Numbers, files, errors and signals are those of a rank that the fork server starts. The process is left as it was.
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from bdb import BdbQuit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from lockstep.launch.failure import RankFailed, how_it_ended, told
+from lockstep.launch.place import Place
+from lockstep.launch.private_dir import job_folder, own_caches
+from lockstep.launch.stop import FileRequest
+from lockstep.launch.store import Meeting
+from lockstep.launch.undisturbed import ENDING_SIGNALS, own_signals
+from lockstep.launch.worker import group, run_engine
+from lockstep.memory import give_back_freed
+from lockstep.refusal import Refusal
+from lockstep.seeding import random_state, restore_random_state
+from lockstep.world import Startable
+
+PLACE = Place(0, 1, 0, 1)
+PROMPT = "cmdloop"
+"""The function in which pdb waits at its prompt, and IPython's."""
+
+
+def run_here(work: Startable, engine: str) -> tuple[Any, list[int]]:
+    """What the engine returns, or Stopped; and the signals by which it was asked to stop.
+
+    Raises:
+        Refusal, RankFailed, SystemExit: as `lockstep.launch.start`.
+    """
+    with job_folder() as folder, left_as_it_was(), own_signals(folder) as asked, heard_at_a_prompt() as signals:
+        os.environ.update({**own_caches(), **os.environ, **PLACE.variables})
+        place = replace(PLACE, stop=FileRequest(folder, PLACE.rank, PLACE.world_size, None))
+        try:
+            with group(work.world, place, Meeting()):
+                return run_engine(work, engine, place), asked
+        except Refusal as error:
+            raise Refusal(str(error)) from None
+        except BdbQuit:
+            raise RankFailed(PLACE.rank, "it was ended at the prompt of the debugger") from None
+        except SystemExit as ended:
+            if signals:
+                raise
+            raise RankFailed(PLACE.rank, how_it_ended(status_of(ended))) from None
+        except Exception as error:
+            raise RankFailed(PLACE.rank, told(error)) from None
+
+
+def status_of(ended: SystemExit) -> int:
+    """The exit status that Python gives a process that ends so."""
+    return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+
+
+@contextmanager
+def heard_at_a_prompt() -> Iterator[list[int]]:
+    """End at once on a signal that comes at a debugger's prompt: no batch would end there. Gives all that came."""
+    signals: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    usual = {int(number): signal.getsignal(number) for number in ENDING_SIGNALS}
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+        if at_a_prompt(frame):
+            raise SystemExit(128 + number)
+        handler = usual[number]
+        if callable(handler):
+            handler(number, frame)
+
+    for number in ENDING_SIGNALS:
+        signal.signal(number, hear)
+    try:
+        yield signals
+    finally:
+        for ending, before in usual.items():
+            signal.signal(ending, before)
+        if (pdb := sys.modules.get("pdb")) is not None:
+            pdb.Pdb._previous_sigint_handler = None  # it would set `hear` again
+
+
+def at_a_prompt(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_name != PROMPT:
+        frame = frame.f_back
+    return frame is not None
+
+
+@contextmanager
+def left_as_it_was() -> Iterator[None]:
+    """Give back what a rank takes for itself: it expects a process of its own, which ends with it."""
+    environment, folder, threads = dict(os.environ), Path.cwd(), torch.get_num_threads()
+    dtype, hook, thresholds = torch.get_default_dtype(), threading.excepthook, gc.get_threshold()
+    gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+    devices = gpus if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    numbers, levels = random_state(devices), logger_levels()
+    freezes = gc.get_freeze_count() == 0
+    if freezes:
+        gc.freeze()  # see `frozen`
+    gc.set_threshold(100_000, 50, 50)
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        gc.set_threshold(*thresholds)
+        if freezes:
+            gc.unfreeze()
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        threading.excepthook = hook
+        restore_random_state(numbers, devices)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        give_back_freed()
+
+
+def logger_levels() -> dict[str, int]:
+    known = logging.root.manager.loggerDict.items()
+    return {name: logger.level for name, logger in known if isinstance(logger, logging.Logger)}

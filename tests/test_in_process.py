@@ -1,0 +1,199 @@
+"""The only rank in the command's own process: debuggers stop there, and all else is as in a process of its own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import MARK, ROOT, Command
+from tests.terminal import CTRL_C, Terminal
+
+SMALL = ("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model.hidden=[5]", "logger=none")
+SHORT = (*SMALL, "max_epochs=3", "threads=1", "accelerator=cpu")
+LONG = (*SMALL, "max_epochs=2000", "threads=1", "accelerator=cpu")
+FAULTY = str(ROOT / "tests" / "faulty_train.py")
+
+slow = pytest.mark.slow
+ENGINES = ["raw", pytest.param("lightning", marks=slow)]
+
+
+def leaves(run: Path) -> tuple[str, list[str]]:
+    digest: str = json.loads((run / "metrics.json").read_text())["digest"]
+    return digest, (run / "record.jsonl").read_text().splitlines()[1:]
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
+    """What a run leaves whose rank the fork server started."""
+    folder = tmp_path_factory.mktemp("apart")
+    ended = Command(folder).train(*SHORT, "engine=raw", "hydra.run.dir=run", "strategy.in_process=false")
+    assert ended.status == 0, ended.err
+    return leaves(folder / "run")
+
+
+@pytest.fixture
+def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+    """The command, with a fault of going_wrong.py, at a terminal; its temporary files are gone with it."""
+    temporary = tempfile.mkdtemp(prefix="terminal-")
+    command, started = Command(tmp_path), []
+
+    def start(*overrides: str, fault: str = "") -> Terminal:
+        own = {"TMPDIR": temporary, "FAULT": fault, "PYTHONPATH": str(ROOT), MARK: command.mark}
+        started.append(Terminal(sys.executable, FAULTY, "hydra.run.dir=run", *overrides, folder=tmp_path, **own))
+        return started[-1]
+
+    yield start
+    for terminal in started:
+        terminal.process.kill()
+        terminal.process.wait()
+    left = command.survivors()
+    for process in left:
+        process.kill()
+    assert (left, [*Path(temporary).glob("lockstep-*")]) == ([], [])
+    shutil.rmtree(temporary)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_breakpoint_in_a_forward_stops_at_a_prompt(
+    engine: str, apart: tuple[str, list[str]], at_terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    terminal = at_terminal(*SHORT, f"engine={engine}", fault="breakpoint@0:forward:5")
+    terminal.wait_for("(Pdb) ")
+    assert not psutil.Process(terminal.process.pid).children(), "no fork server, no rank beside it"
+    terminal.type(b"p answer + 100\n")
+    terminal.wait_for("142")
+    terminal.wait_for("(Pdb) ")
+    terminal.type(b"c\n")
+    terminal.wait_for("went on with 42")
+    assert terminal.end() == 0
+    assert leaves(tmp_path / "run") == apart
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["strategy"]["in_process"] is True
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ctrl_c_at_the_prompt_ends_it(engine: str, at_terminal: Callable[..., Terminal]) -> None:
+    terminal = at_terminal(*SHORT, f"engine={engine}", fault="breakpoint@0:step:5")
+    terminal.wait_for("(Pdb) ")
+    time.sleep(1)  # Python's readline shows its prompt a moment before it listens
+    terminal.type(CTRL_C)
+    assert terminal.end(timeout=20) == 130
+    assert "Traceback" not in terminal.shown
+
+
+@slow
+def test_quitting_the_debugger_is_told_in_a_line(at_terminal: Callable[..., Terminal]) -> None:
+    terminal = at_terminal(*SHORT, "engine=raw", fault="breakpoint@0:step:5")
+    terminal.wait_for("(Pdb) ")
+    terminal.type(b"q\n")
+    assert terminal.end(timeout=20) == 1
+    assert terminal.shown.endswith("rank 0 failed: it was ended at the prompt of the debugger\n")
+    assert "Traceback" not in terminal.shown
+
+
+@slow
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_ctrl_c_while_it_trains_leaves_a_checkpoint(
+    engine: str, at_terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    """The rest is gone on with, to the same end as a run that nobody stopped."""
+    terminal = at_terminal(*LONG, f"engine={engine}")
+    terminal.wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
+    terminal.type(CTRL_C)
+    assert terminal.end(timeout=20) == 130
+    assert "SIGINT: stopped after step" in terminal.shown
+    assert "Traceback" not in terminal.shown
+    step = len([line for line in (tmp_path / "run" / "record.jsonl").read_text().splitlines() if '"step"' in line])
+    epochs = f"max_epochs={step // 5 + 2}"
+    again = at_terminal(*LONG, f"engine={engine}", epochs, "resume=true")
+    assert again.end() == 0, again.shown
+    whole = Command(tmp_path).train(*LONG, f"engine={engine}", epochs, "hydra.run.dir=whole")
+    assert whole.status == 0, whole.err
+    assert leaves(tmp_path / "run") == leaves(tmp_path / "whole")
+
+
+@slow
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raise@0:forward:5", "ZeroDivisionError: on purpose\n"),
+        ("quit@0:forward:5", "rank 0 failed: it ended with exit status 0 and no traceback\n"),
+    ],
+)
+def test_errors_are_those_of_a_rank(command: Command, engine: str, fault: str, said: str) -> None:
+    words = (*SHORT, f"engine={engine}", "strategy.in_process=true")
+    ended = command(sys.executable, FAULTY, *words, FAULT=fault, PYTHONPATH=str(ROOT))
+    assert ended.status == 1
+    assert ended.err.startswith("rank 0 failed: ")
+    assert ended.err.endswith(said)
+    assert ended.err.count("Traceback") == ("raise" in fault)
+
+
+@slow
+def test_a_sweep_at_a_terminal_asks_nobody(at_terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    terminal = at_terminal("-m", *SHORT, "engine=raw", "seed=1", "hydra.sweep.dir=all")
+    assert terminal.end() == 0, terminal.shown
+    config = yaml.safe_load((tmp_path / "all" / "0" / "config.yaml").read_text())
+    assert config["strategy"] == {"name": "single", "in_process": False}
+
+
+AS_IT_WAS = """
+import gc, logging, os, random, signal, sys, threading, warnings
+import numpy, torch
+from lockstep import run
+engine, folder, *overrides = sys.argv[1:]
+if engine == "lightning":
+    import lightning.pytorch
+def state():
+    return (
+        dict(os.environ), os.getcwd(), [signal.getsignal(one) for one in range(1, 32)], threading.excepthook,
+        signal.getitimer(signal.ITIMER_REAL), random.getstate(), str(numpy.random.get_state()),
+        torch.get_rng_state().tolist(), torch.get_default_dtype(), torch.get_num_threads(), gc.get_threshold(),
+        gc.get_freeze_count(), threading.active_count(), [*warnings.filters],
+        logging.getLogger("lightning.pytorch").level, sys.modules["__main__"], torch.is_grad_enabled(),
+        sys.stdout, sys.stderr, torch.distributed.is_initialized(),
+    )
+torch.set_num_threads(2)
+random.seed(1), torch.manual_seed(1), numpy.random.seed(1)
+before = state()
+digests = {run([*overrides, f"engine={engine}", f"hydra.run.dir={folder}/{number}"])["digest"] for number in range(2)}
+after = state()
+print([number for number, (one, other) in enumerate(zip(before, after)) if one != other], len(digests))
+run([*overrides, f"engine={engine}", f"hydra.run.dir={folder}/apart", "strategy.in_process=false"])
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_process_is_left_as_it_was(engine: str, tmp_path: Path) -> None:
+    """As from a notebook, twice, in float64, on one thread of two; the third is apart, and has the same bits."""
+    own = (*SHORT, "precision=64-true", "max_epochs=1", "strategy.in_process=true")
+    with tempfile.TemporaryDirectory(prefix="as-it-was-") as temporary:  # its path is short: sockets lie in it
+        ended = subprocess.run(
+            [sys.executable, "-c", AS_IT_WAS, engine, str(tmp_path), *own],
+            env={**os.environ, "TMPDIR": temporary},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr
+    assert "[] 1\n" in ended.stdout
+    assert leaves(tmp_path / "1") == leaves(tmp_path / "apart")
+
+
+def test_the_command_under_pdb(command: Command) -> None:
+    """As IDEs start it too: the module of the script has no spec there. Its rank is apart: no terminal."""
+    script = (sys.executable, "-m", "pdb", "-c", "continue", "-c", "quit", str(ROOT / "train.py"))
+    ended = command(*script, *SHORT, "engine=raw", "hydra.run.dir=run", "max_epochs=1")
+    assert ended.status == 0, ended.err
+    assert "Traceback" not in ended.out + ended.err
+    assert (command.folder / "run" / "metrics.json").is_file()
