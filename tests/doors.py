@@ -16,8 +16,6 @@ ACCEPTS = 0x10000
 """Linux's flag of a unix socket that listens."""
 PAUSE = 0.03
 """Seconds between two looks."""
-CACHE = "torchinductor_"
-"""torch's cache of compiled code, of which there is none here: empty, and not this project's."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def watch(process: "subprocess.Popen[str]", temporary: Path) -> Seen:
         for path in temporary.iterdir():
             seen.files.add(path.name)
             with contextlib.suppress(FileNotFoundError):
-                if not private(path) and not path.name.startswith(CACHE):
+                if not private(path):
                     seen.exposed.add(f"{path.name} {stat.filemode(path.lstat().st_mode)}")
         time.sleep(PAUSE)
     return seen

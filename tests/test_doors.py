@@ -1,6 +1,7 @@
 """Closed doors: while a run on one machine lasts, nothing of it can be reached from elsewhere or by other users."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -10,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.launch.private_dir import NAMES
 from tests.conftest import ROOT, Command, Ended
 from tests.doors import Door, Seen, watch
 from tests.machines import cluster
 
 TRAIN = (sys.executable, str(ROOT / "train.py"), "engine=both", "max_epochs=5", "logger=none", "accelerator=cpu")
 TOUR = (sys.executable, "-m", "lockstep.collectives")
+PROBE = re.compile("[a-z0-9_]{8}")
+"""What Python's tempfile makes for an instant, to see whether it can."""
 OPEN_TO_ALL = ("sh", "-c", 'umask 0; exec "$@"', "sh")
 """Makes every file of a command what the command itself does not forbid."""
 
@@ -56,8 +60,10 @@ def test_nothing_is_open(line: tuple[str, ...], meets: bool, command: Command, t
     assert not seen.exposed
     listening = {door.address for door in seen.doors if door.protocol.startswith("tcp")}
     assert bool(listening) == meets, "gloo's own sockets, so the watch does see sockets"
-    assert any(name.startswith("lockstep-") for name in seen.files), "the folder where ranks meet was seen"
-    assert not [path for path in temporary.iterdir() if path.name.startswith("lockstep-")]
+    named = {name for name in seen.files if not PROBE.fullmatch(name)}
+    assert len(named) == 1, "what a run needs only while it lasts lies in one folder"
+    assert NAMES.fullmatch(named.pop()), "whose name nobody can guess"
+    assert not list(temporary.iterdir())
 
 
 OPEN = """

@@ -1,10 +1,13 @@
 """Where ranks meet: the same run whichever way, no open door, no guess of a port, and names for who did not come."""
 
 import json
+import os
+import re
 import socket
+import stat
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ import psutil
 import pytest
 
 from lockstep import launch
-from lockstep.launch.meeting import opened
+from lockstep.launch.meeting import opened, opened_outside
+from lockstep.launch.place import Place
 from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal
@@ -55,14 +59,55 @@ def test_a_port_that_is_taken_is_refused(make_plan: MakePlan) -> None:
             launch.start(make_plan("strategy=ddp", "devices=2", f"process_group.init_method={way}"), ENGINE)
 
 
-def test_a_file_of_an_earlier_meeting_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
-    (tmp_path / "meeting").write_text("")
-    plan = make_plan("strategy=ddp", "devices=2", method("file://", tmp_path))
-    with pytest.raises(Refusal, match="the file is there already, from an earlier meeting; write"):
+NO_FILES = {
+    "earlier": "the file is there already, from an earlier meeting; write",
+    "nowhere/at/all": "its folder does not exist; write",
+    "/proc/x": "the file cannot be made (No such file or directory); write",
+    "/dev/null": "the file is there already, from an earlier meeting; write",
+    "/proc/self/x": "the file cannot be made (No such file or directory); write",
+    ".": "the file is there already, from an earlier meeting; write",
+    "link": "the file is there already, from an earlier meeting; write",
+    "x" * 300: "the file cannot be made (File name too long); write",
+    "sealed/x": "the file cannot be made (Permission denied); write",
+}
+
+
+@pytest.mark.parametrize("name", NO_FILES, ids=lambda name: name[:20])
+def test_a_file_that_cannot_serve_is_refused(name: str, make_plan: MakePlan, tmp_path: Path) -> None:
+    if name.startswith("sealed") and os.geteuid() == 0:
+        pytest.skip("root is denied no folder")
+    if name.startswith("/") and sys.platform != "linux":
+        pytest.skip("needs /proc")
+    (tmp_path / "earlier").write_text("")
+    (tmp_path / "link").symlink_to("/nowhere")
+    (tmp_path / "sealed").mkdir(mode=0o500)
+    way = f"file://{tmp_path / name}"
+    plan = make_plan("strategy=ddp", "devices=2", f"process_group.init_method={way}", "process_group.timeout=5")
+    began = time.monotonic()
+    with pytest.raises(Refusal, match=re.escape(f"process_group.init_method={way}: {NO_FILES[name]}")):
         launch.start(plan, ENGINE)
-    nowhere = replace(plan, process_group=replace(plan.process_group, init_method="file:///nowhere/at/all"))
-    with pytest.raises(Refusal, match="its folder does not exist; write"):
-        launch.start(nowhere, ENGINE)
+    with pytest.raises(Refusal, match=re.escape(f"process_group.init_method={way}: ")):
+        claimed_by_a_rank(plan, tmp_path / name)
+    assert time.monotonic() - began < 20, "the fork server included"
+
+
+def claimed_by_a_rank(plan: Plan, path: Path) -> None:
+    """As torchrun's rank 1 would."""
+    if path.name == "earlier":
+        path.chmod(0o622)  # others could write to it
+    with opened_outside(plan.world, Place(1, 2, 1, 2)):
+        pass
+
+
+def test_the_file_is_its_owners_alone(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Whatever `umask` says."""
+    world, before = make_plan("strategy=ddp", "devices=2", method("file://", tmp_path)).world, os.umask(0)
+    try:
+        with opened(world, tmp_path) as meeting, opened_outside(world, Place(1, 2, 1, 2)) as same:
+            assert stat.S_IMODE(Path(meeting.path).stat().st_mode) == 0o600
+            assert same.path == meeting.path
+    finally:
+        os.umask(before)
 
 
 SHORT = ("data=line", "model=linear", "data.samples=64", "data.val_size=0", "max_epochs=1", "logger=none", "engine=raw")
