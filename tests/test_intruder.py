@@ -47,6 +47,25 @@ def test_what_is_signed_is_there_for_who_knows_the_secret(plain: Any) -> None:
     assert not SignedStore(plain, b"2" * 64, SHORTLY).check(["key"])
 
 
+class Overtaken(SignedStore):
+    """Another rank adds as much at the last moment."""
+
+    rival: SignedStore | None = None
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        rival, self.rival = self.rival, None
+        if rival is not None:
+            rival.add(key, 1)
+        return super().compare_set(key, expected, desired)
+
+
+def test_nobody_s_share_of_a_sum_is_lost(plain: Any) -> None:
+    store = Overtaken(plain, SECRET, SHORTLY)
+    store.rival = SignedStore(plain, SECRET, SHORTLY)
+    assert store.add("count", 1) == 2
+    assert store.add("count", 0) == 2
+
+
 def test_what_is_not_signed_is_not_there(plain: Any) -> None:
     store = SignedStore(plain, SECRET, SHORTLY)
     store.set("signed", "value")
