@@ -15,7 +15,7 @@ from lockstep.bench.growth import OVER_RANKS, OVER_SAMPLES
 from lockstep.bench.machine import machine
 from lockstep.bench.picture import draw
 from lockstep.bench.ranks import Held, grandchildren, held_by
-from lockstep.bench.row import Goal, Row, alternated
+from lockstep.bench.row import NOT_JUDGED, Goal, Row, alternated
 from lockstep.bench.setting import Setting, override
 from lockstep.bench.table import text
 from lockstep.bench.wanted import Wanted
@@ -41,7 +41,7 @@ def test_ratios_are_of_the_same_round() -> None:
 
 
 def test_differences() -> None:
-    row = Row("startup", "ddp 2", "s", (6.0, 5.0), "import lightning", (4.0, 4.5), by="difference", goal=Goal(1.5))
+    row = Row("startup", "ddp 2", "s", (6.0, 5.0), "import lightning", (4.0, 4.5), by="difference", goal=Goal(4.0))
     assert row.compared == (2.0, 0.5)
     assert row.judged == 1.25
     assert row.holds
@@ -63,10 +63,38 @@ def test_a_round_that_is_missing_is_no_ratio() -> None:
     ],
 )
 def test_goals(value: float, goal: Goal | None, holds: bool | None) -> None:
-    alone = Row("w", "way", "s", (value,), goal=goal)
-    beside = Row("w", "way", "s", (7 * value,), "other", (7.0,), goal=goal)
+    alone = Row("w", "way", "s", (value,) * 3, goal=goal)
+    beside = Row("w", "way", "s", (7 * value,) * 3, "other", (7.0,) * 3, goal=goal)
     assert (alone.holds, beside.holds) == (holds, holds)
     assert alone.cells()["holds"] == {True: "yes", False: "no", None: ""}[holds]
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds", "outcome"),
+    [
+        ((0.50, 0.52), 0.31, "yes"),
+        ((0.50, 0.52), 0.29, "not judged: too short"),
+        ((0.70, 0.72), 0.31, "no"),
+        ((0.70, 0.72), 0.29, "not judged: too short"),
+        ((0.50, 0.58), 5.0, "not judged: too short"),  # 0.54 is 0.06 from the goal, and only 1.5 standard errors
+        ((0.62, 0.70), 5.0, "not judged: too short"),
+        ((0.62,), 5.0, "not judged: too short"),
+        ((0.50, 0.54, 0.58), 5.0, "yes"),  # the same distance is 2.6 standard errors
+        ((0.526, 0.628, 0.638), 5.0, "not judged: too short"),  # its rounds are on both sides
+        ((0.61, 0.628, 0.638), 5.0, "no"),
+    ],
+)
+def test_a_goal_is_judged_where_the_run_tells(values: tuple[float, ...], seconds: float, outcome: str) -> None:
+    """Of a goal of 0.6 at most."""
+    row = Row("s2", "raw", "s", values, "source", (1.0,) * len(values), goal=Goal(0.6), seconds=seconds)
+    assert row.cells()["holds"] == outcome
+    assert row.holds is {"yes": True, "no": False}.get(outcome)
+    assert text([row]).splitlines()[-1].endswith(outcome)
+
+
+def test_what_is_counted_needs_one_round() -> None:
+    assert Row("collectives", "sums", "calls", (2.0,), goal=Goal(1.0)).holds is False
+    assert Row("memory", "raw", "MB", (700.0,), "import", (500.0,), by="difference", goal=Goal(250)).holds is True
 
 
 def test_ways_take_turns() -> None:
@@ -86,9 +114,10 @@ def test_ways_take_turns() -> None:
 def made_up() -> list[Row]:
     return [
         Row("s2", "source", "s", (2.0, 2.0)),
-        Row("s2", "raw", "s", (1.0, 1.4), "source", (2.0, 2.0), goal=Goal(0.55)),
+        Row("s2", "raw", "s", (1.0, 1.4), "source", (2.0, 2.0), goal=Goal(0.2)),
         Row("s2", "raw", "s", (1.0, 1.4), "bare", (1.0, 1.0)),
-        Row("startup", "ddp 2", "s", (5.0,), "import", (4.5,), by="difference", goal=Goal(1.5)),
+        Row("startup", "ddp 2", "s", (5.0, 5.2), "import", (4.5, 4.7), by="difference", goal=Goal(1.5)),
+        Row("startup", "--help", "s", (0.5,), goal=Goal(1.0)),
         Row(OVER_SAMPLES, "1,000 samples", "ms per 1,000", (1.0, 2.0), size=1000),
         Row(OVER_RANKS, "2 ranks", "samples/s", (90.0, 95.0), "1 rank", (100.0, 100.0), size=2),
     ]
@@ -104,6 +133,7 @@ def test_the_table() -> None:
     assert "+0.500 s" in lines[3]
     assert "≤ +1.5 s" in lines[3]
     assert lines[3].endswith("yes")
+    assert lines[4].endswith("not judged: too short")
 
 
 @pytest.mark.parametrize("rows", [made_up(), []])
@@ -289,12 +319,12 @@ def test_from_start_to_end(stand_ins: None, tmp_path: Path, capfd: pytest.Captur
     assert "images: left out, train-images-idx3-ubyte is not below root=data; write root=FOLDER with MNIST" in out
     assert "bench 1/2: prints, half way" in said
     assert "bench 2/2: cannot: left out: cannot: it has no business here; write only=prints." in said
-    assert said[-2].startswith("1 of 2 goals hold; ")
+    assert said[-2].startswith("1 of 2 goals hold, 1 not judged: too short; ")
     folder = Path(said[-1].strip())
     assert {path.name for path in folder.iterdir()} == {"bench.csv", "bench.png", "machine.txt", "runs.log"}
     assert (folder / "runs.log").read_text() == "of a run\nof a rank\n"
     with (folder / "bench.csv").open(newline="") as file:
-        assert [row["holds"] for row in csv.DictReader(file)] == ["", "no", "", "yes", "", ""]
+        assert [row["holds"] for row in csv.DictReader(file)] == ["", "no", "", "yes", NOT_JUDGED, "", ""]
 
 
 def test_nothing_to_measure(stand_ins: None, capfd: pytest.CaptureFixture[str]) -> None:
@@ -318,7 +348,7 @@ def test_a_real_run(command: Command) -> None:
     assert [*rows] == ["source", "bare", "raw", "lightning"]
     ratio = float(rows["raw"]["median"]) / float(rows["source"]["median"])
     assert float(rows["raw"]["compared_median"]) == pytest.approx(ratio)
-    assert rows["raw"]["holds"] == ("yes" if ratio <= 0.6 else "no")
+    assert rows["raw"]["holds"] == "not judged: too short", "a single round"
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
     assert "epoch 10/10" in (folder / "runs.log").read_text(), "what runs print is kept, apart"
     assert not any("epoch 10/10" in line for line in said)

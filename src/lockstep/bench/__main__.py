@@ -13,7 +13,8 @@ COMMAND = "python -m lockstep.bench"
 PAGE = """What training, starting and sweeping cost, each beside its yardstick:  python -m lockstep.bench quick=true
 
 Every ratio is of two ways that took turns in one run on this machine; the median over the rounds is shown with the
-least and the most. The table goes to the terminal, and with a picture into logs/bench/<date>_<time>/.
+least and the most. A goal is judged where the rounds are long and alike enough
+to tell. The table goes to the terminal, and with a picture into logs/bench/<date>_<time>/.
 
   quick: false   true: fewer rounds over fewer samples, in 3 minutes on 2 cores
   only: all      one workload or several, only=s2,startup

@@ -18,7 +18,7 @@ from lockstep.bench.machine import machine
 from lockstep.bench.picture import draw
 from lockstep.bench.ranks import CALLS
 from lockstep.bench.roofline import COUNTS
-from lockstep.bench.row import Row
+from lockstep.bench.row import NOT_JUDGED, Row
 from lockstep.bench.setting import LOOPS, Setting
 from lockstep.bench.table import text
 from lockstep.bench.wanted import Wanted
@@ -52,7 +52,9 @@ def guide(wanted: Wanted) -> int:
     save_text(folder / "machine.txt", "".join(f"{key}: {value}\n" for key, value in head.items()))
     draw(rows, folder / "bench.png")
     judged = [row.holds for row in rows if row.holds is not None]
-    print(f"\n{text(rows)}\n\n{judged.count(True)} of {len(judged)} goals hold; {time.perf_counter() - began:.0f} s")
+    left = sum(row.goal is not None for row in rows) - len(judged)
+    held = f"{judged.count(True)} of {len(judged)} goals hold" + (f", {left} {NOT_JUDGED}" if left else "")
+    print(f"\n{text(rows)}\n\n{held}; {time.perf_counter() - began:.0f} s")
     print(f"  {folder}", flush=True)
     return 0
 

@@ -26,8 +26,7 @@ def line(row: Row, again: bool) -> list[str]:
     compared = ["–"] * 3
     if row.against:
         compared = [row.against, comparison(row), between(row.compared)]
-    holds = {True: "yes", False: "no", None: "–"}[row.holds]
-    return [*([""] * len(own) if again else own), *compared, goal(row), holds]
+    return [*([""] * len(own) if again else own), *compared, goal(row), row.outcome or "–"]
 
 
 def shown(value: float) -> str:

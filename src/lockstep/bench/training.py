@@ -57,7 +57,9 @@ def rows(
         if not way.goals:
             found.append(Row(workload, name, unit, values[name]))
         for other, goal in way.goals.items():
-            found.append(Row(workload, name, unit, values[name], other, values[other], goal=goal))
+            timed = [samples / value if samples else value for value in (*values[name], *values[other])]
+            row = Row(workload, name, unit, values[name], other, values[other], goal=goal, seconds=min(timed))
+            found.append(row)
     return found
 
 
