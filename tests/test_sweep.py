@@ -166,6 +166,15 @@ def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> 
     assert not list(command.folder.glob("logs/train/sweeps/*/*"))
 
 
+def test_the_joblib_launcher_is_refused_by_name(command: Command) -> None:
+    """Whether the plugin is there or not: its class is not asked for any more."""
+    plugin = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+    ended = command.train("-m", f"hydra.launcher._target_={plugin}", "seed=1,2")
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
+    assert ended.err.startswith("hydra/launcher=joblib: its jobs run at the same time")
+    assert not list(command.folder.iterdir())
+
+
 SWEEPER = '''
 """A sweeper as Optuna's: it wants each job's value back, and deals with jobs that raise."""
 from hydra.core.config_store import ConfigStore

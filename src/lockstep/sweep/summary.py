@@ -7,8 +7,11 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from lockstep.launch import say_last
 from lockstep.record import save_table
+from lockstep.refusal import Refusal
 from lockstep.sweep.jobs import jobs_of
+from lockstep.sweep.launchers import require_launcher
 from lockstep.sweep.picture import draw
 from lockstep.sweep.rows import rows_of
 from lockstep.sweep.table import text
@@ -19,6 +22,11 @@ class SweepSummary(Callback):
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.began = time.time()
+        try:
+            require_launcher(config)
+        except Refusal as error:  # Hydra would only warn of it
+            say_last(str(error), None)
+            raise SystemExit(2) from None
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
