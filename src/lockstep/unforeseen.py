@@ -47,10 +47,11 @@ def unforeseen(error: Exception, overrides: Sequence[str]) -> Refusal:
 
 def guilty(error: Exception, overrides: Sequence[str], attempt: Attempt) -> list[str]:
     """The override that raises the same error alone; all of them where none does."""
-    for override in (word for word in overrides if not word.startswith("-")):
+    words = [override for override in overrides if not override.startswith("-")]
+    for word in words:
         try:
-            attempt([override])
+            attempt([word])
         except Exception as again:
             if (type(again), str(again)) == (type(error), str(error)):
-                return [override]
-    return list(overrides)
+                return [word]
+    return words

@@ -1,0 +1,93 @@
+"""Thousands of random overrides: each is refused in one sentence, or the plan has what was asked for.
+
+Seeded by the date, which is printed; LOCKSTEP_FUZZ_SEED=N repeats a day's, LOCKSTEP_FUZZ=N takes more of them.
+"""
+
+import datetime
+import os
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from lockstep.build import plan_from
+from lockstep.compose import compose_job, composed
+from lockstep.refusal import Refusal
+from lockstep.resume import run_folder
+from lockstep.unforeseen import in_words
+from tests import fuzz_overrides
+from tests.conftest import ROOT, Command
+
+SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
+COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "2000"))
+DERIVED = ("experiment", "batch_size_per_device", "scale_lr")
+"""Keys that change others, so that a plan need not have what another override says."""
+
+SMALL = (
+    *(
+        "strategy=single",
+        "devices=1",
+        "num_nodes=1",
+        "model=linear",
+        "data=points",
+        "data.samples=null",
+        "batch_size=5",
+    ),
+    *("max_epochs=1", "engine=raw", "logger=none", "threads=1", "experiment=null", "resume=false", "ckpt_path=null"),
+)
+"""Behind random overrides of a real command: what is not refused trains for a moment."""
+
+
+def outcome(words: list[str]) -> str:
+    """What becomes of overrides, from the words to the plan, as in job.py."""
+    try:
+        config, own = compose_job(words)
+        with in_words(words, composed):
+            run_dir = run_folder(config.resume, config.name, own, given=True)
+        with in_words(words, lambda few: plan_from(*composed(few))):
+            plan = plan_from(config, run_dir)
+    except Refusal as refusal:
+        return f"refused: {refusal}"
+    if not any(word.lstrip("+~").startswith(DERIVED) for word in words):
+        last = {word.partition("=")[0].lstrip("+"): word for word in words}
+        for key, value in filter(None, map(fuzz_overrides.wanted, last.values())):
+            found = fuzz_overrides.found(asdict(plan), key)
+            if not (found == value or str(found) == str(value)):
+                return f"wrong: {key} is {found}"
+    return "right"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_random_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    ends: Counter[str] = Counter()
+    number = SEED * 10**6
+    while ends.total() < COUNT:
+        words, number = fuzz_overrides.overrides(number), number + 1
+        end = outcome(words)
+        kind = end.partition(":")[0]
+        ends.update([kind] * len(words))
+        assert kind != "wrong", (number - 1, words, end)
+        assert "\n" not in end, (number - 1, words, end)
+        assert "Traceback" not in end
+    with capsys.disabled():
+        print(f"\nLOCKSTEP_FUZZ_SEED={SEED}: {dict(ends)}")
+    assert list(tmp_path.iterdir()) == []
+    assert ends["right"] > COUNT // 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_random_commands(command: Command) -> None:
+    """With flags, in processes of their own."""
+    for number in range(SEED * 10**6, SEED * 10**6 + COUNT // 100):
+        flags, words = fuzz_overrides.flags(number), fuzz_overrides.overrides(number)
+        line = [*flags, *[word.replace("\0", "") for word in words if not word.startswith("hydra")], *SMALL]
+        ended = command(sys.executable, str(ROOT / "train.py"), *line, http_proxy="http://127.0.0.1:9")
+        assert ended.status in (0, 2), (number, line, ended.err)
+        assert "Traceback" not in ended.err + ended.out, (number, line, ended.err)
+        sweeps = {"-m", "--multirun"} & {*flags}
+        assert ended.status == 0 or sweeps or ended.err.count("\n") == 1, (number, line, ended.err)
