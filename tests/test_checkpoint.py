@@ -174,6 +174,20 @@ def test_what_may_change_between_a_run_and_its_resumption(overrides: list[str], 
     require_same(make_plan(*overrides), identity(make_plan()))
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("model=linear", "data=points", "optimizer=adamw", "seed=1", "batch_size=32", "scheduler=onecycle"),
+        *("accumulate_grad_batches=2", "drop_last=true", "precision=bf16-mixed", "gradient_clip_val=1.0"),
+        *("sync_batchnorm=true", "dropout=sliced"),
+    ],
+)
+def test_each_of_these_is_another_training(override: str, make_plan: MakePlan) -> None:
+    key = override.partition("=")[0]
+    with pytest.raises(Refusal, match=rf"^{override}\b.* had {key}=.*; write {key}="):
+        require_same(make_plan(override), identity(make_plan()))
+
+
 def test_data_may_have_moved(make_plan: MakePlan) -> None:
     require_same(make_plan("data=mnist", "data.root=/elsewhere"), identity(make_plan("data=mnist")))
     with pytest.raises(Refusal, match=r"data.val_size=0: .* write data.val_size=5000"):

@@ -48,7 +48,7 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
     def start(*overrides: str, fault: str = "") -> Terminal:
         own = {"TMPDIR": temporary, "FAULT": fault, "PYTHONPATH": str(ROOT), MARK: command.mark}
-        started.append(Terminal(sys.executable, FAULTY, "hydra.run.dir=run", *overrides, folder=tmp_path, **own))
+        started.append(Terminal(sys.executable, FAULTY, *overrides, "hydra.run.dir=run", folder=tmp_path, **own))
         return started[-1]
 
     yield start

@@ -1,9 +1,17 @@
 """A tensor that is made and freed again and again costs its pages once."""
 
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+import torch
+
+from lockstep.launch import Place
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.ranks import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
@@ -30,3 +38,21 @@ def test_freed_pages_are_not_fetched_again() -> None:
     }
     assert faults["kept"] < 2 * PAGES
     assert faults["as ever"] > 5 * PAGES  # or there is nothing to keep
+
+
+def faults_after_training(plan: Plan, place: Place) -> Metrics:
+    ENGINES[plan.engine.name](plan, place)
+    torch.ones(2**24)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(2**24)
+    return {"faults": resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_rank_of_either_engine_keeps_them(engine: str, make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan("data=points", "model.hidden=[4]", "max_epochs=1", "logger=none", f"engine={engine}", "threads=1")
+    faults = on_ranks(plan, faults_after_training)["faults"]
+    assert isinstance(faults, int)
+    assert faults < 2 * PAGES

@@ -98,6 +98,22 @@ def test_biases_and_norm_layers_are_spared(make_plan: Callable[..., Plan], name:
             assert net.state_dict()["0.weight"][0, 0, 0, 0].item() == pytest.approx(1 - 0.01 * 0.1)
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_every_parameter_is_trained(make_plan: Callable[..., Plan], name: str) -> None:
+    """Spared from decay or not: each is in one group, and goes down its gradient."""
+    for decays in ("true", "false"):
+        net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
+        choice = (f"optimizer={name}", f"optimizer.decay_bias_and_norm={decays}", "optimizer.weight_decay=0.1")
+        optimizer = create_optimizer(make_plan(*choice, "optimizer.lr=0.01").optimizer, net)
+        grouped = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+        assert sorted(grouped) == sorted(map(id, net.parameters()))
+        before = [parameter.detach().clone() for parameter in net.parameters()]
+        for parameter in net.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        assert all((own < other).all() for own, other in zip(net.parameters(), before, strict=True))
+
+
 def test_without_decay_there_is_one_group(make_plan: Callable[..., Plan]) -> None:
     plan = make_plan("optimizer=adam", "optimizer.decay_bias_and_norm=false")
     assert len(create_optimizer(plan.optimizer, nn.Linear(2, 2)).param_groups) == 1

@@ -102,6 +102,11 @@ def test_what_waited_when_the_reader_went_does_not_fail_at_the_end() -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+def test_what_is_printed_to_a_full_device_is_lost() -> None:
+    ended = printed("outlive_readers(); print('x', flush=True); print('y', flush=True)", '"$@" >/dev/full')
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_names_that_are_no_text_come_out_as_they_came_in() -> None:
     """On a terminal of ASCII alone other letters are told by their numbers: nothing is raised."""
     code = "outlive_readers(); print(os.fsdecode(b'r\\xff'), '…'); print(os.fsdecode(b'e\\xff'), file=sys.stderr)"

@@ -1,0 +1,90 @@
+"""`python -m tests.mutations [NAME …] [--sample N]`: plant each bug in a copy of the tree and run its test there.
+
+Exit status 1 if a bug lives, 2 if an entry cannot be tried: its text is gone, or its test.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from tests.conftest import MNIST_ROOT, ROOT
+from tests.mutations.table import MUTATIONS, Mutation
+
+PARTS = ("src", "conf", "tests", "train.py", "pyproject.toml", "README.md", "docs")
+LIMIT = 300
+SEEN, LIVES = 1, 0
+"""Exit statuses of pytest: a test failed, none did."""
+
+
+def planted(mutation: Mutation, folder: Path) -> Path:
+    """A copy of the tree with the bug in it."""
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(source, folder / part)
+    file = folder / "src" / "lockstep" / mutation.file
+    text = file.read_text()
+    if text.count(mutation.old) != 1:
+        raise SystemExit(f"{mutation.name}: its text is not once in {mutation.file}; mend tests/mutations/table.py")
+    file.write_text(text.replace(mutation.old, mutation.new))
+    return folder
+
+
+def status_of(mutation: Mutation, folder: Path) -> int:
+    """pytest's, of the mutation's test in the copy."""
+    words = ("-q", "-x", "-p", "no:cacheprovider", "-m", "slow or not slow", mutation.test)
+    own = {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "LOCKSTEP_MNIST": str(MNIST_ROOT)}
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=folder,
+        env={**os.environ, **own, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    if ended.returncode not in (SEEN, LIVES):
+        print(ended.stdout[-2000:], ended.stderr[-2000:], sep="\n")
+    return ended.returncode
+
+
+def chosen(names: Sequence[str], sample: int | None) -> list[Mutation]:
+    """By name; or so many of all, others each day."""
+    known = {mutation.name: mutation for mutation in MUTATIONS}
+    if names:
+        if unknown := [name for name in names if name not in known]:
+            raise SystemExit(f"{unknown[0]}: there is no such bug; write one of {', '.join(known)}")
+        return [known[name] for name in names]
+    if sample is None:
+        return MUTATIONS
+    return random.Random(date.today().toordinal()).sample(MUTATIONS, min(sample, len(MUTATIONS)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description="Plant bugs; see that tests fail.")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--sample", type=int, help="so many of them, by today's date")
+    given = parser.parse_args()
+    worst = 0
+    for mutation in chosen(given.names, given.sample):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+            status = status_of(mutation, planted(mutation, Path(folder)))
+        outcome = {SEEN: "seen", LIVES: "LIVES"}.get(status, f"not tried: pytest ended with {status}")
+        print(f"{outcome:<6} {time.monotonic() - began:5.0f} s  {mutation.name}  ({mutation.test})", flush=True)
+        worst = max(worst, {SEEN: 0, LIVES: 1}.get(status, 2))
+    return worst
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,193 @@
+"""The bugs: where, the line as it is (it occurs once in its file), the line with the bug, and the test that fails."""
+
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    """`file` is below src/lockstep."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+OPTIMIZERS, RESUME = "tests/test_optimizers.py", "tests/test_checkpoint.py::test_each_of_these_is_another_training"
+CURVES, OWED = "tests/test_curves.py::test_a_point_is_of_the_samples_of_all_ranks", "tests/test_compare.py"
+BOUNDS = f"{OWED}::test_the_bounds_in_figures"
+BENCH, STREAMS = "tests/test_bench.py::test_a_goal_is_judged_where_the_run_tells", "tests/test_streams.py"
+HERE = "tests/test_in_process.py::test_the_process_is_left_as_it_was[raw]"
+BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read"
+COUNTS, FINGER = "tests/test_sample_counts.py", "tests/test_fingerprint.py"
+SYNCED = "tests/test_record_file.py::test_the_record_is_on_the_disk_before_the_checkpoint_that_counts_it[raw]"
+FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
+CLIPPED = "    if run.plan.gradient_clip_val is not None:\n"
+CLIPPED += "        nn.utils.clip_grad_norm_(run.wrapped.net.parameters(), run.plan.gradient_clip_val)\n"
+SUMMED = "    run.wrapped.synchronise()\n    run.precision.unscale(run.optimizer)\n    recorder.step(rate)\n"
+
+MUTATIONS = [
+    Mutation(
+        "biases in no group",
+        "optimizers.py",
+        'return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]',
+        'return [{"params": decayed}]',
+        f"{OPTIMIZERS}::test_every_parameter_is_trained[sgd]",
+    ),
+    Mutation(
+        "biases decay",
+        "optimizers.py",
+        '{"params": spared, "weight_decay": 0.0}',
+        '{"params": spared}',
+        f"{OPTIMIZERS}::test_biases_and_norm_layers_are_spared[adamw]",
+    ),
+    Mutation(
+        "warm-up from 0",
+        "optimizers.py",
+        "return (step + 1) / warmup",
+        "return step / warmup",
+        f"{OPTIMIZERS}::test_warm_up_and_decay_by_hand",
+    ),
+    *(
+        Mutation(f"resume with another {key}", "checkpoint/identity.py", f'"{key}"', '"seed"', f"{RESUME}[{override}]")
+        for key, override in (
+            ("scheduler", "scheduler=onecycle"),
+            ("accumulate_grad_batches", "accumulate_grad_batches=2"),
+            ("drop_last", "drop_last=true"),
+            ("precision", "precision=bf16-mixed"),
+            ("gradient_clip_val", "gradient_clip_val=1.0"),
+            ("sync_batchnorm", "sync_batchnorm=true"),
+        )
+    ),
+    Mutation(
+        "resume with another dropout",
+        "checkpoint/identity.py",
+        '"sync_batchnorm", "dropout"),',
+        '"sync_batchnorm"),',
+        f"{RESUME}[dropout=sliced]",
+    ),
+    Mutation(
+        "clip before the sum",
+        "raw/loops.py",
+        SUMMED + CLIPPED,
+        CLIPPED + SUMMED,
+        "tests/test_raw_reduce.py::test_every_way_trains_to_the_same_weights[2-32-true-0.0]",
+    ),
+    Mutation(
+        "a sum that is no mean",
+        "raw/reduce.py",
+        "    unflatten(flat / dist.get_world_size(), gradients)\n\n\ndef ring",
+        "    unflatten(flat, gradients)\n\n\ndef ring",
+        "tests/test_raw_reduce.py::test_by_hand[2-three_gradients]",
+    ),
+    Mutation(
+        "raw: a curve of rank 0 alone",
+        "raw/report.py",
+        "sums_over_ranks(self.tally.sums, self.device).tolist()",
+        "self.tally.sums.tolist()",
+        f"{CURVES}[raw]",
+    ),
+    Mutation(
+        "raw: a speed of rank 0 alone",
+        "raw/report.py",
+        "speed = count /",
+        "speed = float(self.tally.sums[2]) /",
+        f"{CURVES}[raw]",
+    ),
+    Mutation(
+        "lightning: a curve of rank 0 alone",
+        "lit/callbacks.py",
+        "loss, _correct, count = sums_over_ranks(self.tally.sums, pl_module.device).tolist()",
+        "loss, _correct, count = self.tally.sums.tolist()",
+        f"{CURVES}[lightning]",
+    ),
+    Mutation(
+        "lightning: a speed of rank 0 alone",
+        "lit/callbacks.py",
+        "speed = count /",
+        "speed = float(self.tally.sums[2]) /",
+        f"{CURVES}[lightning]",
+    ),
+    Mutation(
+        "buckets are not kept",
+        "parallel/steady.py",
+        "        self.reducer._rebuild_buckets()\n",
+        "",
+        "tests/test_steady_ddp.py::test_buckets_are_kept[3]",
+    ),
+    Mutation("float64 owes less", "compare/owed.py", "FLOAT64 = Owed(1e-10)", "FLOAT64 = Owed(1e-9)", BOUNDS),
+    Mutation("float32 owes less", "compare/owed.py", "FLOAT32 = Owed(1e-4, 3)", "FLOAT32 = Owed(1e-3, 3)", BOUNDS),
+    Mutation("bf16 owes less", "compare/owed.py", "MIXED = Owed(0.1, 3)", "MIXED = Owed(1.0, 3)", BOUNDS),
+    *(
+        Mutation(
+            f"{engine} gives memory back",
+            f"{room}/run.py",
+            "    keep_freed()\n",
+            "",
+            f"tests/test_memory.py::test_the_rank_of_either_engine_keeps_them[{engine}]",
+        )
+        for engine, room in (("lightning", "lit"), ("raw", "raw"))
+    ),
+    Mutation("a short timing is judged", "bench/row.py", "LONG_ENOUGH = 0.3", "LONG_ENOUGH = 0.0", BENCH),
+    Mutation("rounds that differ are judged", "bench/row.py", "2: 3.08, 3: 1.89", "2: 0.0, 3: 0.0", BENCH),
+    Mutation(
+        "a bomb is read",
+        "data/mnist.py",
+        "content = bytearray(file.length + 1)",
+        "content = bytearray(100 * file.length)",
+        BOMB,
+    ),
+    Mutation(
+        "descriptors stay free",
+        "streams.py",
+        "    open_closed()\n",
+        "",
+        f"{STREAMS}::test_a_file_that_is_opened_next_gets_nothing_that_is_printed",
+    ),
+    Mutation(
+        "a full device raises",
+        "streams.py",
+        "            give_up(self.fileno())\n            return",
+        "            raise\n            return",
+        f"{STREAMS}::test_what_is_printed_to_a_full_device_is_lost",
+    ),
+    Mutation(
+        "random numbers stay", "launch/in_process.py", "        restore_random_state(numbers, devices)\n", "", HERE
+    ),
+    Mutation("threads stay", "launch/in_process.py", "        torch.set_num_threads(threads)\n", "", HERE),
+    Mutation(
+        "the record is not synced",
+        "record_file.py",
+        "            os.fsync(record.fileno())\n",
+        "            pass\n",
+        SYNCED,
+    ),
+    Mutation(
+        "an optimizer without its state",
+        "fingerprint.py",
+        '            _add(sha, f"{name}.{key}", state[key])\n',
+        "            pass\n",
+        FINGER,
+    ),
+    Mutation(
+        "buffers that are not looked at",
+        "fingerprint.py",
+        "_of_tensors(weights), _of_tensors(buffers),",
+        "_of_tensors(weights), _of_tensors({}),",
+        FINGER,
+    ),
+    Mutation(
+        "an untested convolution has its channels last",
+        "memory_format.py",
+        "good = _all_tested(net) if on_cpu else",
+        "good = True if on_cpu else",
+        f"{FORMAT}::test_what_was_not_tested_stays_contiguous_on_a_cpu",
+    ),
+    Mutation(
+        "an intruder is believed",
+        "launch/signed_store.py",
+        "return plain if genuine else None",
+        "return plain",
+        SIGNED,
+    ),
+]

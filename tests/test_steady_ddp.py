@@ -1,0 +1,42 @@
+"""Gradients of more than two ranks have the same bits in a process's first step and in any other."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from lockstep.launch import Place
+from lockstep.parallel.steady import SteadyDDP
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.ranks import on_ranks
+
+
+def new_net() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(40, 301), nn.ReLU(), nn.Linear(301, 53), nn.ReLU(), nn.Linear(53, 7))
+
+
+def gradients_of(ddp: SteadyDDP, rank: int, step: int) -> torch.Tensor:
+    inputs = torch.randn(8, 40, generator=torch.Generator().manual_seed(100 * step + rank))
+    ddp.zero_grad()
+    ddp(inputs).square().sum().backward()
+    return torch.cat([parameter.grad.flatten() for parameter in ddp.parameters() if parameter.grad is not None])
+
+
+def first_and_later(plan: Plan, place: Place) -> Metrics:
+    """Steps of one wrapped net, each held against the first step of a net that is wrapped anew, as after a resume."""
+    lasting, apart = SteadyDDP(new_net(), None), 0
+    for step in range(4):
+        anew = gradients_of(SteadyDDP(new_net(), None), place.rank, step)
+        apart += not torch.equal(gradients_of(lasting, place.rank, step), anew)
+    dist.barrier()
+    return {"apart": apart}
+
+
+@pytest.mark.parametrize("devices", [3])
+def test_buckets_are_kept(devices: int, make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan("strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "accelerator=cpu", "threads=1")
+    assert on_ranks(plan, first_and_later) == {"apart": 0}
