@@ -110,14 +110,20 @@ def test_nothing_is_left_for_good(whom: str, seconds: tuple[float, ...], command
 
 @pytest.mark.slow
 def test_who_cleans_up_spares_those_who_live(command: Command, temporary: Path) -> None:
-    """Runs that begin while others train, and after one was killed."""
-    line = (*SHORT[:-4], "max_epochs=3000", *SHORT[-3:], "strategy=ddp", "devices=2", "checkpoint.every_n_steps=50")
-    living = [command.popen(*line, f"hydra.run.dir=run{number}", TMPDIR=str(temporary)) for number in range(2)]
-    another = Command(command.folder)
-    killed(another, temporary, 3.0, "all")
+    """Runs that begin while another trains, and after one was killed. It is whole: it ends as it is asked to."""
+    endless = (*SHORT[:-4], "max_epochs=100000", *SHORT[-3:], "strategy=ddp", "devices=2", "hydra.run.dir=endless")
+    living = command.popen(*endless, TMPDIR=str(temporary))
+    record = command.folder / "endless" / "record.jsonl"
+    while not (record.is_file() and '"step"' in record.read_text()):
+        assert living.poll() is None
+        time.sleep(0.1)
+    killed(Command(command.folder), temporary, 3.0, "all")
     for _ in range(2):
         assert command(*SHORT, TMPDIR=str(temporary)).status == 0
-    assert [command.wait(process).status for process in living] == [0, 0]
+    living.terminate()
+    ended = command.wait(living)
+    assert ended.status == 128 + signal.SIGTERM
+    assert "which its checkpoint holds" in ended.err
     assert not list(temporary.iterdir())
 
 
