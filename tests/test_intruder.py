@@ -127,22 +127,30 @@ def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(json.loads((ended.run_dir / "metrics.json").read_text())["digest"])
 
 
-def two_machines(command: Command, port: int, *own: str) -> list[Any]:
-    """Ranks who take each other for machines, started by hand."""
-    own_place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    line = (sys.executable, str(ROOT / "train.py"), *LONG, "devices=1", "num_nodes=2", *own)
-    ranks = [command.popen(*line, **(rank_by_hand(rank, 2, port) | own_place)) for rank in (1, 0)]
-    return [command.wait(rank) for rank in reversed(ranks)]
+def two_machines(command: Command, port: int, how: str, *own: str) -> list[Any]:
+    """A rank each, who take this machine for two; started by hand, or each by a torchrun."""
+    line = (str(ROOT / "train.py"), *LONG, "devices=1", "num_nodes=2", "hydra.run.dir=run", *own)
+    place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    started = []
+    for rank in (1, 0):
+        shape = ("--nnodes=2", f"--node_rank={rank}", "--master_addr=127.0.0.1", f"--master_port={port}")
+        starter = ("-m", "torch.distributed.run", *shape) if how == "torchrun" else ()
+        environment = {} if how == "torchrun" else rank_by_hand(rank, 2, port) | place
+        started.append(command.popen(sys.executable, *starter, *line, GLOO_SOCKET_IFNAME="lo", **environment))
+    return [command.wait(process) for process in reversed(started)]
 
 
-def test_nobody_can_tell_ranks_on_several_machines_to_stop(command: Command, digest: str, others: Path) -> None:
-    port = free_port()
+@pytest.mark.parametrize("how", ["by hand", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_nobody_can_tell_ranks_on_several_machines_to_stop(
+    how: str, command: Command, digest: str, others: Path
+) -> None:
+    port, run = free_port(), command.folder / "run"
     with intruder(command, port, "add", others) as said:
-        ended = two_machines(command, port)
+        ended = two_machines(command, port, how)
     assert [rank.status for rank in ended] == [0, 0], ended
-    assert json.loads((ended[0].run_dir / "metrics.json").read_text())["digest"] == digest
+    assert json.loads((run / "metrics.json").read_text())["digest"] == digest
     assert any(line.startswith("wrote") and line.endswith("/stop") for line in said), said
-    assert not list(ended[0].run_dir.glob(".rendezvous-*")), "the secret is gone when all are there"
+    assert not list(run.glob(".rendezvous-*")), "the secret is gone when all are there"
 
 
 @pytest.mark.slow
@@ -151,9 +159,9 @@ def test_who_rewrites_all_that_machines_say_can_only_deny_them_their_meeting(
 ) -> None:
     port = free_port()
     with intruder(command, port, "rewrite", others) as said:
-        ended = two_machines(command, port, "process_group.timeout=4")
+        ended = two_machines(command, port, "by hand", "process_group.timeout=4")
     if [rank.status for rank in ended] == [0, 0]:  # they were quicker
-        assert json.loads((ended[0].run_dir / "metrics.json").read_text())["digest"] == digest
+        assert json.loads((command.folder / "run" / "metrics.json").read_text())["digest"] == digest
     else:
         assert [rank.status for rank in ended] == [1, 1], ended
         assert "within 4 s" in ended[0].err or "Timed out" in ended[0].err
