@@ -1,11 +1,13 @@
 """Random overrides: keys that are and that are not, values of every kind, all of them made from one number."""
 
 import random
+from functools import cache
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from lockstep.choices import GROUPS
+from lockstep.compose import compose_job
 from lockstep.explain import OPTIONS, known_keys
 
 
@@ -30,6 +32,7 @@ HYDRA = _words("""hydra.run.dir hydra.sweep.dir hydra.sweep.subdir hydra.job.nam
     hydra/output hydra/help hydra.callbacks hydra.job.env_set.X hydra.nope""")
 ODD = _words("""a a.b.c devicez max_steps model.nope optimizer größe a-b 1 _ a..b .a model@x model@_global_ @x
     model/mlp /model seed.x model.hidden.0 model.hidden[0] data.name.x""")
+KNOWN = known_keys()
 KEYS = [*HYDRA, *ODD, "", "x" * 300]
 FLAGS = _words("""--cfg=job --cfg=all --resolve --package=x --package=model.x -m --multirun --run --info --info=defaults
     --info=nope -r --foo -x -- --cfg --hydra-help --config-name=x --config-path=nope --config-dir=nope
@@ -39,6 +42,9 @@ FLAGS = _words("""--cfg=job --cfg=all --resolve --package=x --package=model.x -m
 def overrides(number: int) -> list[str]:
     """One to four of them; what they are follows from the number."""
     chance = random.Random(number)
+    if chance.random() < 0.3:  # nothing odd: most of these make a plan
+        keys = [key for key in KNOWN if OmegaConf.select(defaults(), key) is not None]
+        return [f"{key}={_likely(key, chance)}" for key in chance.sample(keys, 2)]
     return [_override(chance) for _ in range(chance.choice((1, 1, 1, 2, 3, 4)))]
 
 
@@ -49,13 +55,13 @@ def flags(number: int) -> list[str]:
 
 
 def _override(chance: random.Random) -> str:
-    key = chance.choice(known_keys() if chance.random() < 0.75 else KEYS)
+    key = chance.choice(KNOWN if chance.random() < 0.75 else KEYS)
     if key in OPTIONS and chance.random() < 0.6:
         value = chance.choice(OPTIONS[key])
     elif key in GROUPS and chance.random() < 0.2:
         key, value = f"{key}.name", chance.choice(chance.choice(VALUES))
-    elif chance.random() < 0.4:
-        value = chance.choice(LIKELY)
+    elif chance.random() < 0.6:
+        value = _likely(key, chance)
     else:
         value = chance.choice(chance.choice(VALUES))
     if chance.random() < 0.05:  # a slip of the finger
@@ -67,10 +73,24 @@ def _override(chance: random.Random) -> str:
     return before + key if before == "~" and chance.random() < 0.5 else f"{before}{key}={value}"
 
 
+def _likely(key: str, chance: random.Random) -> str:
+    """What may well fit: of the kind that the key has by default."""
+    default = OmegaConf.select(defaults(), key)
+    if key in OPTIONS:
+        return chance.choice(OPTIONS[key])
+    kinds: dict[type, list[str]] = {bool: ["true", "false"], int: ["1", "2", "4", "8"], float: ["0.5", "0.01", "1e-3"]}
+    return chance.choice(kinds.get(type(default), LIKELY))
+
+
+@cache
+def defaults() -> DictConfig:
+    return compose_job([])[0]
+
+
 def wanted(override: str) -> tuple[str, Any] | None:
     """Key and value of an override whose value nobody can read in two ways; None of any other."""
     key, _, value = override.partition("=")
-    if key in known_keys() and value.isdigit() and (value == "0" or value[0] != "0") and len(value) < 15:
+    if key in KNOWN and value.isdigit() and (value == "0" or value[0] != "0") and len(value) < 15:
         return key, int(value)
     if key in OPTIONS and value in OPTIONS[key]:
         return key, value
