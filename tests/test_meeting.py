@@ -63,10 +63,10 @@ NO_FILES = {
     "earlier": "the file is there already, from an earlier meeting; write",
     "nowhere/at/all": "its folder does not exist; write",
     "/proc/x": "the file cannot be made (No such file or directory); write",
-    "/dev/null": "the file is there already, from an earlier meeting; write",
+    "/dev/null": "it is no plain file; write",
     "/proc/self/x": "the file cannot be made (No such file or directory); write",
-    ".": "the file is there already, from an earlier meeting; write",
-    "link": "the file is there already, from an earlier meeting; write",
+    ".": "it is no plain file; write",
+    "link": "it is no plain file; write",
     "x" * 300: "the file cannot be made (File name too long); write",
     "sealed/x": "the file cannot be made (Permission denied); write",
 }

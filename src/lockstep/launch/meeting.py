@@ -38,7 +38,10 @@ def opened(world: World, folder: Path) -> Iterator[Meeting]:
     way = world.process_group.init_method
     if world.joined and way.startswith("file://"):
         path = _file(way)
-        require(not os.path.lexists(path), KEY, way, "the file is there already, from an earlier meeting", INSTEAD)
+        if os.path.lexists(path):
+            plain = stat.S_ISREG(path.lstat().st_mode)
+            why = "the file is there already, from an earlier meeting" if plain else "it is no plain file"
+            raise refuse(KEY, way, why, INSTEAD)
         with _removed_at_the_end(claimed(path, way)):
             yield Meeting(path=str(path))
     elif not world.joined or way in ("auto", "file"):
