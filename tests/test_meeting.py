@@ -84,9 +84,9 @@ def test_a_file_that_cannot_serve_is_refused(name: str, make_plan: MakePlan, tmp
     way = f"file://{tmp_path / name}"
     plan = make_plan("strategy=ddp", "devices=2", f"process_group.init_method={way}", "process_group.timeout=5")
     began = time.monotonic()
-    with pytest.raises(Refusal, match=re.escape(f"process_group.init_method={way}: {NO_FILES[name]}")):
+    with pytest.raises(Refusal, match=f"process_group.init_method=file://.*: {re.escape(NO_FILES[name])}"):
         launch.start(plan, ENGINE)
-    with pytest.raises(Refusal, match=re.escape(f"process_group.init_method={way}: ")):
+    with pytest.raises(Refusal, match=r"process_group.init_method=file://.*: "):
         claimed_by_a_rank(plan, tmp_path / name)
     assert time.monotonic() - began < 20, "the fork server included"
 
