@@ -1,5 +1,7 @@
 """Where two runs part: real runs, with one thing wrong each, must be caught and named at the right step."""
 
+import hashlib
+import importlib
 import json
 import math
 import shutil
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import shards
+from lockstep import optimizers, shards
 from lockstep.compare import compare
 from lockstep.compare.owed import FLOAT32, FLOAT64, IDENTICAL, MIXED, OTHER_MASKS, Owed, owed_between
 from lockstep.compare.verdict import difference
@@ -111,6 +113,52 @@ def test_a_run_with_one_thing_wrong(
     assert compare(right, right).verdict == "identical"
 
 
+def with_a_larger_rate_on_rank_1(plan: Plan, place: Place) -> Metrics:
+    """By 1 %, in both engines: the gradients are all-reduced, so every norm is equal on all ranks."""
+    right = optimizers.create_optimizer
+
+    def wrong(choice: Any, net: torch.nn.Module) -> torch.optim.Optimizer:
+        optimizer = right(choice, net)
+        for group in optimizer.param_groups:
+            group["lr"] *= 1.01 if place.rank == 1 else 1
+        return optimizer
+
+    for name in ("lit.module", "raw.run"):
+        importlib.import_module(f"lockstep.{name}").create_optimizer = wrong  # type: ignore[attr-defined]
+    lightning_then(plan, place)
+    return raw_run(plan, place)
+
+
+def test_ranks_that_part_in_both_engines_alike(make_plan: MakePlan) -> None:
+    """Named at the first step where each has fingerprints, at the first epoch's end where only that has."""
+    own = ("strategy=ddp", "devices=2", "model.hidden=[16]", "record.weights=step", *SMALL)
+    plan = make_plan(*own)
+    on_ranks(plan, with_a_larger_rate_on_rank_1)
+    runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"
+    for step in (1, 11):
+        comparison = compare(*runs)
+        assert comparison.first is not None
+        assert comparison.first.name == "ranks in step"
+        assert str(comparison.first.first).startswith(f"epoch 1, step {step}, weights of ranks 0 and 1 in {runs[0]}: ")
+        apart = {name for name, quantity in comparison.quantities.items() if quantity.first is not None}
+        assert apart == {"ranks in step"}, "all else is alike in both"
+        for folder in runs:
+            fewer(folder, step)
+
+
+def fewer(folder: Path, steps: int) -> None:
+    """Fingerprints of the epochs' ends alone, as record.weights=epoch leaves them."""
+    if steps == 1:
+        lines = (folder / "record.jsonl").read_text().splitlines(keepends=True)
+        of_steps = [f'"step": {step}, "weights"' for step in range(1, 22) if step != 11]
+        (folder / "record.jsonl").write_text("".join(line for line in lines if not any(o in line for o in of_steps)))
+        checkpoint = folder / "checkpoints" / "last.ckpt"
+        state = torch.load(checkpoint, weights_only=True)
+        state["lockstep"]["record"] -= 20
+        torch.save(state, checkpoint)
+        recount(folder)
+
+
 @pytest.mark.slow
 def test_batchnorm_that_is_not_synchronised(make_plan: MakePlan) -> None:
     """The losses of the very first step differ already: each rank normalises by its own statistics."""
@@ -141,6 +189,9 @@ def copied(two_runs: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(two_runs, tmp_path / "copied"))
 
 
+PRESENT = ("record.jsonl", "metrics.json", "config.yaml", "confusion.csv", "last.ckpt", "best.ckpt", "previous.ckpt")
+
+
 def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
     comparison = compare(two_runs / "single", two_runs / "ddp")
     assert comparison.as_owed
@@ -148,10 +199,12 @@ def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
     assert comparison.verdict.startswith("within ")
     assert 0 < comparison.largest < 1e-10
     verdicts = {name: quantity.verdict for name, quantity in comparison.quantities.items()}
-    for exact in ("samples", "sample ids", "learning rate", "ranks in step"):
-        assert verdicts.pop(exact) == "identical"
+    exact = ("samples", "sample ids", "learning rate", "ranks in step", "configuration", "steps", "position")
+    for name in (*exact, "each run with itself", *PRESENT):
+        assert verdicts.pop(name) == "identical"
     assert set(verdicts) == {
-        *("loss", "gradient norm", "validation", "test"),
+        *("loss", "gradient norm", "validation", "train", "test", "confusion matrix"),
+        *("optimizer state", "schedule", "results", "best epoch"),
         *("layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias"),
     }
     assert compare(two_runs / "single", two_runs / "ddp", 0.0).verdict == "apart"
@@ -163,6 +216,24 @@ def change(run: Path, kind: str, index: int, edit: Callable[[dict[str, Any]], ob
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     edit([line for line in lines if kind in line][index][kind])
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    recount(run)
+
+
+def recount(run: Path) -> None:
+    """Let the last checkpoint count the record as it is now."""
+    checkpoint = run / "checkpoints" / "last.ckpt"
+    state = torch.load(checkpoint, weights_only=True)
+    _, *lines = (run / "record.jsonl").read_bytes().splitlines(keepends=True)[: state["lockstep"]["record"]]
+    content = b"".join(lines)
+    state["lockstep"] |= {"record_size": len(content), "record_sha256": hashlib.sha256(content).hexdigest()}
+    torch.save(state, checkpoint)
+
+
+def reheaded(run: Path, **changes: str) -> None:
+    """What a run says of its plan, in its record and its metrics."""
+    change(run, "run", 0, lambda line: line.update(changes))
+    path = run / "metrics.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 @pytest.mark.parametrize(
@@ -308,7 +379,7 @@ def test_what_two_plans_owe_each_other(a: dict[str, object], b: dict[str, object
 def test_other_masks_owe_the_same_samples_alone(copied: Path) -> None:
     """Any loss will do, but a number is owed, and the samples are what they are."""
     for name in ("single", "ddp"):
-        change(copied / name, "run", 0, lambda line: line.update(dropout="independent"))
+        reheaded(copied / name, dropout="independent")
     change(copied / "ddp", "step", 2, lambda line: line.update(loss_sum=1e9))
     comparison = compare(copied / "single", copied / "ddp")
     assert comparison.as_owed
@@ -322,7 +393,7 @@ def test_other_masks_owe_the_same_samples_alone(copied: Path) -> None:
 def test_in_float32_another_world_owes_only_the_first_steps(copied: Path) -> None:
     """A difference of 0.1 at step 3 is apart, at step 4 it is rounding that grew; a key missing at step 4 is not."""
     for name in ("single", "ddp"):
-        change(copied / name, "run", 0, lambda line: line.update(precision="32-true"))
+        reheaded(copied / name, precision="32-true")
 
     def louder(line: dict[str, Any]) -> None:
         line["grad_norm"] += 0.1
@@ -354,13 +425,10 @@ def test_two_tests_alone_are_compared(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.json").write_text(json.dumps({**heading(), "test/acc": accuracy, "test/loss": 1.0}))
     comparison = compare(tmp_path / "a", tmp_path / "b")
-    assert (
-        str(comparison.first and comparison.first.first)
-        == "after the last epoch, test/acc: 0.5 against 0.75 (by 2.5e-01)"
-    )
+    assert str(comparison.first and comparison.first.first) == "metrics.json, test/acc: 0.5 against 0.75 (by 2.5e-01)"
     (tmp_path / "b" / "metrics.json").write_text(json.dumps(heading()))
     comparison = compare(tmp_path / "a", tmp_path / "b")
-    assert str(comparison.first and comparison.first.first) == "after the last epoch, test/loss: 1.0 against None"
+    assert str(comparison.first and comparison.first.first) == "metrics.json, test/acc: 0.5 against 'missing'"
     (tmp_path / "a" / "metrics.json").write_text(json.dumps(heading()))
     with pytest.raises(Refusal, match="nothing in common"):
         compare(tmp_path / "a", tmp_path / "b")

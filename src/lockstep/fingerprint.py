@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.record import tensor_bytes
+from lockstep.record import FINGERPRINTED, tensor_bytes
 
-KINDS = ("weights", "buffers", "optimizer")
 SIZE = 32
 """Bytes of one fingerprint."""
 
@@ -26,12 +25,12 @@ IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
 
 
 def fingerprints(net: nn.Module, optimizer: Optimizer) -> Tensor:
-    """(kinds, SIZE) uint8, in the order of KINDS. Waits for a GPU."""
+    """(kinds, SIZE) uint8, in the order of FINGERPRINTED. Waits for a GPU."""
     weights = dict(net.named_parameters())
     every_name = {name for name, _ in net.named_parameters(remove_duplicate=False)}
     buffers = {name: own for name, own in net.state_dict().items() if name not in every_name}
     shas = (_of_tensors(weights), _of_tensors(buffers), _of_optimizer(optimizer, weights))
-    return torch.from_numpy(np.frombuffer(b"".join(shas), dtype=np.uint8).reshape(len(KINDS), SIZE).copy())
+    return torch.from_numpy(np.frombuffer(b"".join(shas), dtype=np.uint8).reshape(len(FINGERPRINTED), SIZE).copy())
 
 
 def _of_tensors(tensors: Mapping[str, Tensor]) -> bytes:

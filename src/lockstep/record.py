@@ -25,6 +25,8 @@ CONFIG = "config.yaml"
 RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
+FINGERPRINTED = ("weights", "buffers", "optimizer")
+"""What each rank takes fingerprints of."""
 Metrics = dict[str, str | int | float]
 
 UNREADABLE = (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError)

@@ -85,7 +85,7 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
     """
     path = checkpoint.parent.parent / RECORD
     try:
-        earlier = _read(path, mark)
+        earlier = read_lines(path, mark)
     except Damaged as damaged:
         if path.parent == run_dir:
             why = f"its {RECORD} {damaged}"
@@ -100,8 +100,12 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
     return earlier, ""
 
 
-def _read(path: Path, mark: Mark) -> bytes:
-    """Raises: Damaged."""
+def read_lines(path: Path, mark: Mark) -> bytes:
+    """The lines behind the first that a checkpoint counts.
+
+    Raises:
+        Damaged: they are not there, or not what they were.
+    """
     try:
         if not stat.S_ISREG(path.lstat().st_mode):  # a link may lead anywhere, and a pipe would never end
             raise Damaged("is no file of its own")
@@ -120,7 +124,7 @@ def _checked(earlier: bytes, mark: Mark) -> bytes:
     if len(earlier) != mark.size:
         there = 1 + earlier.count(b"\n")
         raise Damaged(f"has {there} whole lines of the {mark.lines} that the checkpoint counts")
-    if hashlib.sha256(earlier).hexdigest() != mark.sha256:
+    if hashlib.sha256(earlier).hexdigest() != mark.sha256 or 1 + earlier.count(b"\n") != mark.lines:
         raise Damaged("is not what it was when the checkpoint was saved")
     return earlier
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lockstep.fingerprint import KINDS
+from lockstep.record import FINGERPRINTED
 from lockstep.record_file import Line
 
 COLUMNS = 4
@@ -49,4 +49,4 @@ def step_lines(
 
 def _by_kind(prints: Tensor) -> Mapping[str, list[str]]:
     """Of (ranks, kinds, bytes): for each kind that of every rank, in hexadecimal."""
-    return {kind: [own.numpy().tobytes().hex() for own in prints[:, index]] for index, kind in enumerate(KINDS)}
+    return {kind: [own.numpy().tobytes().hex() for own in prints[:, index]] for index, kind in enumerate(FINGERPRINTED)}

@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 
 from lockstep import sample_ids
 from lockstep.ending import NotFinite
-from lockstep.fingerprint import KINDS, SIZE, fingerprints
+from lockstep.fingerprint import SIZE, fingerprints
 from lockstep.plan import Plan
-from lockstep.record import digest
+from lockstep.record import FINGERPRINTED, digest
 from lockstep.record_file import Mark, RecordFile, lines_so_far, missing_steps, tell
 from lockstep.record_lines import COLUMNS, step_lines
 from lockstep.task import Judged, Kept, kept, rows, values
@@ -208,7 +208,7 @@ class Recorder:
 
     def _own_fingerprints(self) -> Tensor:
         """(steps that have them, kinds, SIZE) uint8."""
-        none = torch.zeros(0, len(KINDS), SIZE, dtype=torch.uint8)
+        none = torch.zeros(0, len(FINGERPRINTED), SIZE, dtype=torch.uint8)
         return torch.cat([none, *(own[None] for own in self.fingerprints.values())])
 
     def _gathered(self, part: Tensor) -> Tensor:

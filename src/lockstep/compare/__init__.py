@@ -1,12 +1,16 @@
-"""Where two runs part: every quantity of their records, step by step."""
+"""Where two runs part: every quantity of their records, step by step, and all else that they left."""
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep.compare.checkpoints import compare_files
 from lockstep.compare.folder import RunFolder
+from lockstep.compare.leaves import MISSING, compare_leaves, furthest
+from lockstep.compare.ledger import entry_of
 from lockstep.compare.owed import Owed, owed_between
+from lockstep.compare.ranks import compare_ranks
 from lockstep.compare.verdict import Comparison
 from lockstep.record import digest
 from lockstep.refusal import Refusal, require
@@ -16,21 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "RunFolder", "compare", "compare_runs"]
 
-FIELDS = {
-    "samples": "samples",
-    "ids": "sample ids",
-    "lr": "learning rate",
-    "loss_sum": "loss",
-    "grad_norm": "gradient norm",
-}
+FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")
 """The fields of a step, in the order in which a difference is the other's cause."""
 
-VALIDATION, TEST, TENSORS = range(len(FIELDS) + 1, len(FIELDS) + 4)
-"""What comes behind the fields of the last step, in this order."""
+RANKS, VALIDATION, RESULTS, TENSORS = range(len(FIELDS), len(FIELDS) + 4)
+"""What comes behind them, in this order; what lies in files, behind all tensors."""
 
 
 def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
-    """Compare two run folders: every field of every step, validation, test, every parameter and buffer.
+    """Compare all that two runs left: records, results, configurations and checkpoints.
 
     Args:
         tolerance: instead of what the two plans owe each other.
@@ -41,21 +39,38 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
     if tolerance is not None:
         why = "it is the largest difference allowed"
         require(0 <= tolerance < math.inf, "tolerance", tolerance, why, "tolerance=1e-10, or 0 for the same bits")
-    return compare_runs(RunFolder(a), RunFolder(b), tolerance)
+    left, right = RunFolder(a), RunFolder(b)
+    comparison = compare_runs(left, right, tolerance)
+    compare_files(comparison, left, right, (_end(left, right), math.inf))
+    return comparison
 
 
 def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = None) -> Comparison:
-    """The same for two folders that have been read."""
+    """Of two folders that have been read the records and results, without torch: no checkpoint is opened."""
     owed = owed_between(left.heading, right.heading) if tolerance is None else Owed(tolerance)
     comparison = Comparison(str(left.folder), str(right.folder), owed)
+    _leave_out_missing(comparison, left, right)
     _compare_steps(comparison, left, right)
-    _compare_evaluations(comparison, left, right)
+    compare_ranks(comparison, left, right, RANKS)
+    _compare_validations(comparison, left, right)
     _compare_tensors(comparison, left, right)
+    compare_leaves(comparison, left.leaves(), right.leaves(), (_end(left, right), RESULTS))
     comparison.unfinished = bool(left.steps) and not left.tensors and not right.tensors
-    if not comparison.quantities:
+    if comparison.quantities.keys() <= {"configuration"}:
         nothing = f"it has nothing in common with {right.folder} to compare"
         raise Refusal(f"{left.folder}: {nothing}; write the folders of two trained runs.")
     return comparison
+
+
+def _leave_out_missing(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+    """The first steps of a run whose record was lost on the way, and said so, are compared with nobody's."""
+    if missing := max(left.missing_steps, right.missing_steps):
+        comparison.leave_out("what a record lacks that was lost on the way", f"record.jsonl:steps 1 to {missing}")
+        last = _last_steps(left, right)
+        for run in (left, right):
+            run.steps = {at: line for at, line in run.steps.items() if at[1] > missing}
+            run.fingerprints = {at: line for at, line in run.fingerprints.items() if at[1] > missing}
+            run.validations = {at: line for at, line in run.validations.items() if last.get(at, math.inf) > missing}
 
 
 def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
@@ -63,12 +78,15 @@ def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) ->
         where = f"epoch {epoch}, step {step}"
         pair = left.steps.get((epoch, step)), right.steps.get((epoch, step))
         if None in pair:
-            here, there = ("missing" if line is None else "there" for line in pair)
+            here, there = (MISSING if line is None else "there" for line in pair)
             comparison.of("steps").see(here, there, where, (step, -1))
             continue
         a, b = (_with_mean_loss(line) for line in pair if line is not None)
-        for order, (key, name) in enumerate(FIELDS.items()):
+        for order, key in enumerate(FIELDS):
+            name = entry_of(f"record.jsonl:step.{key}")[1].quantity
             comparison.of(name).see(a.get(key), b.get(key), f"{where}, {key}", (step, order))
+        for key in (a.keys() | b.keys()) - {"epoch", "step", "ranks_apart", *FIELDS}:
+            comparison.leave_out(entry_of(f"record.jsonl:step.{key}")[1].reason, f"record.jsonl:step.{key}")
         for run, line in ((left, a), (right, b)):
             inside = f"{where}, ranks_apart in {run.folder}"
             comparison.of("ranks in step").see(line.get("ranks_apart"), 0.0, inside, (step, len(FIELDS)))
@@ -81,19 +99,18 @@ def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:
     return line
 
 
-def _compare_evaluations(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
-    last_step: dict[int, int] = {}
-    for epoch, step in (*left.steps, *right.steps):
-        last_step[epoch] = max(step, last_step.get(epoch, 0))
+def _compare_validations(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+    last = _last_steps(left, right)
     for epoch in sorted(left.validations.keys() | right.validations.keys()):
         a, b = (run.validations.get(epoch, {}) for run in (left, right))
         for key in sorted((a.keys() | b.keys()) - {"epoch"}):
-            when = (last_step.get(epoch, math.inf), VALIDATION)
+            when = (last.get(epoch, math.inf), VALIDATION)
             comparison.of("validation").see(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
-    for key in ("test/loss", "test/acc"):
-        if left.results and right.results and (key in left.results or key in right.results):
-            where = f"after the last epoch, {key}"
-            comparison.of("test").see(left.results.get(key), right.results.get(key), where, (_end(left, right), TEST))
+
+
+def _last_steps(left: RunFolder, right: RunFolder) -> dict[int, int]:
+    """Of each epoch the last optimizer step."""
+    return dict(sorted(left.steps.keys() | right.steps.keys()))
 
 
 def _end(left: RunFolder, right: RunFolder) -> float:
@@ -109,7 +126,7 @@ def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) 
         if None not in values and values[0] != values[1]:
             weights = weights or (left.weights(), right.weights())
             values = _furthest(name, values, weights)
-        comparison.of(name).see(*values, "after the last epoch", (end, TENSORS + order))
+        comparison.of(name, tensor=True).see(*values, "after the last epoch", (end, TENSORS + order))
 
 
 def _furthest(
@@ -124,6 +141,4 @@ def _furthest(
     a, b = (one[name] for one in weights)
     if a.shape != b.shape or tuple(digest({name: tensor}) for tensor in (a, b)) != digests:
         return digests
-    a, b = a.double(), b.double()
-    index = ((a - b).abs() / a.abs().maximum(b.abs()).clamp(min=1)).argmax()
-    return a.flatten()[index].item(), b.flatten()[index].item()
+    return furthest(a, b)

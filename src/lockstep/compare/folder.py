@@ -1,11 +1,15 @@
-"""What a run's folder holds for comparing: its record, by epoch and step, and its results."""
+"""What a run's folder holds for comparing: its record, by epoch and step, and all else, by the keys of the ledger."""
 
+import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.record import METRICS, RECORD, UNREADABLE
+import yaml
+
+from lockstep.record import CONFIG, CONFUSION, METRICS, RECORD
 from lockstep.refusal import refuse
 
 if TYPE_CHECKING:
@@ -14,28 +18,29 @@ if TYPE_CHECKING:
 
 TELLING = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 """What the heading of a run says of its arithmetic, at least."""
+CHECKPOINTS = ("last.ckpt", "previous.ckpt", "best.ckpt")
+DAMAGED = "damaged"
 
 
 class RunFolder:
     """`heading` tells the run from others; each may be empty.
 
     Raises:
-        Refusal: there is no run, or there are two, or its record is damaged.
+        Refusal: there is no run, or there are two, or what it left is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.results: dict[str, Any] = {}
         self.heading: dict[str, Any] = {}
+        self.config: dict[str, Any] = {}
+        self.confusion: dict[str, Any] = {}
         self.steps: dict[tuple[int, int], dict[str, Any]] = {}
+        self.fingerprints: dict[tuple[int, int], dict[str, Any]] = {}
         self.validations: dict[int, dict[str, Any]] = {}
         self.tensors: dict[str, str] = {}
-        for name, read in ((METRICS, self._read_results), (RECORD, self._read_record)):
-            if (folder / name).is_file():
-                try:
-                    read((folder / name).read_text())
-                except (ValueError, TypeError, AttributeError, KeyError):
-                    raise refuse("run", folder / name, "it is damaged", "the folder of another run") from None
+        self.unknown: set[str] = set()
+        self._read({METRICS: self._read_results, RECORD: self._read_record})
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
             instead = f"{folder / 'lightning'} or {folder / 'raw'}"
             raise refuse("run", folder, "it holds two runs", instead)
@@ -44,28 +49,108 @@ class RunFolder:
         if not self.heading:
             why = f"there is neither {RECORD} nor {METRICS} in this folder"
             raise refuse("run", folder, why, "the folder of a run, logs/train/…")
+        self._read({CONFIG: self._read_config, CONFUSION: self._read_confusion})
+
+    def _read(self, readers: Mapping[str, Any]) -> None:
+        for name, read in readers.items():
+            if (self.folder / name).is_file():
+                try:
+                    read((self.folder / name).read_text())
+                except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError, csv.Error):
+                    raise refuse("run", self.folder / name, "it is damaged", "the folder of another run") from None
+
+    def leaves(self) -> dict[str, Any]:
+        """What the files beside the checkpoints say, by the keys of the ledger; of the record its first line."""
+        heading = self.heading if self.heading is not self.results else {}
+        return {
+            **{f"{CONFIG}:{key}": value for key, value in flattened(self.config) if key},
+            **{f"{METRICS}:{key}": value for key, value in self.results.items()},
+            **{f"{RECORD}:run.{key}": value for key, value in heading.items()},
+            **{f"{CONFUSION}:{key}": value for key, value in self.confusion.items()},
+            **dict.fromkeys(self.unknown, "there"),
+        }
+
+    def files(self) -> dict[str, str]:
+        """All that are there."""
+        found = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
+        names = (str(path.relative_to(self.folder)).removeprefix("checkpoints/") for path in found)
+        return {f"{name}:": "there" for name in names}
+
+    @property
+    def missing_steps(self) -> int:
+        """The first steps, which the record lacks: it was lost on the way, and says so."""
+        return int(self.heading.get("missing_steps", 0))
+
+    def checkpoint(self, name: str) -> Mapping[str, Any] | None:
+        """One of CHECKPOINTS; None where it is lost, and `{DAMAGED: why}` where nobody can read it."""
+        return self._checkpoints[name]
+
+    @cached_property
+    def _checkpoints(self) -> Mapping[str, Mapping[str, Any] | None]:
+        return {name: self._load(self.folder / "checkpoints" / name) for name in CHECKPOINTS}
+
+    def _load(self, path: Path) -> Mapping[str, Any] | None:
+        from lockstep.checkpoint.files import damage
+
+        if not path.is_file():
+            return None
+        if torn := damage(path):
+            return {DAMAGED: torn}
+        import torch
+
+        try:
+            loaded: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            return {**loaded}
+        except Exception as error:  # what a file holds may raise anything
+            return {DAMAGED: f"it is no checkpoint ({type(error).__name__})"}
 
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; none where it is lost or damaged."""
-        from lockstep.checkpoint.content import net_state
+        from lockstep.checkpoint.content import own_names
 
-        try:
-            return net_state(self.folder / "checkpoints" / "last.ckpt")
-        except UNREADABLE:
-            return {}
+        state = (self.checkpoint("last.ckpt") or {}).get("state_dict", {})
+        return own_names(state) if isinstance(state, Mapping) else {}
 
     def _read_results(self, text: str) -> None:
         self.results.update(json.loads(text))
         self.heading = self.results
+
+    def _read_config(self, text: str) -> None:
+        self.config.update(yaml.safe_load(text))
+
+    def _read_confusion(self, text: str) -> None:
+        for row in csv.DictReader(text.splitlines()):
+            label = row.pop("true")
+            self.confusion |= {f"true {label}, {column}": int(count) for column, count in row.items()}
 
     def _read_record(self, text: str) -> None:
         for row in text.splitlines():
             [(kind, line)] = json.loads(row).items()
             if kind == "run":
                 self.heading = {**line}
-            elif kind == "step":
-                self.steps[int(line["epoch"]), int(line["step"])] = line
+            elif kind in ("step", "fingerprint"):
+                _add(self.steps if kind == "step" else self.fingerprints, (int(line["epoch"]), int(line["step"])), line)
             elif kind == "validation":
-                self.validations[int(line["epoch"])] = line
+                _add(self.validations, int(line["epoch"]), line)
             elif kind == "tensor":
-                self.tensors[line["name"]] = line["digest"]
+                _add(self.tensors, line["name"], line["digest"])
+            else:
+                self.unknown.add(f"{RECORD}:{kind}")
+
+
+def _add(lines: dict[Any, Any], key: Any, line: Any) -> None:
+    if key in lines:
+        raise ValueError(f"two lines of {key}")
+    lines[key] = line
+
+
+def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested mappings and lists, by dotted keys; `model.name` is `model`, as on the command line."""
+    if isinstance(value, Mapping) and value:
+        for key, own in value.items():
+            yield from flattened(own, prefix if key == "name" and prefix else f"{prefix}.{key}".removeprefix("."))
+    elif isinstance(value, list | tuple) and value:
+        for index, own in enumerate(value):
+            yield from flattened(own, f"{prefix}.{index}".removeprefix("."))
+    else:
+        yield prefix, value

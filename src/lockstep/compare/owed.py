@@ -59,8 +59,11 @@ def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
         "single": ("whole", heading["micro_batches"]),
         "model_parallel": ("whole", heading["micro_batches"]),
         "dp": ("dp", heading["devices"]),
+        "ddp": ("ddp", heading["world_size"]),
+        "ddp_spawn": ("ddp", heading["world_size"]),
     }
-    own = wrap.get(heading["strategy"], ("ddp", heading["world_size"]))
+    strategy = heading["strategy"]
+    own = wrap.get(strategy, (strategy, heading["devices"], heading["world_size"]))  # like nothing but itself
     return *own, heading["accelerator"], _dropout(heading)
 
 

@@ -3,13 +3,12 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
+from lockstep.compare.ledger import EXACT
 from lockstep.compare.owed import IDENTICAL, OTHER_MASKS, Owed
 from lockstep.record import COMPARISON, save_json
-
-EXACT = ("samples", "sample ids", "learning rate", "ranks in step")
-"""What no world size changes by a single bit, at no step."""
 
 
 @dataclass
@@ -18,6 +17,8 @@ class Quantity:
 
     name: str
     owed: Owed
+    tensor: bool = False
+    """Whether it is a parameter or a buffer."""
     compared: int = 0
     difference: float = 0.0
     first: str | None = None
@@ -53,9 +54,16 @@ class Comparison:
     quantities: dict[str, Quantity] = field(default_factory=dict)
     unfinished: bool = False
     """Whether both runs broke off before their end."""
+    left_out: dict[str, set[str]] = field(default_factory=dict)
+    """What is not compared, by the reason."""
 
-    def of(self, name: str) -> Quantity:
-        return self.quantities.setdefault(name, Quantity(name, IDENTICAL if name in EXACT else self.owed))
+    def of(self, name: str, tensor: bool = False) -> Quantity:
+        owed = IDENTICAL if name in EXACT and not tensor else self.owed
+        return self.quantities.setdefault(name, Quantity(name, owed, tensor))
+
+    def leave_out(self, reason: str, key: str) -> None:
+        """Say that something is not compared, and why."""
+        self.left_out.setdefault(reason, set()).add(key)
 
     @property
     def first(self) -> Quantity | None:
@@ -76,11 +84,19 @@ class Comparison:
         return max(quantity.difference for quantity in self.quantities.values())
 
     def text(self) -> str:
-        width = max(map(len, self.quantities))
+        """A line for what is not identical, one for all that is, one for what is not compared."""
+        shown = [one for one in self.quantities.values() if one.verdict != "identical"]
+        width = max((len(one.name) for one in shown), default=0)
         lines = [
-            f"  {one.name:<{width}}  {one.verdict:<17}  {one.compared:>6}  {one.first or ''}".rstrip()
-            for one in self.quantities.values()
+            f"  {one.name:<{width}}  {one.verdict:<17}  {one.compared:>6}  {one.first or ''}".rstrip() for one in shown
         ]
+        alike = [one for one in self.quantities.values() if one.verdict == "identical"]
+        names = [one.name for one in alike if not one.tensor]
+        if tensors := sum(one.tensor for one in alike):
+            names.append(f"{tensors} parameters and buffers")
+        for head, listed in (("identical", names), ("not compared", sorted(self.left_out))):
+            if listed:
+                lines += wrap(f"{head}: {', '.join(listed)}", 116, initial_indent="  ", subsequent_indent="    ")
         end = f"{self.verdict}; owed: {self.owed}"
         if self.unfinished:
             end += "; neither run came to its end"
@@ -101,7 +117,9 @@ class Comparison:
         }
         first = self.first and f"{self.first.name}, {self.first.first}"
         summary = {"a": self.a, "b": self.b, "verdict": self.verdict, "as_owed": self.as_owed, "owed": str(self.owed)}
-        save_json(folder / COMPARISON, {**summary, "parts_first": first, "quantities": quantities})
+        left_out = {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())}
+        found = {**summary, "parts_first": first, "quantities": quantities, "not_compared": left_out}
+        save_json(folder / COMPARISON, found)
 
 
 def in_words(largest: float, owed: Owed) -> str:

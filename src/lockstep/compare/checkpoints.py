@@ -1,0 +1,96 @@
+"""What two runs left to go on from; and whether what a run says of its end, thrice, is the same three times."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lockstep.compare.folder import CHECKPOINTS, DAMAGED, RunFolder, flattened
+from lockstep.compare.leaves import BEFORE, MISSING, compare_leaves
+from lockstep.compare.ledger import ITSELF
+from lockstep.compare.verdict import Comparison
+from lockstep.record import METRICS, RECORD, digest
+from lockstep.record_file import Damaged, Mark, read_lines
+
+LAST = CHECKPOINTS[0]
+
+
+def compare_files(comparison: Comparison, left: RunFolder, right: RunFolder, when: tuple[float, float]) -> None:
+    """Which files are there, what last.ckpt holds, and where training stood when the other checkpoints were saved."""
+    there = [name for name in CHECKPOINTS if all(_readable(run.checkpoint(name)) for run in (left, right))]
+    a, b = ({**run.files(), **dict(_leaves(run, there))} for run in (left, right))
+    for side in (a, b):
+        for key in [key for key in side if _apart_by_right(key, left, right)]:
+            comparison.leave_out("a best or previous checkpoint of other epochs by right", key)
+            del side[key]
+    compare_leaves(comparison, a, b, when)
+    for run in (left, right):
+        _agrees_with_itself(comparison, run, when)
+
+
+def _readable(checkpoint: Mapping[str, Any] | None) -> bool:
+    return checkpoint is not None and DAMAGED not in checkpoint
+
+
+def _leaves(run: RunFolder, there: list[str]) -> Iterator[tuple[str, Any]]:
+    """Of the checkpoints that both runs have; of a damaged one, what is wrong with it."""
+    for name in CHECKPOINTS:
+        checkpoint = run.checkpoint(name) or {}
+        if DAMAGED in checkpoint:
+            yield f"{name}:", f"{checkpoint[DAMAGED]} ({run.folder})"
+        elif name in there and name == LAST:
+            yield from ((f"{name}:state_dict.{key}", "there") for key in checkpoint.get("state_dict", {}))
+            rest = {key: value for key, value in checkpoint.items() if key != "state_dict"}
+            yield from ((f"{name}:{key}", value) for key, value in flattened(rest))
+        elif name in there:
+            yield from ((f"{name}:position.{key}", value) for key, value in _position(checkpoint).items())
+
+
+def _position(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    section = checkpoint.get("lockstep")
+    position = section.get("position", {}) if isinstance(section, Mapping) else {}
+    return position if isinstance(position, Mapping) else {}
+
+
+def _apart_by_right(key: str, left: RunFolder, right: RunFolder) -> bool:
+    """The best and the one before last are of a run's own epochs, by its own metric and as often as it saved."""
+    config = left.config, right.config
+    elsewhere = any(own.get("ckpt_path") is not None and not own.get("resume") for own in config)
+    monitor, every = (
+        [own.get("checkpoint", {}).get(option) for own in config] for option in ("monitor", "every_n_steps")
+    )
+    if key.startswith(("best.ckpt", f"{LAST}:lockstep.best")):
+        return elsewhere or monitor[0] != monitor[1]
+    return key.startswith("previous.ckpt") and (elsewhere or every[0] != every[1])
+
+
+def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[float, float]) -> None:
+    """What a run says twice: of its plan in record and metrics, of its end in record, metrics and last checkpoint."""
+    see = comparison.of(ITSELF).see
+    for key in run.heading.keys() & run.results.keys():
+        see(run.heading[key], run.results[key], f"{run.folder}, {key} in {RECORD} and in {METRICS}", BEFORE)
+    checkpoint, weights = run.checkpoint(LAST), run.weights()
+    if not checkpoint or not weights or not run.tensors:
+        return
+    section = checkpoint.get("lockstep") or {}
+    for name in {**weights, **run.tensors}:
+        own = digest({name: weights[name]}) if name in weights else MISSING
+        see(own, run.tensors.get(name, MISSING), f"{run.folder}, {name} in {LAST} and in {RECORD}", when)
+    if "digest" in run.results:
+        see(digest(weights), run.results["digest"], f"{run.folder}, digest of {LAST} and in {METRICS}", when)
+    see(_identity_digest(section), section.get("digest"), f"{run.folder}, digest of the identity in {LAST}", when)
+    mark = Mark(section.get("record", 0), section.get("record_size"), section.get("record_sha256"))
+    see(_lines(run.folder / RECORD, mark), "there", f"{run.folder}, the lines that {LAST} counts", when)
+
+
+def _identity_digest(section: Mapping[str, Any]) -> Any:
+    from lockstep.checkpoint.identity import digest_of
+
+    return digest_of(section["identity"]) if isinstance(section.get("identity"), Mapping) else None
+
+
+def _lines(path: Path, mark: Mark) -> str:
+    try:
+        read_lines(path, mark)
+    except Damaged as damaged:
+        return f"the record {damaged}"
+    return "there"

@@ -1,0 +1,45 @@
+"""Two runs' values, held against each other by the keys that the ledger knows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep.compare.ledger import entry_of
+from lockstep.compare.verdict import Comparison
+
+MISSING = "missing"
+
+
+BEFORE = (0.0, -1.0)
+"""A configuration that differs comes before all that follows from it."""
+
+
+def compare_leaves(
+    comparison: Comparison, left: Mapping[str, Any], right: Mapping[str, Any], when: tuple[float, float]
+) -> None:
+    """Each key as the ledger says; one that only one of them has is apart."""
+    for key in {**left, **right}:
+        pattern, entry = entry_of(key)
+        if entry.how == "itself":
+            continue
+        if entry.how == "not" or (entry.how == "bits" and comparison.owed.within):
+            comparison.leave_out(entry.reason, pattern)
+            continue
+        a, b = furthest(left.get(key, MISSING), right.get(key, MISSING))
+        where = key.removesuffix(":").replace(":", ", ", 1)
+        comparison.of(entry.quantity).see(a, b, where, BEFORE if entry.quantity == "configuration" else when)
+
+
+def furthest(a: Any, b: Any) -> tuple[Any, Any]:
+    """Values as they are; of two tensors the two numbers that are furthest apart, or what else tells them apart."""
+    if not hasattr(a, "shape") or not hasattr(b, "shape"):
+        return tuple(f"tensor {tuple(own.shape)}" if hasattr(own, "shape") else own for own in (a, b))  # type: ignore[return-value]
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{a.dtype} {tuple(a.shape)}", f"{b.dtype} {tuple(b.shape)}"
+    if a.numel() == 0:
+        return 0, 0
+    one, other = a.double(), b.double()
+    distance = (one - other).abs() / one.abs().maximum(other.abs()).clamp(min=1)
+    distance[(one == other) | (one.isnan() & other.isnan())] = 0
+    index = distance.flatten().nan_to_num(nan=float("inf")).argmax()
+    pair = one.flatten()[index].item(), other.flatten()[index].item()
+    return (0.0, 0.0) if pair[0] != pair[0] and pair[1] != pair[1] else pair

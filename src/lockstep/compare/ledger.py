@@ -1,0 +1,139 @@
+"""One table of all that a run leaves, and what comparing does with each: nothing is left out without a word.
+
+A key is `FILE:PART.PART`; the first pattern that fits it counts. What no pattern fits is listed as unknown.
+"""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`how`: `exact` in any two worlds, within the `bound` owed, or `bits` where identical bits are owed, else not.
+
+    `itself`: held against what the same run says of it elsewhere. Or nothing is compared, and `reason` says why.
+    """
+
+    quantity: str = ""
+    how: Literal["exact", "bound", "bits", "itself", "not"] = "not"
+    reason: str = ""
+
+
+def exact(quantity: str) -> Entry:
+    return Entry(quantity, "exact")
+
+
+def bound(quantity: str) -> Entry:
+    return Entry(quantity, "bound")
+
+
+def bits(quantity: str) -> Entry:
+    return Entry(quantity, "bits", "what is equal only where identical bits are owed")
+
+
+def itself() -> Entry:
+    return Entry(ITSELF, "itself")
+
+
+def left_out(reason: str) -> Entry:
+    return Entry(reason=reason)
+
+
+ITSELF = "each run with itself"
+NAMES = left_out("names and paths")
+TIMES = left_out("times")
+OWED = left_out("what the bound accounts for")
+WATCHED = left_out("how a run is watched and saved")
+BEGUN = left_out("where it went on from")
+CURVES = left_out("curves and logs")
+VERDICTS = left_out("verdicts of comparing")
+LIGHTNING = left_out("Lightning's own state, which follows from the position")
+UNKNOWN = left_out("what no run of this version leaves")
+
+_WORLD = (
+    "engine*",
+    "strategy*",
+    "devices",
+    "num_nodes",
+    "accelerator",
+    "threads",
+    "precision",
+    "sync_batchnorm",
+    "dropout",
+)
+_WORLD_MEASURED = ("world_size", "gradient_sync", "backend", "micro_batches", "memory_format", "per_rank_buffers")
+_WATCHED = (
+    *("logger*", "process_group*", "checkpoint*", "record*", "show_shapes", "log_every_n_steps", "detect_nan"),
+    "optimized_metric",
+)
+_CHOSEN = ("model", "data", "optimizer", "lr", "scheduler", "batch_size", "seed")
+
+TABLE: dict[str, Entry] = {
+    **{f"{name}:": exact(name) for name in ("last.ckpt", "best.ckpt", "previous.ckpt", "confusion.csv")},
+    **{f"{name}:": exact(name) for name in ("metrics.json", "record.jsonl", "config.yaml")},
+    **dict.fromkeys(("tensorboard/*:", "csv/*:", "ranks/*:"), CURVES),
+    **dict.fromkeys(("comparison.json:", "unfinished.json:"), VERDICTS),
+    **dict.fromkeys(("config.yaml:name", "config.yaml:run_dir", "config.yaml:data.root"), NAMES),
+    **dict.fromkeys(("config.yaml:ckpt_path", "config.yaml:resume"), BEGUN),
+    **{f"config.yaml:{key}": OWED for key in (*_WORLD, "memory_format")},
+    **{f"config.yaml:{key}": WATCHED for key in _WATCHED},
+    "config.yaml:*": exact("configuration"),
+    **{f"metrics.json:{key}": OWED for key in (*_WORLD, *_WORLD_MEASURED)},
+    **{f"metrics.json:{key}": exact("configuration") for key in _CHOSEN},
+    **dict.fromkeys(("metrics.json:epochs", "metrics.json:steps"), exact("steps")),
+    **dict.fromkeys(("metrics.json:*seconds", "metrics.json:samples_per_second"), TIMES),
+    **dict.fromkeys(("metrics.json:verdict", "metrics.json:as_owed", "metrics.json:apart_by"), VERDICTS),
+    "metrics.json:train/*": bound("train"),
+    "metrics.json:val/*": bound("validation"),
+    "metrics.json:test/*": bound("test"),
+    **dict.fromkeys(("metrics.json:slope", "metrics.json:intercept"), bound("line learned")),
+    "metrics.json:digest": bits("digest"),
+    **{f"record.jsonl:run.{key}": OWED for key in (*_WORLD, *_WORLD_MEASURED)},
+    **{f"record.jsonl:run.{key}": exact("configuration") for key in _CHOSEN},
+    "record.jsonl:run.missing_steps": BEGUN,
+    **dict.fromkeys(("record.jsonl:step.epoch", "record.jsonl:step.step"), exact("steps")),
+    "record.jsonl:step.samples": exact("samples"),
+    "record.jsonl:step.ids": exact("sample ids"),
+    "record.jsonl:step.lr": exact("learning rate"),
+    "record.jsonl:step.loss_sum": bound("loss"),
+    "record.jsonl:step.grad_norm": bound("gradient norm"),
+    "record.jsonl:step.ranks_apart": exact("ranks in step"),
+    "record.jsonl:fingerprint.*": bits("fingerprints"),
+    "record.jsonl:validation.*": bound("validation"),
+    "record.jsonl:tensor.*": bound("parameters and buffers"),
+    "confusion.csv:*": bound("confusion matrix"),
+    **dict.fromkeys(("last.ckpt:epoch", "last.ckpt:global_step", "last.ckpt:lockstep.position.*"), exact("position")),
+    "last.ckpt:state_dict.*": itself(),
+    "last.ckpt:optimizer_states*": bound("optimizer state"),
+    "last.ckpt:lr_schedulers*": bound("schedule"),
+    "last.ckpt:MixedPrecision*": bound("gradient scaler"),
+    **{f"last.ckpt:lockstep.identity.{key}": OWED for key in _WORLD},
+    "last.ckpt:lockstep.identity.*": exact("configuration"),
+    "last.ckpt:lockstep.digest": itself(),
+    "last.ckpt:lockstep.record*": itself(),
+    "last.ckpt:lockstep.results*": bound("results"),
+    "last.ckpt:lockstep.best_yet": bits("best epoch"),
+    "last.ckpt:lockstep.best*": bound("best epoch"),
+    "last.ckpt:lockstep.ranks.*.random.*": bits("random states"),
+    "last.ckpt:lockstep.ranks.*.sums.curve": CURVES,
+    "last.ckpt:lockstep.ranks.*.sums.*": bits("sums under way"),
+    "last.ckpt:lockstep.ranks.*.gradients*": bits("gradients under way"),
+    **{f"last.ckpt:{key}": LIGHTNING for key in ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*")},
+    **{f"{name}.ckpt:position.*": bits(f"{name}.ckpt") for name in ("best", "previous")},
+    **{
+        f"{name}.ckpt:*": left_out("what best.ckpt and previous.ckpt hold, but their position")
+        for name in ("best", "previous")
+    },
+}
+"""`FILE:` is whether the file is there."""
+
+
+EXACT = frozenset(entry.quantity for entry in TABLE.values() if entry.how in ("exact", "itself"))
+"""What no world size changes by a single bit, at no step."""
+
+
+def entry_of(key: str) -> tuple[str, Entry]:
+    """The pattern that fits a key and what comparing does with it; UNKNOWN where there is none."""
+    found = ((pattern, entry) for pattern, entry in TABLE.items() if fnmatchcase(key, pattern))
+    return next(found, (key, UNKNOWN))

@@ -1,0 +1,60 @@
+"""What each rank held in its own memory: the ranks of a run in step, and two runs bit for bit where that is owed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.compare.folder import RunFolder
+from lockstep.compare.verdict import Comparison
+from lockstep.record import FINGERPRINTED
+
+At = tuple[int, int]
+"""Epoch and step."""
+
+
+def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, order: int) -> None:
+    """`order` is when, within a step, fingerprints are taken."""
+    for run in (left, right):
+        for at, line in sorted(run.fingerprints.items()):
+            _in_step(comparison, run, at, line, order)
+    if comparison.owed.within:
+        return
+    for at in _shared(left, right):
+        pair = left.fingerprints.get(at, {}), right.fingerprints.get(at, {})
+        for kind in FINGERPRINTED:
+            a, b = (line.get(kind) for line in pair)
+            comparison.of("fingerprints").see(*_parting(a, b), f"{_where(at)}, {kind}", (at[1], order))
+
+
+def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any], order: int) -> None:
+    """All ranks hold the same weights and the same optimizer state; buffers too, unless each has its own by right."""
+    for kind in FINGERPRINTED:
+        if kind == "buffers" and run.heading.get("per_rank_buffers", True):
+            continue
+        held = line.get(kind) or ["missing"]
+        odd = next((rank for rank, own in enumerate(held) if own != held[0]), 0)
+        where = f"{_where(at)}, {kind} of ranks 0 and {odd} in {run.folder}"
+        comparison.of("ranks in step").see(held[0], held[odd], where, (at[1], order))
+
+
+def _shared(left: RunFolder, right: RunFolder) -> Iterator[At]:
+    """Where both runs have fingerprints, or one has and both should: at the ends of the epochs that both have."""
+    last: dict[int, int] = {}
+    for epoch, step in left.steps.keys() & right.steps.keys():
+        last[epoch] = max(step, last.get(epoch, 0))
+    either = left.fingerprints.keys() | right.fingerprints.keys()
+    both = left.fingerprints.keys() & right.fingerprints.keys()
+    return iter(sorted(both | (either & set(last.items()))))
+
+
+def _parting(a: Any, b: Any) -> tuple[str, str]:
+    """The first ranks' fingerprints that differ, or those of all, in short."""
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for rank, (one, other) in enumerate(zip(a, b, strict=True)):
+            if one != other:
+                return f"rank {rank} {one}", f"rank {rank} {other}"
+        return "", ""
+    return tuple("missing" if own is None else f"{len(own)} ranks" for own in (a, b))  # type: ignore[return-value]
+
+
+def _where(at: At) -> str:
+    return f"epoch {at[0]}, step {at[1]}"

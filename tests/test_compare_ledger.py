@@ -1,0 +1,168 @@
+"""Nothing that a run leaves is forgotten: the ledger knows it, and what is compared is seen to change."""
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import lockstep
+from lockstep.compare import compare
+from lockstep.compare.folder import flattened
+from lockstep.compare.ledger import ITSELF, OWED, TABLE, UNKNOWN, entry_of
+from lockstep.refusal import Refusal
+
+OWN = (
+    *("strategy=ddp", "devices=2", "accelerator=cpu", "threads=1", "model.hidden=[4]", "logger=csv"),
+    *("data.test_size=1755", "data.val_size=6", "batch_size=12", "max_epochs=2", "scheduler=onecycle"),
+)
+CHECKPOINTS = ("last.ckpt", "best.ckpt", "previous.ckpt")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One real run by both engines: 36 digits in 3 batches."""
+    folder = tmp_path_factory.mktemp("run")
+    lockstep.run(["engine=both", *OWN, f"hydra.run.dir={folder}"])
+    return folder
+
+
+def keys_of(folder: Path) -> Iterator[str]:
+    """Every file, JSON key, field of a record's line and checkpoint key, found without the help of what compares."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        yield f"{str(path.relative_to(folder)).removeprefix('checkpoints/')}:"
+    yield from (f"config.yaml:{key}" for key, _ in flattened(yaml.safe_load((folder / "config.yaml").read_text())))
+    yield from (f"metrics.json:{key}" for key in json.loads((folder / "metrics.json").read_text()))
+    for line in map(json.loads, (folder / "record.jsonl").read_text().splitlines()):
+        yield from (f"record.jsonl:{kind}.{key}" for kind, fields in line.items() for key in fields)
+    for name in CHECKPOINTS:
+        checkpoint = torch.load(folder / "checkpoints" / name, weights_only=True)
+        if name == "last.ckpt":
+            yield from (f"{name}:{key}" for key, _ in flattened(checkpoint))
+        else:
+            yield from (f"{name}:position.{key}" for key in checkpoint["lockstep"]["position"])
+    yield "confusion.csv:true 3, predicted 4"
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def test_the_ledger_knows_all_that_a_run_leaves(engine: str, run: Path) -> None:
+    unknown = {key for key in keys_of(run / engine) if entry_of(key)[1] is UNKNOWN}
+    assert not unknown
+    (run / engine / "notes.txt").write_text("mine")
+    try:
+        left_out = compare(run / "lightning", run / "raw").left_out
+        assert left_out[UNKNOWN.reason] == {"notes.txt:"}, "what it does not know it says"
+    finally:
+        (run / engine / "notes.txt").unlink()
+
+
+def test_the_engines_leave_the_same(run: Path) -> None:
+    comparison = compare(run / "lightning", run / "raw")
+    assert comparison.verdict == "identical", comparison.text()
+    assert {"fingerprints", "optimizer state", "schedule", "random states", "digest"} <= comparison.quantities.keys()
+
+
+def test_each_thing_that_is_compared_is_seen_to_change(run: Path, tmp_path: Path) -> None:
+    """One key of each pattern is changed in a copy; what is not compared is said to be."""
+    keys = {entry_of(key)[0]: key for key in reversed([*keys_of(run / "raw")])}
+    checked = set()
+    for pattern, key in keys.items():
+        copy = Path(shutil.copytree(run / "raw", tmp_path / "copy", dirs_exist_ok=True))
+        tamper(copy, key)
+        entry = TABLE[pattern]
+        try:
+            comparison = compare(run / "raw", copy)
+        except Refusal:  # two validations of an epoch, say
+            assert entry.how != "not", key
+            shutil.rmtree(copy)
+            continue
+        if entry.how == "not":
+            assert comparison.as_owed or entry.reason == OWED.reason, f"{key}: {comparison.text()}"
+            assert any(pattern in left for left in comparison.left_out.values()), key
+        else:
+            quantity = tensor_of(run / "raw") if pattern == "record.jsonl:tensor.*" else entry.quantity
+            assert comparison.quantities[quantity].first is not None, key
+            assert not comparison.as_owed
+            checked.add(quantity)
+        shutil.rmtree(copy)
+    assert {"train", "test", "steps", "digest", "confusion matrix", "optimizer state", "schedule", ITSELF} <= checked
+    assert {
+        "position",
+        "results",
+        "best.ckpt",
+        "previous.ckpt",
+        "best epoch",
+        "configuration",
+        "metrics.json",
+    } <= checked
+
+
+def tensor_of(folder: Path) -> str:
+    lines = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    return str(next(line["tensor"]["name"] for line in lines if "tensor" in line))
+
+
+def tamper(folder: Path, key: str) -> None:
+    """Change what a key of the ledger stands for."""
+    name, _, path = key.partition(":")
+    file = folder / ("checkpoints" if name in CHECKPOINTS else "") / name
+    if not path:
+        file.unlink()
+    elif name in CHECKPOINTS:
+        checkpoint = torch.load(file, weights_only=True)
+        change(checkpoint, path if name == "last.ckpt" else f"lockstep.{path}")
+        torch.save(checkpoint, file)
+    elif name == "config.yaml":
+        config = yaml.safe_load(file.read_text())
+        change(config, path)
+        file.write_text(yaml.safe_dump(config))
+    elif name == "metrics.json":
+        metrics = json.loads(file.read_text())
+        file.write_text(json.dumps({**metrics, path: changed(metrics[path])}))
+    elif name == "record.jsonl":
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        kind, field = path.split(".", 1)
+        fields = next(line[kind] for line in lines if kind in line)
+        fields[field] = changed(fields[field])
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    else:
+        rows = [*csv.reader(file.read_text().splitlines())]
+        rows[4][5] = str(int(rows[4][5]) + 1)
+        file.write_text("".join(f"{','.join(row)}\n" for row in rows))
+
+
+def change(tree: Any, path: str) -> None:
+    """Change the leaf at a dotted path, whose keys may themselves have dots; `model` is `model.name`."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in [*items]:
+        if path == str(key):
+            if isinstance(value, dict) and "name" in value:
+                value["name"] = changed(value["name"])
+            elif isinstance(tree, tuple):
+                raise TypeError(path)
+            else:
+                tree[key] = changed(value)
+            return
+        if path.startswith(f"{key}.") and isinstance(value, dict | list | tuple):
+            if isinstance(value, tuple):
+                value = tree[key] = [*value]
+            change(value, path.removeprefix(f"{key}."))
+            return
+    raise KeyError(path)
+
+
+def changed(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.ones_like(value) - value
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, list):
+        return [*value[:-1], "changed"]
+    return {"changed": 1} if isinstance(value, dict) else f"changed {value}"
