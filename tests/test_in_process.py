@@ -126,7 +126,7 @@ def test_ctrl_c_while_it_trains_leaves_a_checkpoint(
     ("fault", "said"),
     [
         ("raise@0:forward:5", "ZeroDivisionError: on purpose\n"),
-        ("quit@0:forward:5", "rank 0 failed: it ended with exit status 0 and no traceback\n"),
+        ("quit@0:forward:5", "rank 0 failed: it ended with status 0 before its work was done\n"),
     ],
 )
 def test_errors_are_those_of_a_rank(command: Command, engine: str, fault: str, said: str) -> None:

@@ -18,9 +18,9 @@ import torch
 
 from lockstep import launch
 from lockstep.launch import Place, RankFailed
-from lockstep.launch.failure import first_failure, how_it_ended, lost_a_peer
+from lockstep.launch.failure import Note, first_failure, how_it_ended, lost_a_peer
 from lockstep.launch.place import check_outside, first_host, outside, rendezvous_variables
-from lockstep.launch.undisturbed import ENDING_SIGNALS
+from lockstep.launch.signals import ENDING
 from lockstep.plan import Plan
 from lockstep.refusal import Refusal
 from tests.conftest import ROOT, Command
@@ -90,7 +90,7 @@ def test_ranks_get_the_environment_of_now(make_plan: MakePlan, strategy: str, mo
 def test_the_parent_stays_as_it_was(make_plan: MakePlan, strategy: str) -> None:
     def state() -> tuple[object, ...]:
         numbers = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
-        handlers = [signal.getsignal(number) for number in ENDING_SIGNALS]
+        handlers = [signal.getsignal(number) for number in ENDING]
         return dict(os.environ), numbers, handlers, torch.get_num_threads(), torch.distributed.is_initialized()
 
     before = state()
@@ -210,17 +210,15 @@ def test_a_world_of_another_size_is_refused(make_plan: MakePlan) -> None:
         check_outside(four, make_plan("strategy=dp", "devices=2").world)
 
 
-def test_the_cause_is_told_from_its_consequences(tmp_path: Path) -> None:
-    def note(rank: int, time: float, lost_peer: bool) -> None:
-        content = {"rank": rank, "time": time, "lost_peer": lost_peer, "refusal": None, "traceback": f"of {rank}"}
-        (tmp_path / f"failed-{rank}.json").write_text(json.dumps(content))
-
-    note(0, 1.0, lost_peer=True)
-    assert str(first_failure(tmp_path, {1: -9})) == f"rank 1 failed: {how_it_ended(-9)}"
-    note(2, 3.0, lost_peer=False)
-    assert str(first_failure(tmp_path, {1: -15})) == "rank 2 failed: of 2"
-    note(3, 2.0, lost_peer=False)
-    assert str(first_failure(tmp_path, {})) == "rank 3 failed: of 3"
+def test_the_cause_is_told_from_its_consequences() -> None:
+    notes = [Note(0, 1.0, "of 0", lost_peer=True)]
+    assert str(first_failure(notes, {1: -9})) == f"rank 1 failed: {how_it_ended(-9)}"
+    assert str(first_failure(notes, {1: 0})) == "rank 1 failed: it ended with status 0 before its work was done"
+    notes.append(Note(2, 3.0, "of 2"))
+    assert str(first_failure(notes, {1: -15})) == "rank 2 failed: of 2"
+    notes.append(Note(3, 2.0, "of 3"))
+    assert str(first_failure(notes, {})) == "rank 3 failed: of 3"
+    assert str(first_failure([], {})) == "no rank left a trace of what happened"
 
 
 def test_a_lost_peer_is_recognised() -> None:

@@ -1,5 +1,7 @@
 """Ways a run ends before its work is done that one sentence tells: a traceback would say nothing more."""
 
+import signal
+
 
 class Ending(RuntimeError):
     """Its sentence is all that the user reads."""
@@ -25,11 +27,15 @@ class NotFinite(Ending):
 
 
 class Stopped(Ending):
-    """Training has ended after an optimizer step, on every rank, because someone asked; a checkpoint holds it."""
+    """Training has ended after an optimizer step, on every rank, because someone asked; a checkpoint holds it.
+
+    `number` is the signal that asked, where whoever started the ranks told them by one.
+    """
 
     def __init__(self, step: int) -> None:
         super().__init__(step)
         self.step = step
+        self.number = signal.SIGTERM
 
     def __str__(self) -> str:
         return f"stopped after step {self.step}"

@@ -98,7 +98,7 @@ def start(work: Startable, engine: str) -> Any:
 
         result = work_as_guest(work, engine, place)
         if isinstance(result, Stopped):
-            end_stopped(work.world, result, signal.SIGTERM, place)
+            end_stopped(work.world, result, result.number, place)
         return result
     open_closed()
     if work.world.in_process:
@@ -109,6 +109,8 @@ def start(work: Startable, engine: str) -> Any:
         result, asked = run_apart(work, engine)
     if isinstance(result, Stopped):
         end_stopped(work.world, result, asked[0], None)
+    if asked:  # too late for the ranks, which have done what is left
+        raise SystemExit(128 + asked[0])
     return result
 
 

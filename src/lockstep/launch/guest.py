@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.ending import PeerStopped
+from lockstep.ending import PeerStopped, Stopped
 from lockstep.launch.agent import end_if_cut_off
 from lockstep.launch.failure import linger, lost_a_peer, told
 from lockstep.launch.meeting import opened_outside
@@ -62,10 +61,13 @@ def work_as_guest(work: Startable, engine: str, place: Place) -> Any:
         quiet_unless_first(Path(work.world.folder), place)
         stop = SignalRequest(place.rank, place.world_size, MEMBER.store)
         try:
-            return run_engine(work, engine, replace(place, stop=stop))
+            result = run_engine(work, engine, replace(place, stop=stop))
+            if isinstance(result, Stopped):
+                result.number = stop.number
+            return result
         except Exception as error:
             if stop.heeded and lost_a_peer(error):
-                raise SystemExit(128 + signal.SIGTERM) from None  # whoever ended the peer has told this rank, too
+                raise SystemExit(128 + stop.number) from None  # whoever ended the peer has told this rank, too
             if work.world.num_nodes > 1 and timed_out(error):
                 error.add_note(
                     f"A rank on another machine, or the link to it, did not answer within {limit(work.world)}."

@@ -23,9 +23,9 @@ import torch
 from lockstep.launch.failure import RankFailed, how_it_ended, told
 from lockstep.launch.place import Place
 from lockstep.launch.private_dir import job_folder, own_caches
+from lockstep.launch.signals import ENDING, asks_ranks
 from lockstep.launch.stop import FileRequest
 from lockstep.launch.store import Meeting
-from lockstep.launch.undisturbed import ENDING_SIGNALS, own_signals
 from lockstep.launch.worker import group, run_engine
 from lockstep.memory import give_back_freed
 from lockstep.refusal import Refusal
@@ -43,7 +43,7 @@ def run_here(work: Startable, engine: str) -> tuple[Any, list[int]]:
     Raises:
         Refusal, RankFailed, SystemExit: as `lockstep.launch.start`.
     """
-    with job_folder() as folder, left_as_it_was(), own_signals(folder) as asked, heard_at_a_prompt() as signals:
+    with job_folder() as folder, left_as_it_was(), asks_ranks(folder) as asked, heard_at_a_prompt() as signals:
         os.environ.update({**own_caches(), **os.environ, **PLACE.variables})
         place = replace(PLACE, stop=FileRequest(folder, PLACE.rank, PLACE.world_size, None))
         try:
@@ -73,7 +73,7 @@ def heard_at_a_prompt() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    usual = {int(number): signal.getsignal(number) for number in ENDING_SIGNALS}
+    usual = {int(number): signal.getsignal(number) for number in ENDING}
 
     def hear(number: int, frame: FrameType | None) -> None:
         signals.append(number)
@@ -83,7 +83,7 @@ def heard_at_a_prompt() -> Iterator[list[int]]:
         if callable(handler):
             handler(number, frame)
 
-    for number in ENDING_SIGNALS:
+    for number in ENDING:
         signal.signal(number, hear)
     try:
         yield signals

@@ -20,6 +20,8 @@ from lockstep.world import World
 PROCESSES = Path("/proc")
 STOPPED = ("T", "t")
 """Linux's letters for a process that was stopped by a signal, or by a debugger."""
+ENDED = ("Z", "X")
+"""And for one that has ended, and waits for its parent to take note of it."""
 
 
 def announce(store: Store, place: Place) -> None:
@@ -66,6 +68,15 @@ def end_the_stopped(error: Exception, peers: Mapping[int, int]) -> None:
         if _letter(process) in STOPPED:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+
+
+def alive(process: int) -> bool:
+    """Whether there is such a process, and it has not ended yet."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, PermissionError):  # the number may be that of another user's by now
+        return False
+    return _letter(process) not in ENDED
 
 
 def _siblings() -> list[int]:

@@ -3,84 +3,126 @@
 Both fork the ranks from the fork server; they differ in who supervises.
 """
 
-import multiprocessing
+import signal
+import sys
 import uuid
 from collections.abc import Callable
-from multiprocessing.queues import SimpleQueue
 from typing import Any
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-from torch.multiprocessing.spawn import ProcessException, start_processes
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    SimpleElasticAgent,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
-from lockstep.launch.exit_codes import attempt, exit_codes, exit_codes_in, last_attempt
-from lockstep.launch.failure import GaveUp, first_failure
-from lockstep.launch.place import Place
-from lockstep.launch.server import start_method
-from lockstep.launch.worker import Job, started_by_elastic, work
+from lockstep.launch.attempt import Attempt
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.worker import Job, run_rank
 
-GRACE = 2.0
-"""Seconds between asking the peers of a failed rank to end and ending them."""
+LOOK = 0.5
+"""Seconds until a supervisor goes on waiting; what happens to a rank it sees at once."""
 
 
 def by_elastic(job: Job) -> Any:
-    """Under torch's elastic agent, which supervises and could restart. It meets itself at a file: no socket listens."""
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=job.work.world.local_world_size,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint=str(job.folder / "agents"),
-        rdzv_configs={"store_type": "file"},
-        max_restarts=job.work.world.max_restarts,
-        monitor_interval=0.05,
-        start_method=start_method(),
-        signals_to_handle="",  # they are ours: see `undisturbed`
-        local_addr="127.0.0.1",
-        logs_specs=DefaultLogsSpecs(log_dir=str(job.folder / "elastic")),
-    )
-    try:
-        with exit_codes_in(job.folder):
-            result = elastic_launch(config, started_by_elastic)(job)[0]
-    except ChildFailedError as error:
-        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        raise first_failure(last_attempt(job.folder), codes) from None
-    if isinstance(result, GaveUp):
-        raise first_failure(result.attempt, exit_codes(result.attempt))
-    return result
+    """Under torch's elastic agent, which starts the ranks anew where that is wanted."""
+    return Agent(job).run().return_values[0]
 
 
 def by_spawn(job: Job) -> Any:
-    """By torch.multiprocessing: what its `spawn` does, forked from the fork server where there is one."""
-    world = job.work.world.local_world_size
-    context = multiprocessing.get_context(start_method())
-    returned = context.SimpleQueue()
-    ranks = start_processes(  # type: ignore[no-untyped-call]
-        started_by_spawn, (job, world, returned), nprocs=world, join=False, start_method=start_method()
-    )
+    """By torch.multiprocessing alone."""
+    attempt = Attempt(job)
     try:
-        while not ranks.join(grace_period=GRACE):
+        while (returned := attempt.wait(LOOK)) is None:
             pass
-        return returned.get()
-    except ProcessException as error:
-        codes = {error.error_index: ranks.processes[error.error_index].exitcode}
-        raise first_failure(attempt(job.folder, 0), codes) from None
+        return returned[0]
     finally:
-        for process in ranks.processes:
-            if process.is_alive():
-                process.kill()
-            process.join()
+        attempt.end()
 
 
-def started_by_spawn(rank: int, job: Job, world: int, returned: "SimpleQueue[Any]") -> None:
-    try:
-        result = work(job, Place(rank, world, rank, world))
-    except Exception:  # its note is left; torch's own, with a traceback, may not fit on a full disk
-        raise SystemExit(1) from None
-    if rank == 0:
-        returned.put(result)
+class Agent(SimpleElasticAgent):
+    """Torch's agent, with the ranks of an attempt for its workers."""
+
+    def __init__(self, job: Job) -> None:
+        world, self.run_id = job.work.world, uuid.uuid4().hex
+        super().__init__(
+            WorkerSpec(
+                role="rank",
+                local_world_size=world.local_world_size,
+                entrypoint=run_rank,
+                rdzv_handler=Alone(self.run_id),
+                max_restarts=world.max_restarts,
+                monitor_interval=1e-3,  # between two calls of _monitor_workers, which waits by itself
+            )
+        )
+        self.job, self.left = job, world.max_restarts
+        self.attempt: Attempt | None = None
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        most = self.job.work.world.max_restarts
+        variables = {
+            "TORCHELASTIC_RUN_ID": self.run_id,
+            "TORCHELASTIC_RESTART_COUNT": str(most - self.left),
+            "TORCHELASTIC_MAX_RESTARTS": str(most),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+        }
+        self.attempt = Attempt(self.job, most - self.left, variables)
+        return {**self.attempt.pids}
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        """Raises what the ranks failed of, where they are not to be started anew."""
+        assert self.attempt is not None
+        try:
+            returned = self.attempt.wait(LOOK)
+        except RankFailed as failure:
+            if failure.final or self.left == 0:
+                raise
+            self.left -= 1
+            most = self.job.work.world.max_restarts
+            *_, last = failure.reason.strip().splitlines()
+            why = RankFailed(failure.rank, last)
+            print(f"restart {most - self.left} of {most}: {why}", file=sys.stderr, flush=True)
+            return RunResult(WorkerState.FAILED)
+        return RunResult(WorkerState.HEALTHY if returned is None else WorkerState.SUCCEEDED, returned or {})
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        self._shutdown()
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGKILL, timeout: int = 30) -> None:
+        """By SIGKILL, whatever is asked for: ranks take no notice of other signals."""
+        if self.attempt is not None:
+            self.attempt.end()
+
+
+class Alone(RendezvousHandler):
+    """The rendezvous of the agents of all machines, where there is but one."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+
+    def get_backend(self) -> str:
+        return "alone"
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        return RendezvousInfo(HashStore(), 0, 1, RendezvousStoreInfo("127.0.0.1", 0))  # where ranks meet we tell them
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        """Nobody else would join."""
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self.run_id
+
+    def shutdown(self) -> bool:
+        return True
 
 
 STARTS: dict[str, Callable[[Job], Any]] = {"elastic": by_elastic, "spawn": by_spawn}

@@ -10,16 +10,22 @@ import multiprocessing.util
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from lockstep.launch.failure import how_it_ended
 from lockstep.launch.private_dir import own_caches, private_folder
+from lockstep.launch.signals import signals_held
 from lockstep.launch.undisturbed import no_main_module
 
 PRELOADED: list[str] = []
 """The engines that the fork server has imported."""
+MOMENT = 1.0
+"""Seconds within which the kernel tells that a process has ended."""
 
 
 def start_method() -> str:
@@ -37,24 +43,38 @@ def warm_up(*engines: str) -> None:
     end_server()
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload([*PRELOADED, "lockstep.launch.frozen"])
-    multiprocessing.resource_tracker.ensure_running()  # it would let signals through again in between
-    # under pdb the script has no `__spec__` to look at
-    with interrupts_held(), in_private_folder(), no_main_module():
-        multiprocessing.forkserver.ensure_running()
+    ensure_server()
     cool_down_at_exit()
 
 
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """A process that is started meanwhile, and all that it forks, never hears of Ctrl-C, not even while it imports.
+def ensure_server() -> None:
+    """Start the fork server anew if it has ended, or cannot be reached; ranks are forked from it alone."""
+    if start_method() != "forkserver":
+        return
+    address = multiprocessing.forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
+    if address is not None and not Path(address).exists():  # whoever clears the temporary folder took it away
+        end_server()
+    with signals_held():
+        multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and lets signals through again
+    with signals_held(), in_private_folder(), no_main_module():  # under pdb the script has no `__spec__` to look at
+        multiprocessing.forkserver.ensure_running()
 
-    A terminal tells every process of the command; only the command itself decides. It hears of it behind this.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+def how_server_ended() -> str | None:
+    """In words; None where it has not, within a moment. `ensure_server` starts another."""
+    server: Any = multiprocessing.forkserver._forkserver
+    deadline = time.monotonic() + MOMENT
+    while server._forkserver_pid is not None:
+        ended, status = os.waitpid(server._forkserver_pid, os.WNOHANG)
+        if ended:
+            os.close(server._forkserver_alive_fd)
+            server._forkserver_pid = server._forkserver_alive_fd = server._forkserver_address = None
+            how = how_it_ended(os.waitstatus_to_exitcode(status))
+            return f"the fork server, from which all ranks start, is lost: {how}"
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    return None
 
 
 @contextmanager
@@ -81,12 +101,28 @@ def cool_down_at_exit() -> None:
 def cool_down() -> None:
     """End multiprocessing's two servers: left alone, they outlive this process by a moment."""
     end_server()
+    end_tracker()
+    Path(multiprocessing.util.get_temp_dir()).mkdir(parents=True, exist_ok=True)  # to be removed: it may have been
+
+
+def end_tracker() -> None:
+    """It ends when nobody is left who might tell it of a resource; whoever a rank has left behind is not waited for."""
     tracker: Any = multiprocessing.resource_tracker._resource_tracker
-    tracker._stop()
+    if tracker._pid is None:
+        return
+    os.close(tracker._fd)
+    deadline = time.monotonic() + MOMENT
+    while os.waitpid(tracker._pid, os.WNOHANG)[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(tracker._pid, signal.SIGKILL)
+        time.sleep(0.005)
+    tracker._fd = tracker._pid = None
 
 
 def end_server() -> None:
     server: Any = multiprocessing.forkserver._forkserver
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)
-        server._stop()
+        with suppress(FileNotFoundError):  # of its socket
+            server._stop()
+        server._forkserver_address = None

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.launch.place import ASKED, GRACE, HEARING, Stop
+from lockstep.launch.signals import ENDING
 
 LOOK = 0.1
 """Seconds between two looks for the request."""
@@ -57,13 +58,16 @@ class Request(Stop):
         return batches >= self.last
 
     def _watch(self) -> None:
-        with contextlib.suppress(RuntimeError, OSError, ValueError):  # the store is gone: so is the run
+        try:
             while not self._requested():
                 if self.ended.wait(LOOK):
                     return
             with self.lock:
                 self.no_further = self.batches + 1
             self.last = self._agreed(int(self.no_further))
+        except (RuntimeError, OSError, ValueError):
+            pass  # the store is gone: whoever asked ends the run by force
+        finally:
             self.decided.set()
 
     def _requested(self) -> bool:
@@ -107,12 +111,15 @@ class FileRequest(Request):
 
 
 class SignalRequest(Request):
-    """Asked by SIGTERM or SIGINT, which torchrun and SLURM send. Nobody else would end this process by force."""
+    """Asked by a signal, as torchrun and SLURM send and pass on. Nobody else would end this process by force.
+
+    `number` is the signal that was heeded; SIGTERM where another rank has passed on that there was one.
+    """
 
     def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
         super().__init__(self._signalled, rank, world_size, store)
-        self.heeded = False
-        self.end = threading.Timer(GRACE, os._exit, [128 + signal.SIGTERM])
+        self.heeded, self.number = False, signal.SIGTERM
+        self.end = threading.Timer(GRACE, lambda: os._exit(128 + self.number))
         self.end.daemon = True
 
     @contextlib.contextmanager
@@ -120,7 +127,7 @@ class SignalRequest(Request):
         """Python runs a signal's handler in the main thread, which may be waiting for a peer: so a socket is told."""
         self.told, tell = socket.socketpair()
         tell.setblocking(False)
-        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, lambda *_: None) for number in ENDING}
         descriptor = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
         try:
             with super().heard(batches):
@@ -135,7 +142,10 @@ class SignalRequest(Request):
             self.told.close()
 
     def _signalled(self) -> bool:
-        return bool(select.select([self.told], [], [], 0)[0])
+        if not select.select([self.told], [], [], 0)[0]:
+            return False
+        self.number = signal.Signals(self.told.recv(1, socket.MSG_PEEK)[0])  # as Python's own handler writes it
+        return True
 
     def _agreed(self, own: int) -> float:
         self.end.start()

@@ -1,74 +1,24 @@
-"""The parent stays as it was while ranks are started and awaited: environment, signals, logs, random state, script."""
+"""The command stays as it was while ranks are started and awaited: signals, logs, script."""
 
 import logging
-import os
-import random
-import signal
 import socket
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 
-from lockstep.launch.place import ASKED, GRACE, HEARING
-
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+from lockstep.launch.signals import asks_ranks
 
 
 @contextmanager
 def undisturbed(folder: Path) -> Iterator[list[int]]:
-    """Undo what the elastic agent does to the process it runs in: to its environment and its random numbers.
+    """Keep torch's agent from what it would do beside its work: log, ask the network, and hand on the script.
 
     Gives the signals by which the ranks of the job in `folder` have been asked to stop.
     """
-    environment, numbers, temporary = dict(os.environ), random.getstate(), tempfile.tempdir
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else the agent hosts a store on every interface
-    os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "1"  # else it would wait 30 s for a rank that is stopped
-    tempfile.tempdir = str(folder)  # where torch has each rank write its error, and leaves it
-    try:
-        with own_signals(folder) as asked, silent_agents(), unasked_name(), no_main_module():
-            yield asked
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
-        random.setstate(numbers)
-        tempfile.tempdir = temporary
-
-
-@contextmanager
-def own_signals(folder: Path) -> Iterator[list[int]]:
-    """Turn signals that end the command into SystemExit, so that its ranks and files go with it; then as before.
-
-    While its ranks train, the first signal only asks them to stop, and a second, or the end of their time, ends them.
-    """
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
+    with asks_ranks(folder) as asked, silent_agents(), unasked_name(), no_main_module():
         yield asked
-        return
-
-    def ask_or_exit(number: int, _frame: FrameType | None) -> None:
-        if asked or not (folder / HEARING).exists():
-            raise SystemExit(128 + number)
-        asked.append(number)
-        (folder / ASKED).touch()
-        signal.setitimer(signal.ITIMER_REAL, GRACE)
-
-    def exit_as_asked(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + asked[0])
-
-    before = {number: signal.getsignal(number) for number in (*ENDING_SIGNALS, signal.SIGALRM)}
-    for number in ENDING_SIGNALS:
-        signal.signal(number, ask_or_exit)
-    signal.signal(signal.SIGALRM, exit_as_asked)
-    try:
-        yield asked
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 import importlib
 import multiprocessing
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.disk import hush_threads, writing_below
 from lockstep.ending import Stopped
-from lockstep.launch.exit_codes import attempt
-from lockstep.launch.failure import GaveUp, hopeless, leave_note, linger, say_why_restarted
+from lockstep.launch.failure import linger, note_of
 from lockstep.launch.interface import name_interface
 from lockstep.launch.peers import beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
 from lockstep.launch.private_dir import held, remove_abandoned, writing_temporaries
+from lockstep.launch.signals import unheeded
 from lockstep.launch.stop import FileRequest
 from lockstep.launch.store import Meeting, join
 from lockstep.streams import outlive_readers
@@ -37,7 +37,7 @@ LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 class Job:
     """All that a rank is handed: the work, the module whose `run(work, place)` is to do it, and where to meet.
 
-    In `folder` ranks that fail leave their notes.
+    In `folder` lie the files by which the command asks ranks to stop.
     """
 
     work: Startable
@@ -47,41 +47,41 @@ class Job:
     environment: Mapping[str, str]
 
 
-def started_by_elastic(job: Job) -> Any:
-    """Entry of a rank that torch's elastic agent started: the agent put its place into the environment."""
-    keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    rank, world, local_rank, local_world = (int(os.environ[key]) for key in keys)
-    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    return work(job, Place(rank, world, local_rank, local_world, restarts))
+@dataclass(frozen=True)
+class Done:
+    """What the engine returned, as a rank tells the command: that of rank 0."""
+
+    result: Any
 
 
-def work(job: Job, place: Place) -> Any:
-    """Entry of every rank that we start. Returns what the engine returns; an error leaves the parent a note first."""
+def run_rank(rank: int, restarts: int, job: Job, command: Connection, variables: Mapping[str, str]) -> None:
+    """Entry of every rank that we start. Tells the command what the engine returned, or of an error.
+
+    Args:
+        restarts: how often the ranks have been started anew.
+        command: the end of a pipe that leads there.
+        variables: what the environment holds beside the command's own.
+    """
+    unheeded(job.folder)
     outlive_readers()
     end_with_parent(job.folder.parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the command decides
-    adopt(job.environment, place, job.meeting)
     world = job.work.world
-    quiet_unless_first(Path(world.folder), place)
-    attempt(job.folder, place.restarts).mkdir(exist_ok=True)
-    if place.restarts:
-        before = attempt(job.folder, place.restarts - 1)
-        if hopeless(before):
-            return GaveUp(before)
-        if place.rank == 0:
-            say_why_restarted(before, place.restarts, job.work.world.max_restarts)
+    place = Place(rank, world.local_world_size, rank, world.local_world_size, restarts)
+    adopt({**job.environment, **variables}, place, job.meeting)
     peers: dict[int, int] = {}
     try:
+        quiet_unless_first(Path(world.folder), place)
         with writing_temporaries(job.folder), group(world, place, job.meeting) as store:
             peers |= beside(store, place) if store else {}
             stop = FileRequest(job.folder, place.rank, place.world_size, store)
-            return run_engine(job.work, job.engine, replace(place, stop=stop))
+            result = run_engine(job.work, job.engine, replace(place, stop=stop))
     except Exception as error:
         cause = stopped_peer(error, world, peers) or error
-        leave_note(attempt(job.folder, place.restarts), place.rank, cause)
+        command.send(note_of(cause, rank))
         end_the_stopped(cause, peers)
         linger(cause)
-        raise
+        raise SystemExit(1) from None
+    command.send(Done(result if rank == 0 else None))
 
 
 def run_engine(work: Startable, engine: str, place: Place) -> Any:
@@ -131,10 +131,9 @@ def group(world: World, place: Place, meeting: Meeting) -> Iterator[Store | None
 
 
 def adopt(environment: Mapping[str, str], place: Place, meeting: Meeting) -> None:
-    """The environment of the parent now, which is not always what the fork server was started with, plus the place."""
-    agent = {key: value for key, value in os.environ.items() if key.startswith("TORCHELASTIC_")}
+    """The environment of the command now, which is not always what the fork server was started with, plus the place."""
     os.environ.clear()
-    os.environ.update({**environment, **agent, **place.variables, **meeting.variables})
+    os.environ.update({**environment, **place.variables, **meeting.variables})
 
 
 def quiet_unless_first(run_dir: Path, place: Place) -> None:

@@ -1,0 +1,117 @@
+"""The processes of one attempt, one a rank: started, watched, and ended by force.
+
+Each has a pipe to the command, on which it says what came of it. How a process ended is known from the fork server;
+where that is gone, its process number is all there is to go by.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch.multiprocessing
+
+from lockstep.launch.failure import Note, RankFailed, first_failure
+from lockstep.launch.peers import alive
+from lockstep.launch.server import ensure_server, how_server_ended, start_method
+from lockstep.launch.worker import Done, Job, run_rank
+
+PATIENCE = 10.0
+"""Seconds within which a process is gone after SIGKILL, unless the kernel itself waits in it (for a disk, a GPU)."""
+LOOK = 0.01
+LOST = 255
+"""What multiprocessing takes for the exit status of a process whose fork server is gone."""
+
+
+class Attempt:
+    """The ranks of a job, started for the time number `restarts` (from 0).
+
+    variables: what else their environment holds.
+
+    Raises:
+        RankFailed: the fork server ended before it had started all of them.
+    """
+
+    def __init__(self, job: Job, restarts: int = 0, variables: Mapping[str, str] | None = None) -> None:
+        context: Any = torch.multiprocessing.get_context(start_method())
+        self.processes: list[BaseProcess] = []
+        self.readers: list[Connection | None] = []
+        self.told: dict[int, Done | Note] = {}
+        ensure_server()
+        try:
+            for rank in range(job.work.world.local_world_size):
+                reader, writer = context.Pipe(duplex=False)
+                with writer:
+                    process = context.Process(target=run_rank, args=(rank, restarts, job, writer, variables or {}))
+                    process.start()
+                self.processes.append(process)
+                self.readers.append(reader)
+        except (EOFError, ConnectionError):
+            self.end()
+            ended = how_server_ended()
+            if ended is None:
+                raise
+            raise RankFailed(None, ended) from None
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def pids(self) -> dict[int, int]:
+        return {rank: int(process.pid or 0) for rank, process in enumerate(self.processes)}
+
+    def wait(self, seconds: float) -> dict[int, Any] | None:
+        """What each rank returned, once all have ended; None if that does not come about within so many seconds.
+
+        Raises:
+            Refusal, RankFailed: a rank ended before its work was done; all have been ended.
+        """
+        running = [process.sentinel for process in self.processes if process.exitcode is None]
+        wait([*running, *(reader for reader in self.readers if reader)], seconds)
+        codes = {rank: process.exitcode for rank, process in enumerate(self.processes)}
+        self._read()  # what a process said before it ended is there by now
+        done = {rank: told.result for rank, told in self.told.items() if isinstance(told, Done)}
+        bad = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
+        server = how_server_ended() if bad and {*bad.values()} == {LOST} else None
+        if bad:
+            self.end()
+        if server is not None and len(done) < len(codes):
+            raise RankFailed(None, server)
+        if bad and server is None:
+            raise first_failure([told for told in self.told.values() if isinstance(told, Note)], bad)
+        return done if bad or (len(done) == len(codes) and None not in codes.values()) else None
+
+    def end(self) -> None:
+        """By SIGKILL, and not before they are gone.
+
+        Raises:
+            RankFailed: one cannot be ended.
+        """
+        for pid in self.pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                if alive(pid):
+                    os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE
+        for rank, pid in self.pids.items():
+            while alive(pid):
+                if time.monotonic() > deadline:
+                    raise RankFailed(rank, f"its process {pid} cannot be ended, not even by SIGKILL")
+                time.sleep(LOOK)
+            self.processes[rank].join(PATIENCE)
+        for reader in self.readers:
+            if reader:
+                reader.close()
+        self.readers = []
+
+    def _read(self) -> None:
+        for rank, reader in enumerate(self.readers):
+            try:
+                while reader and reader.poll():
+                    self.told[rank] = reader.recv()
+            except (EOFError, OSError):
+                reader.close()  # type: ignore[union-attr]
+                self.readers[rank] = None

@@ -1,0 +1,86 @@
+"""The processes of one attempt: who is found to have failed, and that none is left, not even without a fork server."""
+
+import multiprocessing.forkserver
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.launch.attempt import Attempt
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.peers import alive
+from lockstep.launch.server import warm_up
+from lockstep.launch.store import Meeting
+from lockstep.launch.worker import Job
+from lockstep.plan import Plan
+
+ENGINE = "tests.faulty"
+Start = Callable[[str], Attempt]
+
+
+@pytest.fixture
+def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
+    """Two ranks, one of which goes wrong as the engine for tests says."""
+    warm_up(ENGINE)
+    plan = make_plan("strategy=ddp", "devices=2")
+    started: list[Attempt] = []
+
+    def of(fault: str) -> Attempt:
+        meeting = Meeting(path=str(tmp_path / f"group{len(started)}"))
+        job = Job(plan, ENGINE, meeting, tmp_path, {**os.environ, "FAULT": fault})
+        started.append(Attempt(job, len(started), {"TORCHELASTIC_RESTART_COUNT": str(len(started))}))
+        return started[-1]
+
+    yield of
+    for attempt in started:
+        attempt.end()
+
+
+def ended(attempt: Attempt, seconds: float = 30) -> dict[int, Any]:
+    deadline = time.monotonic() + seconds
+    while (returned := attempt.wait(0.5)) is None:
+        assert time.monotonic() < deadline, "it waits for ever"
+    return returned
+
+
+def test_without_its_fork_server_no_rank_is_left_or_blamed(start: Start) -> None:
+    attempt = start("sleep@1")
+    server = multiprocessing.forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    pids = attempt.pids.values()
+    assert all(map(alive, pids))
+    os.kill(server, signal.SIGKILL)
+    with pytest.raises(RankFailed, match=r"^the fork server, .*, is lost: it was ended by SIGKILL") as failed:
+        ended(attempt)
+    assert failed.value.rank is None
+    assert not any(map(alive, pids))
+    assert ended(start("none@0"))[0]["total"] == 6, "the next ranks come from a new one"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_ends_well_but_too_early_is_named(start: Start, rank: int) -> None:
+    attempt = start(f"leave@{rank}")
+    with pytest.raises(RankFailed, match=rf"^rank {rank} failed: it ended with status 0 before its work was done$"):
+        ended(attempt)
+    assert not any(map(alive, attempt.pids.values()))
+
+
+def test_a_result_that_is_larger_than_a_pipe_comes_whole(start: Start) -> None:
+    assert len(ended(start("talk@0"))[0]["seen"]) == 2**20
+
+
+def test_ranks_take_no_notice_of_sigterm(start: Start) -> None:
+    """That one went to everybody; the command ends them otherwise."""
+    attempt = start("sleep@1")
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
+        for pid in attempt.pids.values():
+            os.kill(pid, number)
+    assert attempt.wait(2.0) is None
+    assert all(map(alive, attempt.pids.values()))
+    began = time.monotonic()
+    attempt.end()
+    assert time.monotonic() - began < 5
+    assert not any(map(alive, attempt.pids.values()))
