@@ -1,5 +1,10 @@
 """Compose a job (or a sweep of them), run it, print the result: `python train.py strategy=ddp devices=2`."""
 
+import signal
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while it imports just ends it, without a traceback
+
 import hydra
 from omegaconf import DictConfig
 

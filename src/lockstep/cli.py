@@ -18,6 +18,7 @@ from lockstep.folder import take_back
 from lockstep.job import execute, run
 from lockstep.launch import Place, RankFailed, leave, outside, say_last
 from lockstep.launch.failure import told as failure_told
+from lockstep.launch.signals import ends_command
 from lockstep.overrides import require_one_option, verbatim
 from lockstep.refusal import Refusal, require
 from lockstep.resume import run_folder
@@ -85,7 +86,7 @@ def command(hydra_main: Callable[[], None]) -> None:
         place = outside()
         if place is not None:
             as_guest(sys.argv[1:])
-        else:
+        with ends_command():
             by_hydra(hydra_main)
     except (Refusal, RankFailed) as error:
         end(error, place)
@@ -93,7 +94,7 @@ def command(hydra_main: Callable[[], None]) -> None:
         raise SystemExit(130) from None
 
 
-def as_guest(arguments: list[str]) -> None:
+def as_guest(arguments: list[str]) -> NoReturn:
     if flags := [argument for argument in arguments if argument.startswith("-")]:
         raise Refusal(f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them.")
     try:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from lockstep.launch import RankFailed, say_last
+from lockstep.launch.signals import ends_command
 from lockstep.refusal import Refusal
 from lockstep.streams import outlive_readers
 from lockstep.words import options
@@ -48,7 +49,8 @@ def main(words: Sequence[str]) -> int:
         wanted = options(Wanted, words, COMMAND)
         from lockstep.bench.guide import guide
 
-        return guide(wanted)
+        with ends_command():
+            return guide(wanted)
     except (Refusal, RankFailed) as error:
         say_last(str(error), None)
         return 2 if isinstance(error, Refusal) else 1

@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from lockstep import launch
 from lockstep.launch import RankFailed
+from lockstep.launch.signals import ends_command
 from lockstep.refusal import Refusal
 from lockstep.streams import outlive_readers
 from lockstep.words import options
@@ -77,7 +79,8 @@ def main(words: Sequence[str]) -> int:
     place = None
     try:
         place = launch.outside()
-        status = command(words[1:] if command is not tour else words)
+        with nullcontext() if place else ends_command():
+            status = command(words[1:] if command is not tour else words)
     except (Refusal, RankFailed) as error:
         launch.say_last(str(error).replace("process_group.", ""), place)
         return 2 if isinstance(error, Refusal) else 1
