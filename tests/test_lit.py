@@ -33,9 +33,8 @@ MakePlan = Callable[..., Plan]
 @pytest.fixture(autouse=True)
 def process_as_it_was() -> Iterator[None]:
     """The engine expects a process of its own: give back what it changes."""
-    handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
+    threads = torch.get_num_threads()
     yield
-    signal.signal(signal.SIGTERM, handler)
     torch.set_num_threads(threads)
 
 
@@ -85,6 +84,14 @@ def test_what_a_run_returns_is_what_its_checkpoint_holds(make_plan: MakePlan) ->
         loss = nn.functional.cross_entropy(outputs, targets).item()
         assert metrics[f"{stage}/loss"] == pytest.approx(loss, rel=1e-5)
     assert (metrics["epochs"], metrics["steps"]) == (2, 40)
+
+
+def test_lightning_leaves_the_signals_alone(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own handler of SIGTERM would end training without a checkpoint, and talk to peers that may be gone."""
+    taken: list[int] = []
+    monkeypatch.setattr(signal, "signal", lambda number, _: taken.append(number))
+    run(make_plan("max_epochs=1", "logger=none", "accelerator=cpu"), ALONE)
+    assert taken == []
 
 
 def test_the_best_checkpoint_is_of_the_best_epoch(make_plan: MakePlan) -> None:

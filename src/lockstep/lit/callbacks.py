@@ -1,6 +1,5 @@
 """What happens around the steps: totals over ranks, curves, times, and what must be equal or end on every rank."""
 
-import signal
 import time
 from typing import Any
 
@@ -191,16 +190,3 @@ class SameBuffers(Callback):
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         same_buffers(pl_module)
-
-
-class OwnSigterm(Callback):
-    """Let SIGTERM do what it did before: Lightning's handler, which stands by now, would broadcast to lost peers."""
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        self.before = signal.getsignal(signal.SIGTERM)
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        signal.signal(signal.SIGTERM, self.before)
-
-    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        signal.signal(signal.SIGTERM, self.before)

@@ -197,5 +197,5 @@ class LeanEpochLoop(_TrainingEpochLoop):
 
     def _broadcast_sigterm_tensor(self) -> None:
         """Nothing. Lightning asks rank 0 before every batch whether it has caught a SIGTERM: a collective a step, which
-        also swallows the error of a lost peer. Here Lightning does not hear of SIGTERM, see OwnSigterm.
+        also swallows the error of a lost peer. Here Lightning does not hear of SIGTERM, see create_trainer.
         """

@@ -13,7 +13,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep.checkpoint.content import Position
-from lockstep.lit.callbacks import OwnSigterm, SameBuffers
+from lockstep.lit.callbacks import SameBuffers
 from lockstep.lit.checkpoint import EitherEngine
 from lockstep.lit.loop import LeanEpochLoop
 from lockstep.lit.strategy import StagesStrategy, SteadyStrategy
@@ -36,7 +36,7 @@ def create_trainer(plan: Plan, at: Position, callbacks: list[Callback]) -> pl.Tr
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=list(_loggers(plan, at.steps)),
-        callbacks=[OwnSigterm(), SameBuffers(), *callbacks],
+        callbacks=[SameBuffers(), *callbacks],
         default_root_dir=plan.run_dir,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
@@ -44,6 +44,8 @@ def create_trainer(plan: Plan, at: Position, callbacks: list[Callback]) -> pl.Tr
         enable_model_summary=False,
         enable_progress_bar=sys.stdout.isatty(),
     )
+    # its handler of SIGTERM would broadcast, to lost peers too, and end training without its checkpoint
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     own = trainer.fit_loop.epoch_loop
     trainer.fit_loop.epoch_loop = LeanEpochLoop(trainer, own.min_steps, own.max_steps)
     return trainer
