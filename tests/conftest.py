@@ -23,6 +23,14 @@ MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "dat
 MARK = "LOCKSTEP_TEST_MARK"
 STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
 
+for _number in (
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+):  # whoever starts the tests in the background ignores them
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
+
 
 def free_port() -> int:
     """A port of loopback that nobody listens at now."""

@@ -28,7 +28,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 class Faulty:
     """A command of which a rank may go wrong as `fault` says (see going_wrong.py).
 
-    It runs in a folder of its own, or goes on in that of an earlier `run`.
+    It runs in a folder of its own, or goes on in that of an earlier `run`; `under` another program, if so.
     """
 
     folder: Path
@@ -37,6 +37,7 @@ class Faulty:
     fault: str = ""
     overrides: tuple[str, ...] = SMALL
     run: Path | None = None
+    under: tuple[str, ...] = ()
     began: float = field(default_factory=time.time)
     temporary: Path = field(init=False)
 
@@ -46,6 +47,7 @@ class Faulty:
         self.command = Command(self.folder)
         strategy = "ddp" if self.start == "torchrun" else self.start
         self.process = self.command.popen(
+            *self.under,
             sys.executable,
             *(TORCHRUN if self.start == "torchrun" else ()),
             TRAIN,

@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from lockstep import job
 from lockstep.cli import command, hydra_job
+from tests.going_wrong import arm_command
 
 CONF = Path(__file__).parents[1] / "conf"
 
@@ -17,5 +18,6 @@ def main(config: DictConfig) -> object:
 
 
 if __name__ == "__main__":
+    arm_command({"composing": (job, "plan_from"), "writing": (job, "save_metrics")})
     job.ENGINES.update({name: f"tests.faults_{name}" for name in job.ENGINES})
     command(main)

@@ -9,10 +9,13 @@ did is left in the file FAULT_TIME.
 import io
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +24,31 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from lockstep.checkpoint.keeper import Keeper
 from lockstep.launch import Place
+from lockstep.launch.signals import ENDING
 from lockstep.recorder import Recorder
 
 
 def arm(place: Place) -> None:
     """To be called by each rank before its engine."""
     faults = os.environ.get("FAULT", "").split(",")
-    kind, _, rest = faults[min(place.restarts, len(faults) - 1)].partition("@")
+    kind, rank, name, count = parts(faults[min(place.restarts, len(faults) - 1)])
+    if rank == str(place.rank):
+        MOMENTS[name](noted(KINDS[kind]), count)
+
+
+def arm_command(moments: Mapping[str, tuple[Any, str]]) -> None:
+    """To be called by the command: `kind@command:moment` goes wrong in the call of a function (its owner, its name)."""
+    kind, rank, name, count = parts(os.environ.get("FAULT", "").partition(",")[0])
+    if rank == "command":
+        counted(*moments[name], noted(KINDS[kind]), count)
+
+
+def parts(fault: str) -> tuple[str, str, str, int]:
+    """Kind, rank, moment and count; nothing but the last where the fault is none."""
+    kind, _, rest = fault.partition("@")
     rank, _, moment = rest.partition(":")
-    if kind and int(rank) == place.rank:
-        name, _, count = moment.partition(":")
-        MOMENTS[name](noted(KINDS[kind]), int(count or 1))
+    name, _, count = moment.partition(":")
+    return kind, rank, name, int(count or 1)
 
 
 def noted(go_wrong: Callable[[], None]) -> Callable[[], None]:
@@ -71,6 +88,17 @@ def in_forward(go_wrong: Callable[[], None], count: int, training: bool = True) 
     register_module_forward_pre_hook(look)
 
 
+def in_test(go_wrong: Callable[[], None], count: int) -> None:
+    """The record ends with training; what is measured then is the test."""
+    right = Recorder.end
+
+    def end(recorder: Recorder) -> None:
+        right(recorder)
+        in_validation(go_wrong, count)
+
+    Recorder.end = end  # type: ignore[assignment, method-assign]
+
+
 def while_saving(go_wrong: Callable[[], None], count: int) -> None:
     """On rank 0 half of the file is written, on others their part of it is about to be sent."""
     if os.environ["RANK"] != "0":
@@ -80,19 +108,22 @@ def while_saving(go_wrong: Callable[[], None], count: int) -> None:
 
     def half(content: Any, file: Any, *arguments: Any, **options: Any) -> None:
         nonlocal calls
-        calls += isinstance(file, io.BufferedWriter)  # and not where torch pickles a tensor for other ranks
-        if calls == count:
+        to_disk = isinstance(file, io.BufferedWriter)  # and not where torch pickles a tensor for other ranks
+        calls += to_disk
+        if to_disk and calls == count:
             whole = io.BytesIO()
             right(content, whole)
             file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
             file.flush()
             go_wrong()
+            file.seek(0)  # it was no end of this process
+            file.truncate()
         right(content, file, *arguments, **options)
 
     torch.save = half  # type: ignore[assignment]
 
 
-def counted(owner: type, name: str, go_wrong: Callable[[], None], count: int) -> None:
+def counted(owner: Any, name: str, go_wrong: Callable[[], None], count: int) -> None:
     """Go wrong in a method's call number `count`."""
     right, calls = getattr(owner, name), 0
 
@@ -127,6 +158,11 @@ def stop_at_a_prompt() -> None:
     print("went on with", answer)
 
 
+def remove_folder() -> None:
+    [folder] = Path(tempfile.gettempdir()).glob("lockstep-*")
+    shutil.rmtree(folder)
+
+
 KINDS: dict[str, Callable[[], None]] = {
     "raise": raise_error,
     "exit": lambda: os._exit(3),
@@ -135,12 +171,20 @@ KINDS: dict[str, Callable[[], None]] = {
     "memory": run_out_of_memory,
     "breakpoint": stop_at_a_prompt,
     "quit": lambda: sys.exit(0),
+    "end": lambda: os._exit(0),
+    "sys.exit": lambda: sys.exit(0),
+    "server": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    "folder": remove_folder,
+    **{number.name: partial(os.killpg, 0, number) for number in ENDING},
 }
+"""Of those that are no accident of one rank: its fork server is killed; the job's folder is removed; a signal goes to
+all processes of the command."""
 
 MOMENTS: dict[str, Callable[[Callable[[], None], int], None]] = {
     "starting": when_starting,
     "step": in_step,
     "validation": in_validation,
     "forward": in_forward,
+    "test": in_test,
     "saving": while_saving,
 }

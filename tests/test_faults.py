@@ -113,6 +113,42 @@ def check_last_words(cell: Cell, err: str) -> None:
     assert err.count("Traceback") == 1 + traced, err
 
 
+SERVER = "the fork server, from which all ranks start, is lost: it was ended by SIGKILL"
+EARLY = "failed: it ended with status 0 before its work was done"
+TRAINS_LONG = ("max_epochs=400", "logger=none")
+LOST = [
+    *(("ddp", "raw", "server@1:step:7", SERVER), ("single", "lightning", "sys.exit@0:step:7", f"rank 0 {EARLY}")),
+    *(("ddp_spawn", "raw", "server@0:starting", SERVER), ("single", "raw", "server@0:validation:2", SERVER)),
+    *(("dp", "lightning", "server@0:saving:2", SERVER), ("dp", "raw", "sys.exit@0:step:7", f"rank 0 {EARLY}")),
+    *(("ddp_spawn", "lightning", "end@1:step:7", f"rank 1 {EARLY}"), ("ddp", "raw", "end@1:step:7", f"rank 1 {EARLY}")),
+    *(("ddp", "lightning", "sys.exit@0:step:7", f"rank 0 {EARLY}"), ("single", "raw", "end@0:test", f"rank 0 {EARLY}")),
+]
+
+
+@pytest.mark.parametrize(
+    ("start", "engine", "fault", "said"),
+    [pytest.param(*case, marks=() if case in LOST[:2] else pytest.mark.slow) for case in LOST],
+)
+def test_nobody_waits_for_what_does_not_come(start: str, engine: str, fault: str, said: str, tmp_path: Path) -> None:
+    """A lost fork server, and ranks that end as if their work were done."""
+    faulty = Faulty(tmp_path, start, engine, fault, (*SMALL, *TRAINS_LONG))
+    ended = faulty.wait()
+    assert ended.seconds < LIMIT
+    assert ended.status == 1
+    assert ended.err.startswith(said), ended.err
+    assert ended.err.count("\n") == 1
+    assert faulty.left() == []
+
+
+@pytest.mark.parametrize("start", ["ddp", pytest.param("ddp_spawn", marks=pytest.mark.slow)])
+def test_without_the_folder_of_its_job_it_trains_to_the_end(start: str, tmp_path: Path) -> None:
+    """Whoever clears the temporary directory takes it away."""
+    faulty = Faulty(tmp_path, start, "raw", "folder@0:step:7")
+    ended = faulty.wait()
+    assert (ended.status, ended.err) == (0, "")
+    assert faulty.left() == []
+
+
 def test_a_sweep_goes_on_after_a_job_whose_rank_was_killed(tmp_path: Path) -> None:
     """The fault is that of rank 1: a job on one device has none."""
     sweep = ("devices=2,1", "hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path / 'sweep'}", "logger=none")

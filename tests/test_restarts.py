@@ -10,6 +10,7 @@ from tests.faulty_command import SMALL, Faulty
 
 RESTARTS = (*SMALL, "strategy.max_restarts=2", "process_group.timeout=3", "optimizer=sgd", "optimizer.momentum=0.9")
 KILLED = "it was ended by SIGKILL (the system does so when memory runs out)"
+SERVER = "the fork server, from which all ranks start, is lost"
 
 
 def leaves(run_dir: Path) -> tuple[str, list[str]]:
@@ -48,11 +49,15 @@ def test_killed_and_failed_it_ends_as_if_nothing_had_been(
         ("stop@0:step:7", "rank 0 failed: it was stopped (by SIGSTOP, say) and did not answer within 3 s"),
         ("memory@1:validation:3", "rank 1 failed: RuntimeError: [enforce fail"),
         ("kill@0:saving:2", f"rank 0 failed: {KILLED}"),
+        ("server@1:step:7", f"{SERVER}: {KILLED}"),
+        ("server@0:starting", f"{SERVER}: {KILLED}"),
+        ("end@1:validation:3", "rank 1 failed: it ended with status 0 before its work was done"),
     ],
 )
 def test_whatever_went_wrong_it_goes_on(
     first: str, said: str, uninterrupted: tuple[str, list[str]], tmp_path: Path
 ) -> None:
+    """The ranks that are left without a fork server would still train, and write, beside those that follow."""
     faulty = Faulty(tmp_path, "ddp", "raw", f"{first},", RESTARTS)
     ended = faulty.wait()
     assert ended.status == 0, ended.err

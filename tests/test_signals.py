@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +12,16 @@ from typing import Any
 
 import pytest
 
+from lockstep.launch.place import ASKED, HEARING
+from lockstep.launch.signals import asks_ranks, ends_command
 from lockstep.record import METRICS, RECORD
+from tests.conftest import ROOT, Command
 from tests.faulty_command import SMALL, Faulty
 
 LONG = (*SMALL, "max_epochs=60", "model.hidden=[64]", "scheduler=onecycle")
 """Three hundred steps, some seconds of them."""
+
+SPLIT = tuple(word.replace("model=mlp", "model=split_cnn") for word in SMALL if "hidden" not in word)
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 Leaves = tuple[str, list[str]]
@@ -102,14 +109,163 @@ def test_the_first_signal_stops_it_with_a_checkpoint(
     check_goes_on(faulty, uninterrupted(1 if start == "single" else 2))
 
 
+@pytest.mark.skipif(shutil.which("timeout") is None, reason="needs timeout(1)")
+def test_timeout_stops_it_with_a_checkpoint(tmp_path: Path) -> None:
+    """It tells the command, and then its whole group: two signals at once are one. SIGALRM is how its own time ends."""
+    faulty = Faulty(tmp_path, "ddp", "raw", overrides=LONG, under=("timeout", "3600"))
+    wait_until(lambda: trains(faulty))
+    faulty.process.send_signal(signal.SIGALRM)
+    ended = faulty.wait()
+    assert ended.status == 124
+    step = faulty.saved_step()
+    assert step is not None
+    assert 0 < step < 300
+    assert ended.err.startswith(f"SIGTERM: stopped after step {step}, which its checkpoint holds; "), ended.err
+    assert ended.err.count("\n") == 1
+    assert faulty.left() == []
+
+
+TRAINING = ("step:7", "validation:2", "saving:2")
+PROMPT = ("composing", "starting", "test", "writing")
+"""Moments at which there is nothing to save."""
+
+TO_ALL = [
+    *(("ddp", "lightning", "SIGQUIT@1:validation:2"), ("ddp_spawn", "raw", "SIGHUP@1:starting")),
+    *(("single", "raw", "SIGTERM@0:test"), ("ddp", "raw", "SIGTERM@command:writing")),
+    *(("ddp", "raw", "SIGTERM@1:step:7"), ("ddp", "raw", "SIGHUP@0:saving:2"), ("ddp", "lightning", "SIGQUIT@0:test")),
+    *(("ddp", "lightning", "SIGINT@command:composing"), ("ddp", "lightning", "SIGTERM@1:starting")),
+    *(("ddp_spawn", "lightning", "SIGTERM@1:step:7"), ("ddp_spawn", "raw", "SIGQUIT@0:test")),
+    *(("single", "lightning", "SIGHUP@0:step:7"), ("single", "raw", "SIGQUIT@0:starting")),
+    *(("dp", "raw", "SIGTERM@0:step:7"), ("dp", "lightning", "SIGHUP@0:test"), ("dp", "raw", "SIGTERM@0:starting")),
+    *(("model_parallel", "raw", "SIGTERM@0:step:7"), ("model_parallel", "lightning", "SIGTERM@0:saving:2")),
+    *(("model_parallel", "raw", "SIGHUP@0:test"),),
+]
+
+
+@pytest.mark.parametrize(
+    ("start", "engine", "fault"),
+    [pytest.param(*case, marks=() if case in TO_ALL[:3] else pytest.mark.slow) for case in TO_ALL],
+)
+def test_a_signal_to_all_processes(start: str, engine: str, fault: str, tmp_path: Path) -> None:
+    """The command alone decides what it comes to: the ranks and the fork server take no notice of it."""
+    small = SPLIT if start == "model_parallel" else SMALL
+    faulty = Faulty(tmp_path, start, engine, fault, (*small, "max_epochs=60"))
+    ended = faulty.wait()
+    name, _, place = fault.partition("@")
+    number, moment = signal.Signals[name], place.partition(":")[2]
+    assert faulty.fault_time
+    assert ended.seconds < 10
+    assert ended.status == 128 + number, ended.err
+    assert faulty.left() == []
+    if moment in TRAINING:
+        sentence = f"{name}: stopped after step {faulty.saved_step()}, which its checkpoint holds; "
+        assert ended.err.startswith(sentence), ended.err
+        assert ended.err.count("\n") == 1
+    else:
+        assert moment in PROMPT
+        assert ended.err == ""
+
+
+@pytest.mark.parametrize("program", [(str(ROOT / "train.py"),), ("-m", "lockstep.compare"), ("-m", "lockstep.bench")])
+@pytest.mark.parametrize("imports", [2, 150, 300])
+def test_ctrl_c_while_it_imports_shows_no_traceback(program: tuple[str, ...], imports: int, command: Command) -> None:
+    """Behind so many imports, counted from the command's first, of `signal`; before it Python itself starts."""
+    process = command.popen(sys.executable, "-X", "importtime", *program, "--help")
+    assert process.stderr is not None
+    begun = False
+    while line := process.stderr.readline():
+        begun = begun or line.endswith(" signal\n")
+        imports -= begun
+        if imports == 0:
+            break
+    process.send_signal(signal.SIGINT)
+    ended = command.wait(process)
+    assert ended.status in (-signal.SIGINT, 130)
+    assert "Traceback" not in ended.err
+    assert "KeyboardInterrupt" not in ended.err
+
+
+def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> None:
+    (tmp_path / HEARING).touch()
+    with asks_ranks(tmp_path) as asked:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        assert asked == [signal.SIGTERM]
+        assert (tmp_path / ASKED).exists()
+        time.sleep(0.4)
+        with pytest.raises(SystemExit) as ended:
+            signal.raise_signal(signal.SIGHUP)
+        assert ended.value.code == 129
+        signal.raise_signal(signal.SIGTERM)  # what is begun then, the end of the ranks, is not cut short
+
+
+def test_what_was_ignored_stays_so() -> None:
+    """As nohup asks for."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ends_command():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert callable(signal.getsignal(signal.SIGQUIT))
+        assert signal.getsignal(signal.SIGQUIT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+RANK = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from lockstep.launch.place import ASKED
+from lockstep.launch.signals import ENDING, signals_held, unheeded
+
+def child():
+    process = os.fork()
+    if process == 0:
+        time.sleep(30)
+        os._exit(0)
+    os.kill(process, signal.SIGTERM)
+    return process
+
+with signals_held():
+    rank = os.fork()
+if rank:
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]))
+signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # as it comes from the fork server
+for number in ENDING:
+    os.kill(os.getpid(), number)
+folder = Path(sys.argv[1])
+unheeded(folder)
+for number in ENDING:
+    os.kill(os.getpid(), number)
+status = subprocess.run(["cat", "/proc/self/status"], stdout=subprocess.PIPE, text=True).stdout
+masks = {key: int(value, 16) for key, _, value in (line.partition(":") for line in status.splitlines())
+         if key[:3] == "Sig" and key != "SigQ"}
+bits = sum(1 << (number - 1) for number in ENDING)
+assert masks["SigBlk"] & bits == masks["SigIgn"] & bits == masks["SigCgt"] & bits == 0, masks
+assert os.waitstatus_to_exitcode(os.waitpid(child(), 0)[1]) == -signal.SIGTERM, "a rank may end its own"
+(folder / ASKED).touch()
+told = child()
+time.sleep(1.5)
+assert os.waitpid(told, os.WNOHANG) == (0, 0), "what went to all processes does not end it"
+os.kill(told, signal.SIGKILL)
+os.waitpid(told, 0)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to read a process's masks")
+def test_what_a_rank_starts_has_the_usual_signals(command: Command, tmp_path: Path) -> None:
+    ended = command(sys.executable, "-c", RANK, str(tmp_path))
+    assert ended.status == 0, ended.err
+
+
 @pytest.mark.parametrize(
     ("engine", "number", "whom"),
     [
         pytest.param("raw", signal.SIGTERM, os.kill, marks=pytest.mark.slow),
+        pytest.param("lightning", signal.SIGHUP, os.kill, marks=pytest.mark.slow),
         pytest.param("lightning", signal.SIGINT, os.kill, marks=pytest.mark.slow),
         pytest.param("raw", signal.SIGINT, os.killpg, marks=pytest.mark.slow),
     ],
-    ids=["SIGTERM", "SIGINT", "SIGINT to all"],
+    ids=["SIGTERM", "SIGHUP", "SIGINT", "SIGINT to all"],
 )
 def test_torchrun_stops_it_with_a_checkpoint(
     engine: str,
@@ -127,7 +283,9 @@ def test_torchrun_stops_it_with_a_checkpoint(
     assert time.time() - told < 10
     assert ended.status not in (0, None)
     assert faulty.left() == []
-    assert ended.err.count(f"stopped after step {faulty.saved_step()}, which its checkpoint holds; ") == 1, ended.err
+    assert (
+        ended.err.count(f"{number.name}: stopped after step {faulty.saved_step()}, which its checkpoint holds; ") == 1
+    ), ended.err
     check_goes_on(faulty, uninterrupted(2))
 
 
@@ -155,7 +313,7 @@ def test_ranks_that_cannot_stop_are_ended_by_force(start: str, twice: bool, tmp_
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_before_it_trains_a_signal_just_ends_it(number: signal.Signals, tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "raw", overrides=LONG)
-    wait_until(lambda: [*faulty.temporary.glob("lockstep-*")])
+    wait_until(lambda: [*faulty.temporary.glob("lockstep-*/job-*")])
     os.killpg(faulty.process.pid, number)
     ended = faulty.wait()
     assert ended.status == STATUS[number]
