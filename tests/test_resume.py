@@ -21,6 +21,7 @@ from lockstep.launch import Place, RankFailed
 from lockstep.launch.place import Stop
 from lockstep.plan import Plan
 from lockstep.record import RECORD, Metrics
+from lockstep.refusal import Refusal
 from tests.conftest import Command, Ended
 from tests.ranks import ENGINES as ENGINE
 from tests.ranks import on_ranks, with_engine
