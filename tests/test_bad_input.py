@@ -70,7 +70,7 @@ BAD: list[tuple[str, str, str]] = [
     ("resume=maybe", "resume=maybe:", "write resume=true"),
     ("resume=true", "resume=true: no run below logs/train", "write resume=false"),
     ("checkpoint.every_n_steps=0", "checkpoint.every_n_steps=0:", "write checkpoint.every_n_steps=100"),
-    ("record.weights=batch", "record.weights=batch:", "write record.weights=epoch"),
+    ("record.weights=batch", "record.weights=batch:", "write one of epoch, step"),
     ("process_group.timeout=0", "process_group.timeout=0.0:", "write process_group.timeout=60"),
     ("process_group.timeout=nan", "process_group.timeout=nan:", "write process_group.timeout=0.1"),
     ("process_group.timeout=1e300", "process_group.timeout=1e+300:", "write process_group.timeout=60"),
