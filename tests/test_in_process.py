@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import psutil
 import pytest
 import yaml
 
+from lockstep.plan import Plan
+from lockstep.refusal import Refusal
 from tests.conftest import MARK, ROOT, Command
 from tests.terminal import CTRL_C, Terminal
 
@@ -188,6 +191,12 @@ def test_the_process_is_left_as_it_was(engine: str, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "[] 1\n" in ended.stdout
     assert leaves(tmp_path / "1") == leaves(tmp_path / "apart")
+
+
+@pytest.mark.parametrize("value", ["maybe", "1", "[true]"])
+def test_it_is_true_or_false(value: str, make_plan: Callable[..., Plan]) -> None:
+    with pytest.raises(Refusal, match=re.escape(f"strategy.in_process={value}: ")):
+        make_plan(f"strategy.in_process={value}")
 
 
 def test_the_command_under_pdb(command: Command) -> None:

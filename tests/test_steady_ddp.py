@@ -14,9 +14,23 @@ from lockstep.record import Metrics
 from tests.ranks import on_ranks
 
 
+class Backwards(nn.Module):
+    """Its layers are registered the other way round than they compute, so gradients come first where torch's buckets,
+    which it lays out before any has come, have them last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.middle, self.first = nn.Linear(53, 7), nn.Linear(301, 53), nn.Linear(40, 301)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.last(self.middle(self.first(inputs).relu()).relu())
+        return outputs
+
+
 def new_net() -> nn.Module:
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(40, 301), nn.ReLU(), nn.Linear(301, 53), nn.ReLU(), nn.Linear(53, 7))
+    return Backwards()
 
 
 def gradients_of(ddp: SteadyDDP, rank: int, step: int) -> torch.Tensor:

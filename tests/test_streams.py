@@ -90,9 +90,9 @@ def printed(code: str, line: str, **environment: str) -> "subprocess.CompletedPr
 
 
 def test_a_file_that_is_opened_next_gets_nothing_that_is_printed(tmp_path: Path) -> None:
-    """With 1 and 2 closed the next file would take their numbers, and what C++ prints would go into it."""
+    """With 0, 1 and 2 closed the next file would take their numbers, and what C++ prints would go into it."""
     code = f"outlive_readers(); file = open({str(tmp_path / 'next')!r}, 'w'); os.write(1, b'x'); os.write(2, b'x'); "
-    ended = printed(f"{code} print('x', flush=True); file.write(str(file.fileno() > 2))", '"$@" >&- 2>&-')
+    ended = printed(f"{code} print('x', flush=True); file.write(str(file.fileno() > 2))", '"$@" <&- >&- 2>&-')
     assert ended.returncode == 0
     assert (tmp_path / "next").read_text() == "True"
 

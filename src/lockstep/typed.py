@@ -95,7 +95,7 @@ def value_of(kind: Any, key: str, value: Any) -> Any:
         if value is None and type(None) in options:
             return None
         kind = next(option for option in options if option is not type(None))
-        if len(options) > 2 or not isinstance(kind, type) or kind not in (int, float, str):
+        if len(options) > 2 or not isinstance(kind, type) or kind not in (int, float, str, bool):
             return value  # a union of choices, typed before
         return value_of(kind, key, value)
     if get_origin(kind) is Literal:
