@@ -82,7 +82,8 @@ def test_breakpoint_in_a_forward_stops_at_a_prompt(
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["strategy"]["in_process"] is True
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@slow
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
 def test_ctrl_c_at_the_prompt_ends_it(engine: str, at_terminal: Callable[..., Terminal]) -> None:
     terminal = at_terminal(*SHORT, f"engine={engine}", fault="breakpoint@0:step:5")
     terminal.wait_for("(Pdb) ")
@@ -199,6 +200,7 @@ def test_it_is_true_or_false(value: str, make_plan: Callable[..., Plan]) -> None
         make_plan(f"strategy.in_process={value}")
 
 
+@slow
 def test_the_command_under_pdb(command: Command) -> None:
     """As IDEs start it too: the module of the script has no spec there. Its rank is apart: no terminal."""
     script = (sys.executable, "-m", "pdb", "-c", "continue", "-c", "quit", str(ROOT / "train.py"))
