@@ -134,12 +134,13 @@ def bytes_folder(command: Command) -> Command:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
 def test_a_run_in_a_folder_that_is_no_text(bytes_folder: Command, engine: str) -> None:
-    """A working folder, and below it a folder of the run, whose names are bytes; Lightning also goes on from there."""
+    """A working folder, and below it a folder of the run, whose names are bytes; gone on with from there."""
     small = (*SMALL, f"engine={engine}", "strategy=ddp", "devices=2", "logger=csv", f"hydra.run.dir='run{BYTES}'")
     shell = ("bash", "-c", '"$@" >out', "bash", sys.executable, str(ROOT / "train.py"))  # text=True reads UTF-8 alone
-    for epochs in (1, 3) if engine == "lightning" else (3,):
+    for epochs in (1, 3):
         ended = bytes_folder(*shell, *small, f"max_epochs={epochs}", "resume=true")
         assert (ended.status, ended.err) == (0, "")
+        assert (b"resuming from" in (bytes_folder.folder / "out").read_bytes()) == (epochs == 3)
     run = bytes_folder.folder / f"run{BYTES}"
     assert os.fsencode(run) in (bytes_folder.folder / "out").read_bytes()
     metrics = json.loads((run / "metrics.json").read_text())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from lockstep.plan import is_text
 from lockstep.record import sync_folder, whole
 
 FOLDER = "checkpoints"
@@ -68,10 +69,15 @@ def loads(path: Path) -> bool:
     import torch
 
     try:
-        torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        torch.load(path, map_location="cpu", weights_only=True, mmap=can_be_mapped(path))
     except Exception:  # as above
         return False
     return True
+
+
+def can_be_mapped(path: Path | str) -> bool:
+    """Whether torch can map the file into memory: its C++ takes no name that is not UTF-8."""
+    return is_text(str(path))
 
 
 def newest_whole(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:

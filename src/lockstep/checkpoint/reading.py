@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lockstep.checkpoint.content import OWN, Content, Position
-from lockstep.checkpoint.files import damage, newest_whole
+from lockstep.checkpoint.files import can_be_mapped, damage, newest_whole
 from lockstep.checkpoint.form import fits, require_content, require_state, require_weights, unfit
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.plan import Plan
@@ -88,7 +88,9 @@ def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
     torn = damage(path)
     require(torn is None, "ckpt_path", path, str(torn), ANOTHER)
     with _of_the_file(path):
-        checkpoint: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        checkpoint: Mapping[str, Any] = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=mmap and can_be_mapped(path)
+        )
         require_weights(checkpoint)
         _ = checkpoint["epoch"], checkpoint["optimizer_states"]
         if not plan.train:
