@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lockstep.ending import Ending, NotFinite, PeerStopped
+from lockstep.launch.signals import end_tidily
 from lockstep.refusal import Refusal
 
 LINGER = 3.0
@@ -71,7 +72,7 @@ def note_of(error: Exception, rank: int) -> Note:
 def linger(error: BaseException) -> None:
     """A rank that only lost a peer waits to be ended, so that the peer is seen to have failed first."""
     if lost_a_peer(error):
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, end_tidily)
         time.sleep(LINGER)
 
 

@@ -20,6 +20,7 @@ from lockstep.launch.meeting import opened_outside
 from lockstep.launch.peers import beside, end_the_stopped, limit, stopped_peer, timed_out
 from lockstep.launch.place import Place, rendezvous_variables
 from lockstep.launch.private_dir import own_caches, remove_private_folder
+from lockstep.launch.signals import ends_rank
 from lockstep.launch.stop import SignalRequest
 from lockstep.launch.worker import group, quiet_unless_first, run_engine
 from lockstep.parallel import from_first
@@ -49,7 +50,12 @@ def membership(world: World, place: Place) -> Iterator[None]:
     """Hold this process's place in the group while the job runs: groups cannot be met twice at torchrun's store."""
     end_with_agent()
     os.environ.update({**own_caches(), **os.environ, **place.variables, **rendezvous_variables(os.environ)})
-    with own_end(world, place), opened_outside(world, place) as meeting, group(world, place, meeting) as store:
+    with (
+        ends_rank(),
+        own_end(world, place),
+        opened_outside(world, place) as meeting,
+        group(world, place, meeting) as store,
+    ):
         MEMBER.store, MEMBER.peers = store, beside(store, place) if store else {}
         yield
 

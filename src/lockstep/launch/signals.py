@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from lockstep.launch.place import ASKED, GRACE, HEARING
+from lockstep.launch.private_dir import remove_private_folder
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -70,6 +71,20 @@ def asks_ranks(folder: Path) -> Iterator[list[int]]:
 
     with _handled(ask_or_end, at_alarm=end_as_asked):
         yield asked
+
+
+@contextmanager
+def ends_rank() -> Iterator[None]:
+    """A signal ends a rank that was started from outside as it ever would, but leaves no private folder behind."""
+    with _handled(end_tidily):
+        yield
+
+
+def end_tidily(number: int, _frame: FrameType | None = None) -> None:
+    """The default action of a signal, once this process's private folder is gone."""
+    remove_private_folder()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.launch.place import ASKED, GRACE, HEARING, Stop
+from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import ENDING
 
 LOOK = 0.1
@@ -119,7 +120,7 @@ class SignalRequest(Request):
     def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
         super().__init__(self._signalled, rank, world_size, store)
         self.heeded, self.number = False, signal.SIGTERM
-        self.end = threading.Timer(GRACE, lambda: os._exit(128 + self.number))
+        self.end = threading.Timer(GRACE, self._end_by_force)
         self.end.daemon = True
 
     @contextlib.contextmanager
@@ -150,3 +151,7 @@ class SignalRequest(Request):
     def _agreed(self, own: int) -> float:
         self.end.start()
         return super()._agreed(own)
+
+    def _end_by_force(self) -> None:
+        remove_private_folder()
+        os._exit(128 + self.number)
