@@ -1,5 +1,6 @@
 """MNIST's files: found wherever they lie, refused where they are damaged, downloaded once. The server here is real."""
 
+import contextlib
 import gzip
 import hashlib
 import http.server
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from torchvision.datasets import MNIST
 
 from lockstep.data import mnist
@@ -219,6 +221,43 @@ def test_offline_without_files_says_where_to_put_them(tmp_path: Path, monkeypatc
     assert str(tmp_path / "MNIST" / "raw") in sentence
     assert "data=digits" in sentence
     assert "\n" not in sentence
+
+
+def test_a_mirror_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sends a byte now and then, so the limit between two bytes never ends it."""
+
+    class Trickle(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for _ in range(300):
+                    self.wfile.write(b"x")
+                    time.sleep(0.1)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(mnist, "DOWNLOAD_LIMIT", 0.5)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trickle) as httpd:
+        httpd.daemon_threads = True
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        monkeypatch.setattr(MNIST, "mirrors", [f"http://127.0.0.1:{httpd.server_port}/"])
+        began = time.monotonic()
+        with pytest.raises(Refusal, match=r"bytes within 0\.5 s"):
+            mnist.prepare(str(tmp_path))
+        httpd.shutdown()
+    assert time.monotonic() - began < 10
+
+
+def test_a_lock_that_nobody_lets_go_is_not_awaited_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mnist, "DOWNLOAD_LIMIT", 0.05)
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    with (
+        FileLock(tmp_path / "MNIST" / "raw" / ".download.lock"),
+        pytest.raises(Refusal, match="another process holds"),
+    ):
+        mnist.prepare(str(tmp_path))
 
 
 def test_a_download_that_brings_nothing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import hashlib
 import io
+import time
 import urllib.request
 import zlib
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from lockstep.refusal import Refusal, refuse
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LOCK = ".download.lock"
 DOWNLOAD_TIMEOUT = 15
 """Seconds without a byte after which the next mirror is tried."""
+DOWNLOAD_LIMIT = 300
+"""Seconds that a mirror has for one file, however it trickles in."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +181,13 @@ def _download_missing(root: Path, missing: Sequence[IdxFile]) -> None:
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / LOCK):
+        with FileLock(folder / LOCK, timeout=len(FILES) * len(MNIST.mirrors) * DOWNLOAD_LIMIT):
             for file in missing:
                 if find(root, file) is None:  # another process may have brought it while this one waited
                     _download(file, folder, MNIST.mirrors)
+    except Timeout:
+        why = f"another process holds {folder / LOCK}, longer than any download takes"
+        raise refuse("data.root", root, why, "another folder, or end that process") from None
     except OSError as error:
         why = f"it cannot hold the download ({error.strerror})"
         raise refuse("data.root", root, why, "a writable folder") from None
@@ -199,14 +205,28 @@ def _remove_if_empty(folder: Path, new: Sequence[Path]) -> None:
                 path.rmdir()
 
 
+def _fetched(url: str, most: int) -> bytes:
+    """The first `most` bytes behind an address.
+
+    Raises:
+        OSError: nobody answers, or not within the time that there is.
+    """
+    content, deadline = bytearray(), time.monotonic() + DOWNLOAD_LIMIT
+    with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as answer:
+        while len(content) < most and (part := answer.read1(most - len(content))):
+            content += part
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(content)} bytes within {DOWNLOAD_LIMIT} s")
+    return bytes(content)
+
+
 def _download(file: IdxFile, folder: Path, mirrors: Sequence[str]) -> None:
     """Fetch the .gz from the first mirror that has it whole, to a temporary name, and rename it when it is proved."""
     reasons = []
     for mirror in mirrors:
         url = f"{mirror}{file.name}.gz"
         try:
-            with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as answer:
-                packed = answer.read(2 * file.length)  # packed it is smaller
+            packed = _fetched(url, 2 * file.length)  # packed it is smaller
             if hashlib.sha256(_uncompressed(io.BytesIO(packed), file)).hexdigest() == file.sha256:
                 part = folder / f".{file.name}.gz.part"
                 part.write_bytes(packed)
