@@ -203,6 +203,7 @@ class Asking(Sweeper):
                 print("ASKED", job.return_value)
             except Exception as error:
                 print("RAISED", error)
+        raise ZeroDivisionError("of the sweeper's own")
 '''
 
 
@@ -214,3 +215,5 @@ def test_sweepers_that_ask_get_the_metric_or_the_error(command: Command) -> None
     ended = command.train(*overrides, PYTHONPATH=str(plugins.parent))
     assert f"ASKED {results(command)[0]['val/acc']}" in ended.out, ended.err
     assert "RAISED devices=2: strategy=single trains on one device" in ended.out
+    assert ended.err.splitlines()[-1] == "ZeroDivisionError: of the sweeper's own"
+    assert ended.status == 1

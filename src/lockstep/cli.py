@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from traceback import print_exception, walk_tb
+from traceback import print_exception
 from typing import Any, NoReturn, cast
 
 from hydra.core.hydra_config import HydraConfig
@@ -30,10 +30,14 @@ BEGAN = time.perf_counter()
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
 """Whether the user wants to see Hydra's errors, and those that nobody foresaw, with their tracebacks."""
 
+JOBS: list[Path] = []
+"""The folders of the jobs that have begun: what is raised from then on is no longer about words that cannot be read."""
+
 
 def hydra_job(config: DictConfig) -> Any:
     """What Hydra calls for each job. Returns the `optimized_metric`, for sweepers that look for the best."""
     own = Path(HydraConfig.get().runtime.output_dir)
+    JOBS.append(own)
     began = time.perf_counter() if in_sweep() else BEGAN
     try:
         own_words, task_words = words_of_job()
@@ -116,9 +120,9 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
     except (Refusal, RankFailed):
         raise
     except Exception as error:
-        if FULL_ERRORS or (in_job(error) and not isinstance(error, HYDRA_ERRORS)):
+        if FULL_ERRORS or (JOBS and not isinstance(error, HYDRA_ERRORS)):
             raise
-        if in_job(error):
+        if JOBS:
             raise explained(error, typed[1:]) from None
         raise told(error, typed[1:], composed)  # noqa: B904  # it knows its cause
     except SystemExit as ended:
@@ -128,11 +132,6 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
         take_back()
         if not FULL_ERRORS:
             del os.environ["HYDRA_FULL_ERROR"]
-
-
-def in_job(error: Exception) -> bool:
-    """Whether it was raised by a job and not on the way to it."""
-    return any(frame.f_code is hydra_job.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
 def end(error: Refusal | RankFailed, place: Place | None = None) -> NoReturn:
