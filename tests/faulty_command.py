@@ -21,6 +21,8 @@ SMALL = (
 )
 """Five steps an epoch; checkpoints after steps 2, 4, 5, 6, 8, 10, …"""
 
+NEXT_RUN = "from lockstep.launch.private_dir import private_folder; private_folder()"
+
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 
@@ -78,10 +80,15 @@ class Faulty:
         return ended
 
     def left(self, patience: float = 2) -> list[object]:
-        """Processes and temporary files that outlive the command; the latter are removed."""
+        """Processes and temporary files that outlive the command; the latter are removed.
+
+        A rank of torchrun's may be killed when nobody of ours is left: what it had is for the next run to remove.
+        """
         processes = self.command.survivors(patience)
         for process in processes:
             process.kill()
+        if self.start == "torchrun":
+            self.command(sys.executable, "-c", NEXT_RUN, TMPDIR=str(self.temporary))
         files = [path for pattern in ("lockstep-*", "pytorch-*") for path in self.temporary.glob(pattern)]
         shutil.rmtree(self.temporary, ignore_errors=True)
         return [*processes, *files]

@@ -49,15 +49,11 @@ LOOK = 0.5
 def membership(world: World, place: Place) -> Iterator[None]:
     """Hold this process's place in the group while the job runs: groups cannot be met twice at torchrun's store."""
     end_with_agent()
-    os.environ.update({**own_caches(), **os.environ, **place.variables, **rendezvous_variables(os.environ)})
-    with (
-        ends_rank(),
-        own_end(world, place),
-        opened_outside(world, place) as meeting,
-        group(world, place, meeting) as store,
-    ):
-        MEMBER.store, MEMBER.peers = store, beside(store, place) if store else {}
-        yield
+    with ends_rank():
+        os.environ.update({**own_caches(), **os.environ, **place.variables, **rendezvous_variables(os.environ)})
+        with own_end(world, place), opened_outside(world, place) as meeting, group(world, place, meeting) as store:
+            MEMBER.store, MEMBER.peers = store, beside(store, place) if store else {}
+            yield
 
 
 def work_as_guest(work: Startable, engine: str, place: Place) -> Any:

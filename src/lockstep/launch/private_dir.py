@@ -151,9 +151,11 @@ def held(folder: Path) -> int | None:
 
 
 def remove_private_folder() -> None:
+    """And those that peers have left which were killed."""
     if (own := OWN.pop(os.getpid(), None)) is not None:
         shutil.rmtree(own[0], ignore_errors=True)
         os.close(own[1])
+        remove_left_behind(own[0].parent)
 
 
 def remove_abandoned(folder: Path) -> None:
