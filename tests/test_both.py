@@ -72,9 +72,11 @@ def test_engines_that_are_apart(command: Command) -> None:
     ended = command(sys.executable, "-c", code, "engine=both", *QUICK, PYTHONPATH=str(ROOT))
     assert ended.status == 1
     assert ended.err == ""
-    assert "They part first in sample ids, epoch 1, step 1, ids: " in ended.out
+    assert "They part first in configuration, config.yaml, seed: 42 against 43" in ended.out
     assert read(ended.run_dir / "metrics.json")["as_owed"] is False
-    assert "sample ids, epoch 1, step 1" in read(ended.run_dir / "comparison.json")["parts_first"]
+    comparison = read(ended.run_dir / "comparison.json")
+    assert "seed: 42 against 43" in comparison["parts_first"]
+    assert comparison["quantities"]["sample ids"]["parts_first"].startswith("epoch 1, step 1, ids: ")
 
 
 def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:
