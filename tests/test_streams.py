@@ -106,6 +106,22 @@ def test_what_is_printed_to_a_full_device_is_lost() -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_unbuffered_stays_so(unbuffered: str) -> None:
+    """As in containers: what is printed is out at once, and not lost where the process is killed."""
+    code = "outlive_readers(); print('out'); print('err', file=sys.stderr); os._exit(0)"
+    ended = printed(code, '"$@"', PYTHONUNBUFFERED=unbuffered)
+    assert (ended.stdout, ended.stderr) == (b"out\n" if unbuffered else b"", b"err\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_pipe_that_does_not_block_gets_all(unbuffered: str) -> None:
+    """Its reader, slower than what is printed, may have made it so."""
+    code = "os.set_blocking(1, False); outlive_readers(); [print('x' * 999) for _ in range(500)]"
+    ended = printed(code, '"$@" | (sleep 0.5; wc -c)', PYTHONUNBUFFERED=unbuffered)
+    assert (ended.stdout, ended.stderr) == (b"500000\n", b"")
+
+
 def test_names_that_are_no_text_come_out_as_they_came_in() -> None:
     """On a terminal of ASCII alone other letters are told by their numbers: nothing is raised."""
     code = "outlive_readers(); print(os.fsdecode(b'r\\xff'), '…'); print(os.fsdecode(b'e\\xff'), file=sys.stderr)"

@@ -7,6 +7,7 @@ The reader of a pipe may go (`| head -1`), a terminal too, a file's disk may be 
 import codecs
 import io
 import os
+import select
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -41,12 +42,13 @@ def lasting(number: int, like: TextIO) -> TextIO:
         like.flush()
     except OSError:
         give_up(number)
+    raw, unbuffered = Lasting(number, "wb", closefd=False), getattr(like, "write_through", False)
     return io.TextIOWrapper(
-        io.BufferedWriter(Lasting(number, "wb", closefd=False)),
+        raw if unbuffered else io.BufferedWriter(raw),
         encoding=like.encoding,
         errors=like.errors if like.errors in CHOSEN else UNDAUNTED,
         line_buffering=getattr(like, "line_buffering", True),
-        write_through=getattr(like, "write_through", False),
+        write_through=unbuffered,
     )
 
 
@@ -58,16 +60,20 @@ def give_up(number: int) -> None:
 
 
 class Lasting(io.FileIO):
-    """Gives up at the first error."""
+    """Writes all or gives up; to a pipe that does not block, too, when it is full."""
 
-    def write(self, content: object, /) -> int | None:  # type: ignore[override]
+    def write(self, content: object, /) -> int:
+        rest = memoryview(content).cast("B")  # type: ignore[arg-type]
+        size = len(rest)
         try:
-            return super().write(content)  # type: ignore[arg-type]
-        except BlockingIOError:
-            raise
+            while rest:
+                written = super().write(rest)
+                if written is None:
+                    select.select([], [self], [])
+                rest = rest[written or 0 :]
         except OSError:
             give_up(self.fileno())
-            return memoryview(content).nbytes  # type: ignore[arg-type]
+        return size
 
 
 UNDAUNTED = "lockstep.undaunted"
