@@ -107,7 +107,7 @@ def test_a_run_that_fits_is_not_refused(make_plan: MakePlan, monkeypatch: pytest
     make_plan("data=points", "accelerator=cpu", "data.samples=1000000000")
 
 
-def test_limits_of_cgroups(tmp_path: Path) -> None:
+def test_limits_of_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's files, as both versions write them: an inner group, one around it, and one without a limit."""
     own, root = tmp_path / "cgroup", tmp_path / "fs"
     (root / "a" / "b").mkdir(parents=True)
@@ -118,7 +118,10 @@ def test_limits_of_cgroups(tmp_path: Path) -> None:
     (root / "memory" / "c" / "memory.limit_in_bytes").write_text("7000\n")
     (root / "memory" / "memory.limit_in_bytes").write_text(f"{2**63 - 4096}\n")
     own.write_text("7:cpu,cpuacct:/x\n6:memory:/c\n0::/a/b\n")
-    assert list(footprint.cgroup_limits(own, root)) == [7000, 5100]
+    monkeypatch.setattr(footprint, "_swap", lambda: 30)  # the machine's, where no file limits it
+    assert list(footprint.cgroup_limits(own, root)) == [7030, 5100]
+    (root / "a" / "memory.swap.max").write_text("max\n")
+    assert list(footprint.cgroup_limits(own, root)) == [7030, 5030]
     assert list(footprint.cgroup_limits(tmp_path / "none", root)) == []
     limit = footprint.memory_limit()
     assert limit is not None

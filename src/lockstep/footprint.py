@@ -144,7 +144,8 @@ def cgroup_limits(own: Path, root: Path) -> Iterator[int]:
         for folder in (inner, *inner.parents):
             limit = _number_in(folder / file)
             if limit is not None and limit < NO_LIMIT:
-                yield limit + (_number_in(folder / "memory.swap.max") or 0)
+                swap = _number_in(folder / "memory.swap.max")  # the word max, or version 1: all that the machine has
+                yield limit + (_swap() if swap is None else swap)
             if folder == base:
                 break
 
