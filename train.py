@@ -2,7 +2,7 @@
 
 import signal
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while it imports just ends it, without a traceback
 
 import hydra

@@ -41,8 +41,9 @@ def hydra_job(config: DictConfig) -> Any:
     began = time.perf_counter() if in_sweep() else BEGAN
     try:
         own_words, task_words = words_of_job()
-        with in_words(task_words, composed):
-            run_dir = folder_of_job(config, own, own_words)
+        with in_words(task_words, composed):  # a ${…} is looked up here
+            resume, name = config.resume, config.name
+        run_dir = folder_of_job(resume, name, own, own_words)
         metrics = execute(config, run_dir, began, keep_finished=in_sweep(), overrides=task_words)
     except (Refusal, RankFailed) as error:
         if in_sweep():
@@ -64,14 +65,14 @@ def words_of_job() -> tuple[list[str], list[str]]:
     return cast(list[str], hydra), cast(list[str], task)
 
 
-def folder_of_job(config: DictConfig, own: Path, words: list[str]) -> Path:
+def folder_of_job(resume: object, name: object, own: Path, words: list[str]) -> Path:
     """Where the job runs; in a sweep without what an earlier one left there."""
     given = folder_given(words)
     if in_sweep():
         why = "jobs go on in the folders that they have"
-        require(given or config.resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
-        clear_results(own, keep_metrics=config.resume)
-    return run_folder(config.resume, config.name, own, given or in_sweep())
+        require(given or resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
+        clear_results(own, keep_metrics=bool(resume))
+    return run_folder(resume, name, own, given or in_sweep())
 
 
 def failed_rank(ended: SystemExit) -> RankFailed | None:
