@@ -54,10 +54,23 @@ def ensure_server() -> None:
     address = multiprocessing.forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
     if address is not None and not Path(address).exists():  # whoever clears the temporary folder took it away
         end_server()
+    place_sockets()
     with signals_held():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and lets signals through again
     with signals_held(), in_private_folder(), no_main_module():  # under pdb the script has no `__spec__` to look at
         multiprocessing.forkserver.ensure_running()
+
+
+def place_sockets() -> None:
+    """Have multiprocessing make its sockets in the private folder, and that anew if whoever clears up took it away.
+
+    The private folder is removed with all that lies in it, so multiprocessing need not; it would remember a folder of
+    its own even when that is gone. The name is private. Were it gone, no fork server could be started again in a
+    process that has lost its folder: a job would end with FileNotFoundError.
+    """
+    remembered: dict[str, Any] = getattr(multiprocessing.current_process(), "_config", {})
+    if not remembered.get("tempdir") or not Path(remembered["tempdir"]).is_dir():
+        remembered["tempdir"] = tempfile.mkdtemp(prefix="pymp-", dir=private_folder())
 
 
 def how_server_ended() -> str | None:
@@ -102,7 +115,6 @@ def cool_down() -> None:
     """End multiprocessing's two servers: left alone, they outlive this process by a moment."""
     end_server()
     end_tracker()
-    Path(multiprocessing.util.get_temp_dir()).mkdir(parents=True, exist_ok=True)  # to be removed: it may have been
 
 
 def end_tracker() -> None:
