@@ -13,7 +13,6 @@ from lockstep.ending import Stopped
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.place import Place, check_outside, outside, speaks
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
-from lockstep.launch.semaphores import require_semaphores
 from lockstep.launch.server import warm_up
 from lockstep.launch.undisturbed import undisturbed
 from lockstep.refusal import refuse, typed_in_shell
@@ -121,7 +120,6 @@ def run_apart(work: Startable, engine: str) -> tuple[Any, list[int]]:
     from lockstep.launch.processes import STARTS
     from lockstep.launch.worker import Job
 
-    require_semaphores()
     with job_folder() as folder, undisturbed(folder) as asked, opened(work.world, folder) as meeting:
         environment = {**own_caches(), **os.environ}
         return STARTS[work.world.start](Job(work, engine, meeting, folder, environment)), asked
