@@ -199,6 +199,48 @@ def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> 
         signal.raise_signal(signal.SIGTERM)  # what is begun then, the end of the ranks, is not cut short
 
 
+def test_a_key_that_is_held_down_comes_to_a_second_signal(tmp_path: Path) -> None:
+    (tmp_path / HEARING).touch()
+    ended = False
+    with asks_ranks(tmp_path):
+        for _ in range(20):
+            time.sleep(0.05)
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except SystemExit:
+                assert not ended, "what is begun then is not cut short"
+                ended = True
+    assert ended
+
+
+def test_the_ranks_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / HEARING).touch()
+    monkeypatch.setattr("lockstep.launch.signals.GRACE", 0.5)
+    with asks_ranks(tmp_path):
+        signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(SystemExit) as ended:
+            time.sleep(5)
+    assert ended.value.code == 129
+
+
+def test_an_alarm_stays_the_users(tmp_path: Path) -> None:
+    (tmp_path / HEARING).touch()
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with asks_ranks(tmp_path) as asked:
+            time.sleep(0.4)
+            assert (heard, asked) == ([signal.SIGALRM], [])
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.4)
+        assert heard == [signal.SIGALRM] * 2
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_what_was_ignored_stays_so() -> None:
     """As nohup asks for."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

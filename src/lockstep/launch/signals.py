@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -50,27 +50,42 @@ def ends_command() -> Iterator[None]:
 def asks_ranks(folder: Path) -> Iterator[list[int]]:
     """The same, but while the ranks of the job in `folder` train, the first signal only asks them to stop.
 
-    A second signal ends them, or the end of their time. Gives the signals by which they have been asked.
+    A second signal ends them (a key that is held down comes to one), or the end of their time, when the first is sent
+    again. Gives the signals by which they have been asked.
     """
     asked: list[int] = []
-    last = float("-inf")
+    last, ends = float("-inf"), False
 
     def ask_or_end(number: int, _frame: FrameType | None) -> None:
-        nonlocal last
-        again, last = time.monotonic() - last < TOGETHER, time.monotonic()
+        nonlocal last, ends
+        now = time.monotonic()
+        again = now - last < TOGETHER
+        if ends or not again:
+            last = now
         if again:
             return
-        if asked or not (folder / HEARING).exists():
+        ends = bool(asked) or not (folder / HEARING).exists()
+        if ends:
             raise SystemExit(128 + number)
         asked.append(number)
         (folder / ASKED).touch()
-        signal.setitimer(signal.ITIMER_REAL, GRACE)
+        behind.enter_context(_sent_again(number))
 
-    def end_as_asked(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + asked[0])
-
-    with _handled(ask_or_end, at_alarm=end_as_asked):
+    with _handled(ask_or_end), ExitStack() as behind:
         yield asked
+
+
+@contextmanager
+def _sent_again(number: int) -> Iterator[None]:
+    """To the main thread when the ranks' time is over. SIGALRM and its timer are left to the user."""
+    timer = threading.Timer(GRACE, signal.pthread_kill, (threading.main_thread().ident, number))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 @contextmanager
@@ -88,22 +103,18 @@ def end_tidily(number: int, _frame: FrameType | None = None) -> None:
 
 
 @contextmanager
-def _handled(handler: Handler, at_alarm: Handler | None = None) -> Iterator[None]:
+def _handled(handler: Handler) -> Iterator[None]:
     """In the main thread, where alone Python lets handlers be set; as it was behind this."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     handlers = {number: handler for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN}
-    if at_alarm is not None:
-        handlers[signal.SIGALRM] = at_alarm
     before = {number: signal.getsignal(number) for number in handlers}
     for number, new in handlers.items():
         signal.signal(number, new)
     try:
         yield
     finally:
-        if at_alarm is not None:
-            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, old in before.items():
             signal.signal(number, old)
 
