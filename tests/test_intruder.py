@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from lockstep.launch.invitation import HEAD, NotInvited, believed, proof_of, secret_at
+from lockstep.launch.invitation import HEAD, NotInvited, at_once, believed, proof_of, secret_at
 from lockstep.launch.place import ASKED
 from lockstep.launch.signed_store import SignedStore
 from lockstep.launch.stop import Request
@@ -113,8 +113,8 @@ def test_a_store_of_torch_alone_believes_the_intruder(command: Command, plain: A
         unsigned.set_timeout(timedelta(seconds=30))
         unsigned.wait([ASKED])
         believing, doubting = (Request(lambda: False, 0, 1, store) for store in (unsigned, signed))
-        assert believing._requested()
-        assert not doubting._requested()
+        assert believing._passed_on()
+        assert not doubting._passed_on()
 
 
 LONG = (*SHORT[:3], "data.val_size=0", "max_epochs=40", "logger=none", "engine=raw", "threads=1", "strategy=ddp")
@@ -220,3 +220,24 @@ def test_an_answer_is_for_one_name_of_one_run(make_plan: Callable[..., Plan], tm
     for nonsense in (b"", b"\xff", b"[]", b"{}", b"1", b'["a", "b", "c"]', json.dumps([path, "ÿ"]).encode()):
         with pytest.raises(NotInvited):
             believed(world, door, "me", nonsense)
+    too_long = json.dumps([path + "/." * 2048, "proof"]).encode()
+    for forged in (json.dumps([path, "\ud800"]).encode(), b'["\\ud800", "proof"]', b"[" * 200_000, too_long):
+        with pytest.raises(NotInvited, match="was not written by rank 0"):
+            believed(world, door, "me", forged)
+
+
+def test_a_key_that_is_taken_away_is_not_waited_for(plain: Any) -> None:
+    """It goes between the look and the question; the patience of the store is what it was."""
+
+    class Taken:
+        def check(self, _keys: list[str]) -> bool:
+            return True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(plain, name)
+
+    plain.set_timeout(timedelta(seconds=8))
+    began = time.monotonic()
+    assert at_once(cast(Any, Taken()), "key") == b""
+    assert time.monotonic() - began < 4
+    assert plain.timeout == timedelta(seconds=8)

@@ -19,9 +19,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined]
 
 from lockstep.disk import not_written, writing_below
 from lockstep.ending import NotJoined
@@ -34,6 +35,10 @@ from lockstep.world import World
 HEAD = b"secret of a Lockstep rendezvous\n"
 """In front of the digits, so that no other file of the user's is taken for a secret."""
 NAME = re.compile(rb"[0-9a-f]{32}")
+LONGEST = 4096
+"""Bytes of an answer: a path and a proof."""
+SHORTLY = timedelta(seconds=1)
+"""For what was at the store a moment ago: whoever else can reach it may have taken it away."""
 GROUP, SECRET = "group", "secret"
 """Names of two files: where ranks of one machine meet, and what proves that they were invited."""
 
@@ -65,7 +70,7 @@ def invited(world: World, place: Place, door: Meeting) -> Iterator[Meeting]:
         def invite() -> None:
             for rank in range(1, place.world_size):
                 key = f"rank {rank} comes as"
-                if store.check([key]) and NAME.fullmatch(name := store.get(key)):
+                if NAME.fullmatch(name := at_once(store, key)):
                     proof = proof_of(secret, name.decode(), str(path), world, door)
                     store.set(f"{name.decode()} goes to", json.dumps([str(path), proof]))
 
@@ -104,14 +109,28 @@ def answer(world: World, place: Place, door: Meeting, store: Store, deadline: fl
         if time.monotonic() > again:
             store.set(f"rank {place.rank} comes as", name)  # again and again: it may be overwritten
             again = time.monotonic() + RETRY
-        if store.check([f"{name} goes to"]):
+        if said := at_once(store, f"{name} goes to"):
             try:
-                return believed(world, door, name, store.get(f"{name} goes to"))
+                return believed(world, door, name, said)
             except NotInvited as doubt:  # rank 0 may yet answer
                 why = str(doubt)
         time.sleep(LOOK)
-    said = f"rank 0 of {place.world_size} did not join within {limit(world)}"
-    raise NotJoined(f"{said}: {why}" if why else said)
+    missing = f"rank 0 of {place.world_size} did not join within {limit(world)}"
+    raise NotJoined(f"{missing}: {why}" if why else missing)
+
+
+def at_once(store: Store, key: str) -> bytes:
+    """What is there now; nothing, else. No wait for a key that is deleted as it is asked for."""
+    if not store.check([key]):
+        return b""
+    patience = store.timeout  # type: ignore[attr-defined]
+    store.set_timeout(SHORTLY)
+    try:
+        return store.get(key)
+    except DistStoreError:
+        return b""
+    finally:
+        store.set_timeout(patience)
 
 
 def believed(world: World, door: Meeting, name: str, said: bytes) -> tuple[str, bytes]:
@@ -120,14 +139,16 @@ def believed(world: World, door: Meeting, name: str, said: bytes) -> tuple[str, 
     Raises:
         NotInvited: it does not.
     """
+    forged = NotInvited("what the store says was not written by rank 0")
     try:
-        path, proof = json.loads(said)
-        path, proof = str(path), str(proof)
-    except (ValueError, TypeError):
-        raise NotInvited("what the store says was not written by rank 0") from None
+        path, proof = json.loads(said if len(said) <= LONGEST else b"")
+        path, proof = str(path), str(proof).encode()
+        path.encode()  # half a surrogate pair is text to JSON alone
+    except (ValueError, TypeError, RecursionError):
+        raise forged from None
     secret = secret_at(Path(path))
-    if not hmac.compare_digest(proof.encode(), proof_of(secret, name, path, world, door).encode()):
-        raise NotInvited("what the store says was not written by rank 0")
+    if not hmac.compare_digest(proof, proof_of(secret, name, path, world, door).encode()):
+        raise forged
     return path, secret
 
 
