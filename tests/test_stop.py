@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from torch.distributed import FileStore, Store  # type: ignore[attr-defined]
+from torch.distributed import DistNetworkError, FileStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from lockstep.launch.place import ASKED, HEARING, Stop
 from lockstep.launch.stop import FileRequest, Request, SignalRequest
@@ -109,3 +109,20 @@ def test_a_signal_between_two_requests_is_not_heeded() -> None:
     stop = SignalRequest(0, 1, None)
     assert trained(stop, until=20) == -1
     assert not stop.heeded
+
+
+def test_the_ranks_time_runs_though_the_store_is_lost() -> None:
+    master = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    class Lost(Store):
+        def check(self, keys: list[str]) -> bool:
+            return master.check(keys)
+
+        def set(self, _key: str, _value: str) -> None:
+            raise DistNetworkError("the host is gone")
+
+    stop = SignalRequest(0, 1, Lost())
+    with stop.heard(0):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.decided.wait(5)
+        assert stop.end.is_alive()

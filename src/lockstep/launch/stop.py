@@ -60,9 +60,12 @@ class Request(Stop):
 
     def _watch(self) -> None:
         try:
-            while not self._requested():
+            while not (self.asked() or self._passed_on()):
                 if self.ended.wait(LOOK):
                     return
+            self._begin()
+            if self.store is not None:
+                self.store.set(ASKED, "")
             with self.lock:
                 self.no_further = self.batches + 1
             self.last = self._agreed(int(self.no_further))
@@ -71,13 +74,12 @@ class Request(Stop):
         finally:
             self.decided.set()
 
-    def _requested(self) -> bool:
-        """Of this rank itself, or passed on by another."""
-        if self.asked():
-            if self.store is not None:
-                self.store.set(ASKED, "")
-            return True
+    def _passed_on(self) -> bool:
+        """Whether another rank has been asked."""
         return self.store is not None and self.store.check([ASKED])
+
+    def _begin(self) -> None:
+        """A request is known here, and nobody has been told yet."""
 
     def _agreed(self, own: int) -> float:
         """The largest of all ranks' batches."""
@@ -148,9 +150,9 @@ class SignalRequest(Request):
         self.number = signal.Signals(self.told.recv(1, socket.MSG_PEEK)[0])  # as Python's own handler writes it
         return True
 
-    def _agreed(self, own: int) -> float:
+    def _begin(self) -> None:
+        """The time of the ranks runs even where the store is lost."""
         self.end.start()
-        return super()._agreed(own)
 
     def _end_by_force(self) -> None:
         remove_private_folder()
