@@ -1,5 +1,6 @@
 """Two runs' values, held against each other by the keys that the ledger knows."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,11 +36,14 @@ def furthest(a: Any, b: Any) -> tuple[Any, Any]:
         return tuple(f"tensor {tuple(own.shape)}" if hasattr(own, "shape") else own for own in (a, b))  # type: ignore[return-value]
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype} {tuple(a.shape)}", f"{b.dtype} {tuple(b.shape)}"
-    if a.numel() == 0:
+    if a.equal(b):
         return 0, 0
+    whole = not a.is_floating_point()
     one, other = a.double(), b.double()
     distance = (one - other).abs() / one.abs().maximum(other.abs()).clamp(min=1)
-    distance[(one == other) | (one.isnan() & other.isnan())] = 0
+    if whole:  # large ones differ by less than a float64 can tell
+        distance = distance.clamp(min=sys.float_info.min)
+    distance[(a == b) if whole else (one == other) | (one.isnan() & other.isnan())] = 0
     index = distance.flatten().nan_to_num(nan=float("inf")).argmax()
-    pair = one.flatten()[index].item(), other.flatten()[index].item()
+    pair = a.flatten()[index].item(), b.flatten()[index].item()
     return (0.0, 0.0) if pair[0] != pair[0] and pair[1] != pair[1] else pair
