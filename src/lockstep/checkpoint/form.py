@@ -5,7 +5,7 @@ A file may unpack and still hold anything. What has another form is told before 
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.batches import window_count
-from lockstep.checkpoint.content import SCALER, Content, RankState, state_of
+from lockstep.checkpoint.content import OWN, SCALER, Content, RankState, state_of
+from lockstep.checkpoint.identity import digest_of
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.plan import Plan
+from lockstep.record_file import Mark
 
 SUMS = ("epoch", "curve", "window")
 """Loss, correct ones and count over samples: of the epoch, since the last point of the curve, of the step under way."""
@@ -45,9 +47,7 @@ def require_content(plan: Plan, content: Content) -> None:
     steps = at.epochs * windows + at.batch // plan.accumulate_grad_batches
     skipping = plan.precision == "16-mixed"  # the scaler leaves out steps that overflow
     _hold(at.batch < plan.epoch_batches and (at.steps == steps or (skipping and at.steps <= steps)), "position")
-    _hold(_count(content.record), "record")
-    _hold(content.record_size is None or _count(content.record_size), "record_size")
-    _hold(content.record_sha256 is None or isinstance(content.record_sha256, str), "record_sha256")
+    _require_mark(content.mark)
     _hold(isinstance(content.results, Mapping) and all(map(_number, content.results.values())), "results")
     _hold(all(isinstance(name, str) for name in content.results), "results")
     best = content.best
@@ -60,6 +60,31 @@ def require_content(plan: Plan, content: Content) -> None:
         _require_random(state)
         gradients = state.gradients
         _hold(isinstance(gradients, Mapping) and all(map(_dense, gradients.values())), "gradients")
+
+
+def _require_mark(mark: Mark) -> None:
+    _hold(_count(mark.lines), "record")
+    _hold(mark.size is None or _count(mark.size), "record_size")
+    _hold(mark.sha256 is None or isinstance(mark.sha256, str), "record_sha256")
+
+
+def require_comparable(checkpoint: Mapping[str, Any], leaves: Iterable[tuple[str, Any]]) -> None:
+    """Raise WrongForm, or what else its content leads to, unless another's can be held against it, of whichever plan.
+
+    Args:
+        leaves: all of its values, by their keys.
+    """
+    require_weights(checkpoint)
+    _hold(all(isinstance(name, str) for name in checkpoint["state_dict"]), "state_dict")
+    for key, value in leaves:
+        _hold(not isinstance(value, Tensor) or _dense(value), key)
+    section = checkpoint.get(OWN, {})
+    _hold(isinstance(section, Mapping), OWN)
+    position = section.get("position", {})
+    _hold(isinstance(position, Mapping) and all(map(_count, position.values())), "position")
+    _require_mark(Mark(section.get("record", 0), section.get("record_size"), section.get("record_sha256")))
+    identity = section.get("identity", {})
+    _hold(isinstance(identity, Mapping) and bool(digest_of(identity)), "identity")
 
 
 def _require_sums(plan: Plan, state: RankState) -> None:

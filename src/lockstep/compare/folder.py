@@ -98,11 +98,14 @@ class RunFolder:
             return {DAMAGED: torn}
         import torch
 
+        from lockstep.checkpoint.form import require_comparable, unfit
+
         try:
             loaded: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            require_comparable(loaded, flattened(loaded))
             return {**loaded}
         except Exception as error:  # what a file holds may raise anything
-            return {DAMAGED: f"it is no checkpoint ({type(error).__name__})"}
+            return {DAMAGED: unfit(error)}
 
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; none where it is lost or damaged."""
