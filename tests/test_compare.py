@@ -204,7 +204,7 @@ def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
         assert verdicts.pop(name) == "identical"
     assert set(verdicts) == {
         *("loss", "gradient norm", "validation", "train", "test", "confusion matrix"),
-        *("optimizer state", "schedule", "results", "best epoch"),
+        *("weights saved", "optimizer state", "schedule", "results", "best epoch"),
         *("layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias"),
     }
     assert compare(two_runs / "single", two_runs / "ddp", 0.0).verdict == "apart"

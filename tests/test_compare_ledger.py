@@ -3,7 +3,7 @@
 import csv
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import yaml
 import lockstep
 from lockstep.compare import compare
 from lockstep.compare.folder import flattened
+from lockstep.compare.leaves import furthest
 from lockstep.compare.ledger import ITSELF, OWED, TABLE, UNKNOWN, entry_of
 from lockstep.refusal import Refusal
 
@@ -42,10 +43,7 @@ def keys_of(folder: Path) -> Iterator[str]:
         yield from (f"record.jsonl:{kind}.{key}" for kind, fields in line.items() for key in fields)
     for name in CHECKPOINTS:
         checkpoint = torch.load(folder / "checkpoints" / name, weights_only=True)
-        if name == "last.ckpt":
-            yield from (f"{name}:{key}" for key, _ in flattened(checkpoint))
-        else:
-            yield from (f"{name}:position.{key}" for key in checkpoint["lockstep"]["position"])
+        yield from (f"{name}:{key}" for key, _ in flattened(checkpoint))
     yield "confusion.csv:true 3, predicted 4"
 
 
@@ -93,6 +91,7 @@ def test_each_thing_that_is_compared_is_seen_to_change(run: Path, tmp_path: Path
     assert {"train", "test", "steps", "digest", "confusion matrix", "optimizer state", "schedule", ITSELF} <= checked
     assert {
         "position",
+        "weights saved",
         "results",
         "best.ckpt",
         "previous.ckpt",
@@ -100,6 +99,78 @@ def test_each_thing_that_is_compared_is_seen_to_change(run: Path, tmp_path: Path
         "configuration",
         "metrics.json",
     } <= checked
+
+
+@pytest.fixture
+def copied(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run / "raw", tmp_path / "copy"))
+
+
+def edit(folder: Path, name: str, how: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / "checkpoints" / name
+    checkpoint = torch.load(path, weights_only=True)
+    how(checkpoint)
+    torch.save(checkpoint, path)
+
+
+def add_one(checkpoint: dict[str, Any]) -> None:
+    checkpoint["state_dict"] = {key: tensor + 1 for key, tensor in checkpoint["state_dict"].items()}
+
+
+def double_rate(checkpoint: dict[str, Any]) -> None:
+    checkpoint["optimizer_states"][0]["param_groups"][0]["lr"] *= 2
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "previous.ckpt"])
+@pytest.mark.parametrize(("how", "quantity"), [(add_one, "weights saved"), (double_rate, "optimizer state")])
+def test_what_the_other_checkpoints_hold_is_compared(
+    name: str, how: Callable[[dict[str, Any]], object], quantity: str, run: Path, copied: Path
+) -> None:
+    edit(copied, name, how)
+    comparison = compare(run / "raw", copied)
+    assert str(comparison.quantities[quantity].first).startswith(name), comparison.text()
+    assert not comparison.as_owed
+
+
+def test_a_previous_checkpoint_of_another_position_by_right_is_said_not_to_be_compared(run: Path, copied: Path) -> None:
+    edit(copied, "previous.ckpt", lambda checkpoint: checkpoint["lockstep"]["position"].update(steps=1))
+    edit(copied, "previous.ckpt", add_one)
+    tamper(copied, "config.yaml:checkpoint.every_n_steps")
+    comparison = compare(run / "raw", copied)
+    assert comparison.as_owed, comparison.text()
+    assert {"previous.ckpt:*"} in comparison.left_out.values()
+
+
+FORGED = [
+    ("best.ckpt", {"lockstep": [1]}),
+    ("last.ckpt", {"lockstep": [1]}),
+    ("last.ckpt", {"lockstep": {"record_size": "x"}}),
+    ("last.ckpt", {"lockstep": {"record": None}}),
+    ("last.ckpt", {"lockstep": {"identity": {"seed": torch.ones(1)}}}),
+    ("best.ckpt", {"lockstep": {"position": [1]}}),
+    ("last.ckpt", {"state_dict": {"net.0.weight": 1}}),
+    ("best.ckpt", {"state_dict": {1: torch.ones(1)}}),
+]
+
+
+@pytest.mark.parametrize(("name", "forged"), FORGED, ids=str)
+def test_a_forged_checkpoint_is_damaged(name: str, forged: dict[str, Any], run: Path, copied: Path) -> None:
+    edit(copied, name, lambda checkpoint: checkpoint.update(forged))
+    comparison = compare(run / "raw", copied)
+    assert "it is no checkpoint" in str(comparison.quantities[name].first)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "furthest_apart"),
+    [
+        ([2**62 + 1, 3], [2**62, 3], (2**62 + 1, 2**62)),
+        ([2**62 + 1, 3], [2**62, 4], (3, 4)),
+        ([True, False], [True, True], (False, True)),
+    ],
+)
+def test_whole_numbers_are_compared_as_such(a: list[int], b: list[int], furthest_apart: tuple[int, int]) -> None:
+    assert furthest(torch.tensor(a), torch.tensor(b)) == furthest_apart
+    assert furthest(torch.tensor(a), torch.tensor(a)) == (0, 0)
 
 
 def tensor_of(folder: Path) -> str:
@@ -115,7 +186,7 @@ def tamper(folder: Path, key: str) -> None:
         file.unlink()
     elif name in CHECKPOINTS:
         checkpoint = torch.load(file, weights_only=True)
-        change(checkpoint, path if name == "last.ckpt" else f"lockstep.{path}")
+        change(checkpoint, path)
         torch.save(checkpoint, file)
     elif name == "config.yaml":
         config = yaml.safe_load(file.read_text())

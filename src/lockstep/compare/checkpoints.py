@@ -12,12 +12,20 @@ from lockstep.record import METRICS, RECORD, digest
 from lockstep.record_file import Damaged, Mark, read_lines
 
 LAST = CHECKPOINTS[0]
+POSITION = "lockstep.position"
 
 
 def compare_files(comparison: Comparison, left: RunFolder, right: RunFolder, when: tuple[float, float]) -> None:
-    """Which files are there, what last.ckpt holds, and where training stood when the other checkpoints were saved."""
+    """Which files are there, and what each checkpoint holds; of the best and the one before last, of equal positions.
+
+    Each checkpoint's file is read once.
+    """
     there = [name for name in CHECKPOINTS if all(_readable(run.checkpoint(name)) for run in (left, right))]
-    a, b = ({**run.files(), **dict(_leaves(run, there))} for run in (left, right))
+    alike = [name for name in there if name == LAST or _position(left, name) == _position(right, name)]
+    for name in there:
+        if name not in alike:
+            comparison.leave_out("what a best or previous checkpoint of another position holds", f"{name}:*")
+    a, b = ({**run.files(), **dict(_leaves(run, there, alike))} for run in (left, right))
     for side in (a, b):
         for key in [key for key in side if _apart_by_right(key, left, right)]:
             comparison.leave_out("a best or previous checkpoint of other epochs by right", key)
@@ -31,24 +39,28 @@ def _readable(checkpoint: Mapping[str, Any] | None) -> bool:
     return checkpoint is not None and DAMAGED not in checkpoint
 
 
-def _leaves(run: RunFolder, there: list[str]) -> Iterator[tuple[str, Any]]:
-    """Of the checkpoints that both runs have; of a damaged one, what is wrong with it."""
+def _leaves(run: RunFolder, there: list[str], alike: list[str]) -> Iterator[tuple[str, Any]]:
+    """Of the checkpoints that both runs have, only the position of those not `alike`; or what is wrong with one.
+
+    The last one's weights are held against the record, which is compared.
+    """
     for name in CHECKPOINTS:
         checkpoint = run.checkpoint(name) or {}
         if DAMAGED in checkpoint:
             yield f"{name}:", f"{checkpoint[DAMAGED]} ({run.folder})"
-        elif name in there and name == LAST:
-            yield from ((f"{name}:state_dict.{key}", "there") for key in checkpoint.get("state_dict", {}))
+        elif name in alike:
+            state = checkpoint["state_dict"]
+            weights = dict.fromkeys(state, "there") if name == LAST else state
+            yield from ((f"{name}:state_dict.{key}", value) for key, value in weights.items())
             rest = {key: value for key, value in checkpoint.items() if key != "state_dict"}
             yield from ((f"{name}:{key}", value) for key, value in flattened(rest))
         elif name in there:
-            yield from ((f"{name}:position.{key}", value) for key, value in _position(checkpoint).items())
+            yield from ((f"{name}:{POSITION}.{key}", value) for key, value in _position(run, name).items())
 
 
-def _position(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
-    section = checkpoint.get("lockstep")
-    position = section.get("position", {}) if isinstance(section, Mapping) else {}
-    return position if isinstance(position, Mapping) else {}
+def _position(run: RunFolder, name: str) -> Mapping[str, int]:
+    position: Mapping[str, int] = ((run.checkpoint(name) or {}).get("lockstep") or {}).get("position", {})
+    return position
 
 
 def _apart_by_right(key: str, left: RunFolder, right: RunFolder) -> bool:
@@ -59,8 +71,10 @@ def _apart_by_right(key: str, left: RunFolder, right: RunFolder) -> bool:
         [own.get("checkpoint", {}).get(option) for own in config] for option in ("monitor", "every_n_steps")
     )
     if key.startswith(("best.ckpt", f"{LAST}:lockstep.best")):
-        return elsewhere or monitor[0] != monitor[1]
-    return key.startswith("previous.ckpt") and (elsewhere or every[0] != every[1])
+        own_epochs = elsewhere or monitor[0] != monitor[1]
+    else:
+        own_epochs = key.startswith("previous.ckpt") and (elsewhere or every[0] != every[1])
+    return own_epochs and (key.endswith(":") or f":{POSITION}" in key or key.startswith(LAST))
 
 
 def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[float, float]) -> None:
@@ -71,7 +85,7 @@ def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[floa
     checkpoint, weights = run.checkpoint(LAST), run.weights()
     if not checkpoint or not weights or not run.tensors:
         return
-    section = checkpoint.get("lockstep") or {}
+    section = checkpoint.get("lockstep", {})
     for name in {**weights, **run.tensors}:
         own = digest({name: weights[name]}) if name in weights else MISSING
         see(own, run.tensors.get(name, MISSING), f"{run.folder}, {name} in {LAST} and in {RECORD}", when)

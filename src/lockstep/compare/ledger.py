@@ -120,10 +120,14 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:lockstep.ranks.*.sums.*": bits("sums under way"),
     "last.ckpt:lockstep.ranks.*.gradients*": bits("gradients under way"),
     **{f"last.ckpt:{key}": LIGHTNING for key in ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*")},
-    **{f"{name}.ckpt:position.*": bits(f"{name}.ckpt") for name in ("best", "previous")},
+    **{f"{name}:lockstep.position.*": bits(name) for name in ("best.ckpt", "previous.ckpt")},
+    **{f"{name}:state_dict.*": bound("weights saved") for name in ("best.ckpt", "previous.ckpt")},
+    **{f"{name}:optimizer_states*": bound("optimizer state") for name in ("best.ckpt", "previous.ckpt")},
+    **{f"{name}:lr_schedulers*": bound("schedule") for name in ("best.ckpt", "previous.ckpt")},
+    **{f"{name}:MixedPrecision*": bound("gradient scaler") for name in ("best.ckpt", "previous.ckpt")},
     **{
-        f"{name}.ckpt:*": left_out("what best.ckpt and previous.ckpt hold, but their position")
-        for name in ("best", "previous")
+        f"{name}:*": left_out("what best.ckpt and previous.ckpt hold beside what training goes on from")
+        for name in ("best.ckpt", "previous.ckpt")
     },
 }
 """`FILE:` is whether the file is there."""
