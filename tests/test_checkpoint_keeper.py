@@ -69,7 +69,8 @@ def test_the_whole_one_takes_the_place_of_a_damaged_one(make_plan: MakePlan, tmp
     folder.mkdir()
     (folder / "previous.ckpt").write_text("whole")
     (folder / "last.ckpt").write_text("torn")
-    plan = replace(make_plan("accelerator=cpu"), ckpt_path=str(folder / "previous.ckpt"), resume=True)
+    (tmp_path / "link").symlink_to(folder)
+    plan = replace(make_plan("accelerator=cpu"), ckpt_path=str(tmp_path / "link" / "previous.ckpt"), resume=True)
     a_keeper(plan).take_up(content, NET)
     assert (folder / "last.ckpt").read_text() == "whole"
 

@@ -13,9 +13,10 @@ import torch
 
 from lockstep.checkpoint.content import OWN
 from lockstep.checkpoint.reading import check_checkpoint
+from lockstep.job import leave_config
 from lockstep.launch import Place
 from lockstep.plan import Plan
-from lockstep.record_file import Mark, missing_steps
+from lockstep.record_file import Mark, lines_so_far, missing_steps
 from lockstep.refusal import Refusal
 from tests.conftest import Command
 from tests.ranks import ENGINES
@@ -166,6 +167,29 @@ def test_a_damaged_record(
     assert word.count("the new record begins where training goes on") == 1
     first, second, *_ = map(json.loads, lines_of(tmp_path / "beside"))
     assert (first["run"]["missing_steps"], second["step"]["step"]) == (5, 6)
+
+
+@pytest.mark.parametrize("through", ["run", "folder", "file"])
+def test_through_a_link_it_is_the_same_record(through: str, trained: Plan, tmp_path: Path) -> None:
+    """The record is gone on with, not removed; where it is damaged, the run is refused."""
+    folder = Path(trained.run_dir)
+    before = lines_of(folder)
+    link = tmp_path / "link"
+    links = {
+        "run": (folder, link / "checkpoints" / "last.ckpt"),
+        "folder": (folder / "checkpoints", link / "last.ckpt"),
+        "file": (folder / "checkpoints" / "last.ckpt", link),
+    }
+    leads, ckpt_path = links[through]
+    link.symlink_to(leads)
+    plan = replace(trained, ckpt_path=str(ckpt_path), resume=False)
+    leave_config(plan)
+    ENGINES["raw"](plan, ALONE)
+    assert lines_of(folder)[1:7] == before[1:7]
+    (tmp_path / "other").symlink_to(folder)
+    garbage(folder / "record.jsonl")
+    with pytest.raises(Refusal, match=r"record.jsonl is not what it was|record.jsonl has no first line"):
+        lines_so_far(ckpt_path, tmp_path / "other", Mark(7, 900, "0"))
 
 
 def test_an_incomplete_record_stays_one(trained: Plan, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from lockstep.disk import held, writing_below
 from lockstep.explain import explained
 from lockstep.plan import Plan
 from lockstep.record import CONFIG, METRICS, Metrics, clear_records, remove_parts, save_metrics, save_text, table
+from lockstep.record_file import run_of
 from lockstep.resume import run_folder
 from lockstep.unforeseen import in_words
 
@@ -143,7 +144,7 @@ def leave_config(plan: Plan) -> None:
     for leaves in (folder, folder / FOLDER):
         remove_parts(leaves)
     if plan.train:  # else it tests what lies there
-        goes_on_here = plan.ckpt_path is not None and Path(plan.ckpt_path).is_relative_to(folder)
+        goes_on_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
         clear_records(folder, keep_record=plan.resume or goes_on_here)
     save_text(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(asdict(plan))))
 

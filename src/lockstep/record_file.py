@@ -74,6 +74,15 @@ class RecordFile:
             os.fsync(record.fileno())
 
 
+def run_of(checkpoint: Path) -> Path:
+    """The folder of the run that left a checkpoint, free of links, however the checkpoint is named.
+
+    Where the file itself is a link: beside it, if a record lies there, else where the link leads.
+    """
+    near, far = checkpoint.parent.resolve().parent, checkpoint.resolve().parents[1]
+    return far if os.path.lexists(far / RECORD) and not os.path.lexists(near / RECORD) else near
+
+
 def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, str]:
     """The lines behind the first that a checkpoint counts, of the record in its run's folder; and what to say of them.
 
@@ -83,11 +92,12 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
     Raises:
         Refusal: it is damaged, and the folder is its own.
     """
-    path = checkpoint.parent.parent / RECORD
+    run = run_of(checkpoint)
+    path = run / RECORD
     try:
         earlier = read_lines(path, mark)
     except Damaged as damaged:
-        if path.parent == run_dir:
+        if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
             why = f"its {RECORD} {damaged}"
             instead = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
             raise refuse("hydra.run.dir", run_dir, why, instead) from None

@@ -49,7 +49,7 @@ class Keeper:
         self.recorder.carry(state.sums)
         if self.plan.resume and content.best and content.best[0] == self.plan.monitor[0]:
             self.best = content.best[1]  # in a new folder the best is that of its own epochs
-        if self.rank == 0 and Path(str(self.plan.ckpt_path)) == self.folder / PREVIOUS:
+        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
             also_as(self.folder / PREVIOUS, LAST)  # which is damaged, and must not become the one before
         return state.sums
 
