@@ -7,6 +7,7 @@ where that is gone, its process number is all there is to go by.
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
@@ -17,7 +18,7 @@ import torch.multiprocessing
 
 from lockstep.launch.failure import Note, RankFailed, first_failure
 from lockstep.launch.peers import alive
-from lockstep.launch.server import ensure_server, how_server_ended, start_method
+from lockstep.launch.server import end_stopped_server, ensure_server, how_server_ended, start_method
 from lockstep.launch.worker import Done, Job, run_rank
 
 PATIENCE = 10.0
@@ -41,7 +42,9 @@ class Attempt:
         self.processes: list[BaseProcess] = []
         self.readers: list[Connection | None] = []
         self.told: dict[int, Done | Note] = {}
+        self.starting, self.over = True, threading.Event()
         ensure_server()
+        threading.Thread(target=end_stopped_server, args=(self._needs_server, self.over), daemon=True).start()
         try:
             for rank in range(job.work.world.local_world_size):
                 reader, writer = context.Pipe(duplex=False)
@@ -50,6 +53,7 @@ class Attempt:
                     process.start()
                 self.processes.append(process)
                 self.readers.append(reader)
+            self.starting = False
         except (EOFError, ConnectionError):
             self.end()
             ended = how_server_ended()
@@ -91,12 +95,14 @@ class Attempt:
         Raises:
             RankFailed: one cannot be ended.
         """
-        for pid in self.pids.values():
+        # the number of a process that is known to have ended may be another's by now
+        pids = {rank: pid for rank, pid in self.pids.items() if self.processes[rank].exitcode in (None, LOST)}
+        for pid in pids.values():
             with contextlib.suppress(ProcessLookupError):
                 if alive(pid):
                     os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + PATIENCE
-        for rank, pid in self.pids.items():
+        for rank, pid in pids.items():
             while alive(pid):
                 if time.monotonic() > deadline:
                     raise RankFailed(rank, f"its process {pid} cannot be ended, not even by SIGKILL")
@@ -106,6 +112,11 @@ class Attempt:
             if reader:
                 reader.close()
         self.readers = []
+        self.over.set()
+
+    def _needs_server(self) -> bool:
+        """Whether the fork server has to say something: the number of a process, or how one ended that has."""
+        return self.starting or not all(alive(pid) for pid in self.pids.values())
 
     def _read(self) -> None:
         for rank, reader in enumerate(self.readers):

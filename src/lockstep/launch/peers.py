@@ -40,7 +40,7 @@ def stopped_peer(error: Exception, world: World, peers: Mapping[int, int]) -> Pe
     if not timed_out(error):
         return None
     for rank, process in peers.items():
-        if _letter(process) in STOPPED:
+        if stopped(process):
             return PeerStopped(rank, f"it was stopped (by SIGSTOP, say) and did not answer within {limit(world)}")
     return None
 
@@ -65,7 +65,7 @@ def end_the_stopped(error: Exception, peers: Mapping[int, int]) -> None:
     if isinstance(error, NotJoined) and (multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ):
         processes = _siblings()
     for process in processes:
-        if _letter(process) in STOPPED:
+        if stopped(process):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
@@ -77,6 +77,11 @@ def alive(process: int) -> bool:
     except (ProcessLookupError, PermissionError):  # the number may be that of another user's by now
         return False
     return _letter(process) not in ENDED
+
+
+def stopped(process: int) -> bool:
+    """Where the system does not tell (no /proc): no."""
+    return _letter(process) in STOPPED
 
 
 def _siblings() -> list[int]:

@@ -10,20 +10,26 @@ import multiprocessing.util
 import os
 import signal
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lockstep.launch.failure import how_it_ended
+from lockstep.launch.peers import stopped
 from lockstep.launch.private_dir import own_caches, private_folder
 from lockstep.launch.signals import signals_held
 from lockstep.launch.undisturbed import no_main_module
 
 PRELOADED: list[str] = []
 """The engines that the fork server has imported."""
+STOPPED_SERVERS: set[int] = set()
+"""Process numbers of those that have been ended since they were stopped."""
+LOOK, LOOKS = 0.5, 6
+"""Seconds between two looks for a stopped server, and how many find it so before it is ended."""
 MOMENT = 1.0
 """Seconds within which the kernel tells that a process has ended."""
 
@@ -82,12 +88,27 @@ def how_server_ended() -> str | None:
         if ended:
             os.close(server._forkserver_alive_fd)
             server._forkserver_pid = server._forkserver_alive_fd = server._forkserver_address = None
-            how = how_it_ended(os.waitstatus_to_exitcode(status))
+            was_stopped = ended in STOPPED_SERVERS
+            how = "it was stopped (by SIGSTOP, say)" if was_stopped else how_it_ended(os.waitstatus_to_exitcode(status))
             return f"the fork server, from which all ranks start, is lost: {how}"
         if time.monotonic() > deadline:
             break
         time.sleep(0.01)
     return None
+
+
+def end_stopped_server(needed: Callable[[], bool], over: threading.Event) -> None:
+    """Watch over an attempt: without an end of its server, what waits for it would wait for ever.
+
+    Where it is found stopped at so many looks on end. After Ctrl-Z and `fg` it goes on before the second.
+    """
+    looks = 0
+    while not over.wait(LOOK):
+        process = multiprocessing.forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+        looks = looks + 1 if process is not None and stopped(process) and needed() else 0
+        if looks == LOOKS:
+            STOPPED_SERVERS.add(process)
+            os.kill(process, signal.SIGKILL)
 
 
 @contextmanager
