@@ -1,5 +1,6 @@
 """What a run has in the temporary folder: one folder, gone when the run is, and a sentence where there can be none."""
 
+import errno
 import fcntl
 import getpass
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.launch.private_dir import MARK, remove_left_behind, safe
+from lockstep.launch.private_dir import MARK, made, remove_left_behind, require_fit
 from tests.conftest import ROOT, Command
 from tests.doors import tree
 
@@ -64,12 +65,29 @@ def test_what_nobody_holds_is_removed_and_nothing_else(tmp_path: Path) -> None:
     assert set(base.iterdir()) == kept - {living}
 
 
-def test_a_folder_where_others_could_rename_ours_is_not_used(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    assert not safe(tmp_path)
-    tmp_path.chmod(0o1777)
-    assert safe(tmp_path)
-    assert not safe(tmp_path / "missing")
+def test_a_folder_where_others_could_rename_ours_is_not_used(temporary: Path, tmp_path: Path) -> None:
+    require_fit(temporary)
+    temporary.chmod(0o777)
+    with pytest.raises(OSError, match="others may rename there what is yours"):
+        require_fit(temporary)
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    with pytest.raises(OSError, match="its path is longer than 53 bytes"):
+        require_fit(long)
+    with pytest.raises(FileNotFoundError):
+        require_fit(temporary / "missing")
+
+
+def test_where_there_is_no_room_no_descriptor_stays(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("lockstep.launch.private_dir.require_room", full)
+    before = len([*Path("/dev/fd").iterdir()])
+    with pytest.raises(OSError, match="full"):
+        made(temporary)
+    assert len([*Path("/dev/fd").iterdir()]) == before
+    assert not list(temporary.iterdir())
 
 
 def killed(command: Command, temporary: Path, after: float, whom: str) -> None:
@@ -179,6 +197,7 @@ def skip_without_mounts() -> None:
     [
         ("ro=/tmp ro=/var/tmp ro=/mnt", "TMPDIR=/mnt: no temporary folder can be used (", "Read-only file system"),
         ("full=/tmp full=/var/tmp full=/mnt", "TMPDIR=/mnt: no temporary folder can be used (", "No space left"),
+        ("open=/mnt ro=/tmp ro=/var/tmp", "TMPDIR=/mnt: no temporary folder can be used (/mnt: others may", "chmod +t"),
     ],
 )
 def test_where_nothing_can_be_written_a_sentence_says_so(
@@ -190,7 +209,8 @@ def test_where_nothing_can_be_written_a_sentence_says_so(
     run.mkdir()
     try:
         script = "cd /sys; for one in $0; do mount -t tmpfs -o size=8k,mode=1777 none ${one#*=}; case $one in "
-        script += "ro=*) mount -o remount,ro ${one#*=};; *) head -c 8k /dev/zero >${one#*=}/fill;; esac; done; "
+        script += "ro=*) mount -o remount,ro ${one#*=};; "
+        script += "open=*) chmod 0777 ${one#*=};; *) head -c 8k /dev/zero >${one#*=}/fill;; esac; done; "
         script += 'export TMPDIR=/mnt; exec "$@"'
         line = (*SHORT, f"hydra.run.dir={run}/logs")
         ended = command(*IN_A_NAMESPACE, script, mounts, *line)

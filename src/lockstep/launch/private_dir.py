@@ -44,17 +44,20 @@ def private_folder() -> Path:
     if os.getpid() in OWN and OWN[os.getpid()][0].is_dir():
         return OWN[os.getpid()][0]
     remove_private_folder()
-    found, why = temporary_folders(), ""
-    for base in found:
-        remove_left_behind(base)
+    refused: dict[Path, str] = {}
+    for base in temporary_folders():
         try:
+            require_fit(base)
+            remove_left_behind(base)
             OWN[os.getpid()] = made(base)
         except OSError as error:
-            why = why or f"{base}: {error.strerror}"
+            refused[base] = error.strerror or str(error)
             continue
         multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # behind what lies in it
         return OWN[os.getpid()][0]
-    raise unusable(why or "none belongs to you or to root and keeps others from renaming what is yours")
+    asked_for = users_folder()
+    first = asked_for if asked_for in refused else next(iter(refused))
+    raise unusable(f"{first}: {refused[first]}")
 
 
 @contextmanager
@@ -79,33 +82,46 @@ def own_caches() -> dict[str, str]:
 
 
 def unusable(why: str) -> Refusal:
-    value = os.environ.get("TMPDIR", "/tmp")
-    return refuse("TMPDIR", value, f"no temporary folder can be used ({why})", "TMPDIR=FOLDER, of your own, with room")
+    return refuse(
+        "TMPDIR",
+        os.environ.get("TMPDIR", "/tmp"),
+        f"no temporary folder can be used ({why})",
+        "TMPDIR=FOLDER, of your own, with room",
+    )
+
+
+def users_folder() -> Path:
+    return Path(os.environ.get("TMPDIR") or "/tmp").absolute()
 
 
 def temporary_folders() -> list[Path]:
-    """The system's, and where its path is too long for a socket's, or it cannot be written to, the usual ones."""
-    usual = [os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp"]
+    """The system's, and where that cannot be used, the usual ones."""
+    usual = [str(users_folder()), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp"]
     with contextlib.suppress(FileNotFoundError):
         usual.insert(0, tempfile.gettempdir())
-    folders = dict.fromkeys(Path(path).absolute() for path in usual if path)
-    return [folder for folder in folders if len(os.fsencode(folder)) <= LONGEST and safe(folder)]
+    return [*dict.fromkeys(Path(path).absolute() for path in usual if path)]
 
 
-def safe(folder: Path) -> bool:
-    """Whether no other user could put something else in the place of what is ours in it."""
-    try:
-        about = folder.stat()
-    except OSError:
-        return False
-    sealed = not about.st_mode & 0o022 or bool(about.st_mode & stat.S_ISVTX)
-    return sealed and about.st_uid in (0, os.geteuid(), NOBODY)
+def require_fit(folder: Path) -> None:
+    """Raises OSError where a socket's path would be too long, or another user could put something in place of ours.
+
+    Not even for want of another folder: who else may write to one (what containers share, say) cannot be known.
+    """
+    if len(os.fsencode(folder)) > LONGEST:
+        raise OSError(errno.ENAMETOOLONG, f"its path is longer than {LONGEST} bytes, too long for a socket's")
+    about = folder.stat()
+    if about.st_uid not in (0, os.geteuid(), NOBODY):
+        raise PermissionError(errno.EPERM, "it belongs to another user")
+    if about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
+        why = "others may rename there what is yours: it lacks the sticky bit, which chmod +t gives"
+        raise PermissionError(errno.EPERM, why)
 
 
 def made(base: Path) -> tuple[Path, int]:
     """A new folder, and the descriptor that holds it."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        descriptor = None
         try:
             descriptor = held(folder)
             if descriptor is None:  # someone took it for one left behind
@@ -115,6 +131,8 @@ def made(base: Path) -> tuple[Path, int]:
             return folder, descriptor
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
+            if descriptor is not None:
+                os.close(descriptor)
             raise
 
 
