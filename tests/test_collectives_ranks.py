@@ -35,6 +35,13 @@ def half_a_ring(given: Tensor, taken: Tensor | None, root: int) -> None:
         given[-1] = 0
 
 
+def not_a_number(given: Tensor, taken: Tensor | None, root: int) -> None:
+    """Rank 1 is left with what was in its memory."""
+    dist.all_reduce(given)
+    if dist.get_rank() == 1:
+        given[0], given[1] = float("nan"), float("inf")
+
+
 def no_barrier(given: Tensor, taken: Tensor | None, root: int) -> None:
     """Comes late, counts itself in, and does not wait."""
     store = dist.distributed_c10d._get_default_store()
@@ -55,6 +62,7 @@ def refused_by_one(given: Tensor, taken: Tensor | None, root: int) -> None:
 
 FAULTS: dict[str, list[Primitive]] = {
     "ring": [replace(BY_NAME["ring all-reduce"], call=half_a_ring), BY_NAME["gather"]],
+    "no_number": [replace(BY_NAME["all-reduce (sum)"], call=not_a_number)],
     "barrier": [replace(BY_NAME["barrier"], call=no_barrier), BY_NAME["gather"]],
     "unsupported": [replace(BY_NAME["all-reduce (avg)"], call=refused), BY_NAME["gather"]],
     "broken": [replace(BY_NAME["all-reduce (avg)"], call=refused_by_one), BY_NAME["gather"]],
@@ -74,6 +82,10 @@ def barrier(plan: Plan, place: Place) -> Any:
     return part_in("barrier", plan)
 
 
+def no_number(plan: Plan, place: Place) -> Any:
+    return part_in("no_number", plan)
+
+
 def unsupported(plan: Plan, place: Place) -> Any:
     return part_in("unsupported", plan)
 
@@ -86,6 +98,7 @@ def broken(plan: Plan, place: Place) -> Any:
     ("task", "theory"),
     [
         (ring, ["holds", "holds", "fails", "holds", "holds", "holds"]),
+        (no_number, ["holds", "fails", "holds"]),
         (barrier, ["fails", "fails", "holds", "holds", "holds", "holds"]),
         (unsupported, ["–", "–", "–", "holds", "holds", "holds"]),
         (broken, ["fails", "fails", "fails", "–", "–", "–"]),
@@ -100,6 +113,8 @@ def test_a_fault_is_what_it_is(make_plan: MakePlan, task: Callable[[Plan, Place]
     table = rows(FAULTS[task.__name__], report.seen, 3, 0, "gloo")
     assert [row.theory for row in table] == theory
     assert time.monotonic() - began < 2 * LIMIT + 15
+    if task is no_number:
+        assert table[1].after.startswith("nan inf")
     if task is unsupported:
         assert table[0].explain == "gloo: it is not implemented"
 

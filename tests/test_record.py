@@ -41,9 +41,9 @@ def test_table_lines_up() -> None:
 def test_a_run_begins_without_what_was_half_written(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     """In its folder and that of its checkpoints; no file of the user's."""
     parts = [tmp_path / ".metrics.json.part", tmp_path / "checkpoints" / ".last.ckpt.part"]
-    kept = [tmp_path / "a.part", tmp_path / "checkpoints" / "last.ckpt"]
+    kept = [tmp_path / "a.part", tmp_path / "checkpoints" / "last.ckpt", tmp_path / ".film.part"]
     (tmp_path / "checkpoints").mkdir()
     for path in (*parts, *kept):
         path.touch()
     leave_config(make_plan("accelerator=cpu"))
-    assert [path.exists() for path in (*parts, *kept)] == [False, False, True, True]
+    assert [path.exists() for path in (*parts, *kept)] == [False, False, True, True, True]

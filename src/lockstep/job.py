@@ -11,13 +11,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep import choices, data, launch
 from lockstep.build import plan_from
-from lockstep.checkpoint.files import FOLDER
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
 from lockstep.compare import compare
 from lockstep.compose import compose_job, composed, folder_given
 from lockstep.disk import held, writing_below
 from lockstep.explain import explained
 from lockstep.plan import Plan
-from lockstep.record import CONFIG, METRICS, Metrics, clear_records, remove_parts, save_metrics, save_text, table
+from lockstep.record import CONFIG, FILES, METRICS, Metrics, clear_records, remove_parts, save_metrics, save_text, table
 from lockstep.record_file import run_of
 from lockstep.resume import run_folder
 from lockstep.unforeseen import in_words
@@ -141,8 +141,8 @@ def leave_config(plan: Plan) -> None:
     if not first_of_all():
         return
     folder = make_folder(plan)
-    for leaves in (folder, folder / FOLDER):
-        remove_parts(leaves)
+    remove_parts(folder, FILES)
+    remove_parts(folder / FOLDER, (LAST, PREVIOUS, BEST))
     if plan.train:  # else it tests what lies there
         goes_on_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
         clear_records(folder, keep_record=plan.resume or goes_on_here)

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ CONFIG = "config.yaml"
 RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
+FILES = (METRICS, CONFIG, RECORD, COMPARISON, CONFUSION)
+"""In a run's own folder, which may hold a user's files too."""
 FINGERPRINTED = ("weights", "buffers", "optimizer")
 """What each rank takes fingerprints of."""
 Metrics = dict[str, str | int | float]
@@ -60,7 +62,7 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Another name under which to make a file: a reader sees it whole or not at all, also where the disk is full."""
-    part = path.with_name(f".{path.name}.part")
+    part = part_of(path)
     try:
         yield part
         part.replace(path)
@@ -70,11 +72,17 @@ def whole(path: Path) -> Iterator[Path]:
         raise
 
 
-def remove_parts(folder: Path) -> None:
-    """What `whole` began in a folder and a process did not live to rename."""
-    for part in folder.glob(".*.part"):
+def remove_parts(folder: Path, names: Iterable[str]) -> None:
+    """What `whole` began of these files in a folder and a process did not live to rename."""
+    for name in names:
+        part = part_of(folder / name)
         if part.is_file() and not part.is_symlink():
             part.unlink(missing_ok=True)
+
+
+def part_of(path: Path) -> Path:
+    """The name that a file has while it is made."""
+    return path.with_name(f".{path.name}.part")
 
 
 def save_text(path: Path, text: str) -> None:

@@ -19,7 +19,6 @@ from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import Work
 from lockstep.launch import Place
 from lockstep.parallel import to_all
-from lockstep.typed import restored
 
 
 @dataclass(frozen=True)
@@ -93,4 +92,5 @@ def group_of_its_own(timeout: float) -> dist.ProcessGroup | None:
 
 
 def told_to_all(mine: Seen, messenger: dist.ProcessGroup | None) -> list[Seen]:
-    return [restored(Seen, json.loads(one)) for one in to_all(json.dumps(asdict(mine)).encode(), messenger)]
+    """What a broken backend returns may be no number, and is shown as it is."""
+    return [Seen(**json.loads(one)) for one in to_all(json.dumps(asdict(mine)).encode(), messenger)]

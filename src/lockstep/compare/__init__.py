@@ -105,7 +105,8 @@ def _compare_validations(comparison: Comparison, left: RunFolder, right: RunFold
         a, b = (run.validations.get(epoch, {}) for run in (left, right))
         for key in sorted((a.keys() | b.keys()) - {"epoch"}):
             when = (last.get(epoch, math.inf), VALIDATION)
-            comparison.of("validation").see(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
+            quantity = entry_of(f"record.jsonl:validation.{key}")[1].quantity
+            comparison.of(quantity).see(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
 
 
 def _last_steps(left: RunFolder, right: RunFolder) -> dict[int, int]:

@@ -1,6 +1,7 @@
 """One table of all that a run leaves, and what comparing does with each: nothing is left out without a word.
 
-A key is `FILE:PART.PART`; the first pattern that fits it counts. What no pattern fits is listed as unknown.
+A key is `FILE:PART.PART`; the first pattern that fits it counts. What no pattern fits is listed as unknown. The tensors
+of a record are quantities of their own, by their names.
 """
 
 from dataclasses import dataclass

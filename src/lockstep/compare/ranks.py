@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.compare.folder import RunFolder
+from lockstep.compare.leaves import MISSING
+from lockstep.compare.ledger import entry_of
 from lockstep.compare.verdict import Comparison
-from lockstep.record import FINGERPRINTED
+from lockstep.record import FINGERPRINTED, RECORD
 
 At = tuple[int, int]
 """Epoch and step."""
@@ -16,13 +18,20 @@ def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, ord
     for run in (left, right):
         for at, line in sorted(run.fingerprints.items()):
             _in_step(comparison, run, at, line, order)
+    pattern, entry = entry_of(f"{RECORD}:fingerprint.{FINGERPRINTED[0]}")
+    if not (left.fingerprints or right.fingerprints):
+        return
     if comparison.owed.within:
+        comparison.leave_out(entry.reason, pattern)
+        return
+    if not (left.fingerprints and right.fingerprints):
+        comparison.leave_out("what a run of an older version, or one that broke off, has none of", pattern)
         return
     for at in _shared(left, right):
         pair = left.fingerprints.get(at, {}), right.fingerprints.get(at, {})
         for kind in FINGERPRINTED:
             a, b = (line.get(kind) for line in pair)
-            comparison.of("fingerprints").see(*_parting(a, b), f"{_where(at)}, {kind}", (at[1], order))
+            comparison.of(entry.quantity).see(*_parting(a, b), f"{_where(at)}, {kind}", (at[1], order))
 
 
 def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any], order: int) -> None:
@@ -30,7 +39,7 @@ def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any
     for kind in FINGERPRINTED:
         if kind == "buffers" and run.heading.get("per_rank_buffers", True):
             continue
-        held = line.get(kind) or ["missing"]
+        held = line.get(kind) or [MISSING]
         odd = next((rank for rank, own in enumerate(held) if own != held[0]), 0)
         where = f"{_where(at)}, {kind} of ranks 0 and {odd} in {run.folder}"
         comparison.of("ranks in step").see(held[0], held[odd], where, (at[1], order))
@@ -53,7 +62,7 @@ def _parting(a: Any, b: Any) -> tuple[str, str]:
             if one != other:
                 return f"rank {rank} {one}", f"rank {rank} {other}"
         return "", ""
-    return tuple("missing" if own is None else f"{len(own)} ranks" for own in (a, b))  # type: ignore[return-value]
+    return tuple(MISSING if own is None else f"{len(own)} ranks" for own in (a, b))  # type: ignore[return-value]
 
 
 def _where(at: At) -> str:
