@@ -5,6 +5,7 @@ FAULT is `kind@rank`; the environment of the test reaches the ranks as the envir
 
 import os
 import signal
+import subprocess
 import time
 
 import torch
@@ -51,5 +52,7 @@ def go_wrong(kind: str) -> None:
         os._exit(0)
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "children":
+        subprocess.run(["sh", "-c", "sleep 3600; true"])
     if kind == "sleep":
         time.sleep(3600)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from lockstep.launch.attempt import Attempt
@@ -109,6 +110,18 @@ def test_a_rank_that_ends_well_but_too_early_is_named(start: Start, rank: int) -
     with pytest.raises(RankFailed, match=rf"^rank {rank} failed: it ended with status 0 before its work was done$"):
         ended(attempt)
     assert not any(map(alive, attempt.pids.values()))
+
+
+@needs_states
+def test_what_a_rank_has_started_ends_with_it(start: Start) -> None:
+    """A child, and its child."""
+    attempt = start("children@1")
+    deadline = time.monotonic() + 30
+    while len(below := psutil.Process(attempt.pids[1]).children(recursive=True)) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    attempt.end()
+    assert psutil.wait_procs(below, timeout=5)[1] == []
 
 
 def test_a_result_that_is_larger_than_a_pipe_comes_whole(start: Start) -> None:

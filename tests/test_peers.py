@@ -1,5 +1,6 @@
 """Which rank beside this one the system has stopped: seen in real processes, and ended only where it is to blame."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from lockstep.ending import NotJoined, PeerStopped
-from lockstep.launch.peers import announce, beside, end_the_stopped, stopped_peer
+from lockstep.launch.peers import announce, beside, end_the_stopped, end_those, started_by, stopped_peer
 from lockstep.launch.place import Place
 from lockstep.plan import Plan
 
@@ -57,6 +58,16 @@ def test_the_stopped_one_is_named_and_ended(sleeper: Sleeper, make_plan: Callabl
     end_the_stopped(found, peers)
     assert stopped.wait(10) == -signal.SIGKILL
     assert alive.poll() is None
+
+
+def test_what_has_taken_an_ended_one_s_number_is_spared(sleeper: Sleeper) -> None:
+    process = sleeper(stopped=False)
+    began = started_by([os.getpid()])[process.pid]
+    end_those({process.pid: str(int(began) - 1)})
+    time.sleep(0.2)
+    assert process.poll() is None
+    end_those({process.pid: began})
+    assert process.wait(10) == -signal.SIGKILL
 
 
 def test_nobody_is_blamed_who_runs(sleeper: Sleeper, make_plan: Callable[..., Plan]) -> None:

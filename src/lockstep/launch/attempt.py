@@ -17,7 +17,7 @@ from typing import Any
 import torch.multiprocessing
 
 from lockstep.launch.failure import Note, RankFailed, first_failure
-from lockstep.launch.peers import alive
+from lockstep.launch.peers import alive, end_those, started_by
 from lockstep.launch.server import end_stopped_server, ensure_server, how_server_ended, start_method
 from lockstep.launch.worker import Done, Job, run_rank
 
@@ -90,17 +90,19 @@ class Attempt:
         return done if bad or (len(done) == len(codes) and None not in codes.values()) else None
 
     def end(self) -> None:
-        """By SIGKILL, and not before they are gone.
+        """By SIGKILL, with what they have started, and not before they are gone.
 
         Raises:
             RankFailed: one cannot be ended.
         """
         # the number of a process that is known to have ended may be another's by now
         pids = {rank: pid for rank, pid in self.pids.items() if self.processes[rank].exitcode in (None, LOST)}
-        for pid in pids.values():
+        living = [pid for pid in pids.values() if alive(pid)]
+        left = started_by(living) if living else {}
+        for pid in living:
             with contextlib.suppress(ProcessLookupError):
-                if alive(pid):
-                    os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+        end_those(left)
         deadline = time.monotonic() + PATIENCE
         for rank, pid in pids.items():
             while alive(pid):

@@ -8,7 +8,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from torch.distributed import Store  # type: ignore[attr-defined]
@@ -20,6 +20,8 @@ from lockstep.world import World
 PROCESSES = Path("/proc")
 STOPPED = ("T", "t")
 """Linux's letters for a process that was stopped by a signal, or by a debugger."""
+BEGAN = 19
+"""Where /proc/<process>/stat says when it began, behind its name."""
 ENDED = ("Z", "X")
 """And for one that has ended, and waits for its parent to take note of it."""
 
@@ -84,9 +86,36 @@ def stopped(process: int) -> bool:
     return _letter(process) in STOPPED
 
 
+def started_by(processes: Iterable[int]) -> dict[int, str]:
+    """What these have started, and that in turn: process numbers, each with when its process began.
+
+    Nothing where the system does not tell (no /proc), or of those that are gone: their children have another parent.
+    """
+    found: dict[int, str] = {}
+    table = _table()
+    parents = {str(process) for process in processes}
+    while parents:
+        children = {number: status for number, status in table.items() if status[1] in parents and number not in found}
+        found |= {number: status[BEGAN] for number, status in children.items()}
+        parents = {str(number) for number in children}
+    return found
+
+
+def end_those(processes: Mapping[int, str]) -> None:
+    """By SIGKILL, what `started_by` has found, and nothing else that has a number of theirs by now."""
+    for process, began in processes.items():
+        if _status(process)[BEGAN : BEGAN + 1] == [began]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+
+
 def _siblings() -> list[int]:
+    return [number for number, status in _table().items() if status[1] == str(os.getppid())]
+
+
+def _table() -> dict[int, list[str]]:
     numbers = [int(path.name) for path in PROCESSES.glob("[0-9]*")]
-    return [number for number in numbers if _status(number)[1:2] == [str(os.getppid())]]
+    return {number: status for number in numbers if (status := _status(number))}
 
 
 def _letter(process: int) -> str:
