@@ -13,7 +13,7 @@ import pytest
 
 from lockstep.launch.attempt import Attempt
 from lockstep.launch.failure import RankFailed
-from lockstep.launch.peers import alive
+from lockstep.launch.process_table import alive
 from lockstep.launch.server import warm_up
 from lockstep.launch.store import Meeting
 from lockstep.launch.worker import Job

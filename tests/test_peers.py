@@ -12,8 +12,9 @@ import pytest
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from lockstep.ending import NotJoined, PeerStopped
-from lockstep.launch.peers import announce, beside, end_the_stopped, end_those, started_by, stopped_peer
+from lockstep.launch.peers import announce, beside, end_the_stopped, stopped_peer
 from lockstep.launch.place import Place
+from lockstep.launch.process_table import end_those, started_by
 from lockstep.plan import Plan
 
 TIMED_OUT = RuntimeError("[unbound_buffer.cc:129] Timed out waiting 3000ms for send operation to complete")

@@ -17,7 +17,7 @@ from typing import Any
 import torch.multiprocessing
 
 from lockstep.launch.failure import Note, RankFailed, first_failure
-from lockstep.launch.peers import alive, end_those, started_by
+from lockstep.launch.process_table import alive, end_those, started_by
 from lockstep.launch.server import end_stopped_server, ensure_server, how_server_ended, start_method
 from lockstep.launch.worker import Done, Job, run_rank
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.launch.failure import how_it_ended
-from lockstep.launch.peers import stopped
 from lockstep.launch.private_dir import own_caches, private_folder
+from lockstep.launch.process_table import stopped
 from lockstep.launch.signals import signals_held
 from lockstep.launch.undisturbed import no_main_module
 
