@@ -27,10 +27,14 @@ IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
 def fingerprints(net: nn.Module, optimizer: Optimizer) -> Tensor:
     """(kinds, SIZE) uint8, in the order of FINGERPRINTED. Waits for a GPU."""
     weights = dict(net.named_parameters())
-    every_name = {name for name, _ in net.named_parameters(remove_duplicate=False)}
-    buffers = {name: own for name, own in net.state_dict().items() if name not in every_name}
-    shas = (_of_tensors(weights), _of_tensors(buffers), _of_optimizer(optimizer, weights))
+    shas = (_of_tensors(weights), _of_tensors(buffers_of(net)), _of_optimizer(optimizer, weights))
     return torch.from_numpy(np.frombuffer(b"".join(shas), dtype=np.uint8).reshape(len(FINGERPRINTED), SIZE).copy())
+
+
+def buffers_of(net: nn.Module) -> dict[str, Tensor]:
+    """Those that a checkpoint holds, by name; they share the net's memory."""
+    parameters = {name for name, _ in net.named_parameters(remove_duplicate=False)}
+    return {name: own for name, own in net.state_dict().items() if name not in parameters}
 
 
 def _of_tensors(tensors: Mapping[str, Tensor]) -> bytes:

@@ -147,8 +147,8 @@ MUTATIONS = [
     Mutation(
         "a full device raises",
         "streams.py",
-        "            give_up(self.fileno())\n            return",
-        "            raise\n            return",
+        "            give_up(self.fileno())\n        return",
+        "            raise\n        return",
         f"{STREAMS}::test_what_is_printed_to_a_full_device_is_lost",
     ),
     Mutation(
@@ -172,8 +172,8 @@ MUTATIONS = [
     Mutation(
         "buffers that are not looked at",
         "fingerprint.py",
-        "_of_tensors(weights), _of_tensors(buffers),",
-        "_of_tensors(weights), _of_tensors({}),",
+        "_of_tensors(buffers_of(net)),",
+        "_of_tensors({}),",
         FINGER,
     ),
     Mutation(

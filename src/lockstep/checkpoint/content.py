@@ -31,12 +31,14 @@ class Position:
 class RankState:
     """What one rank alone knows: its random numbers to come, and what has not met the other ranks' yet.
 
-    `sums`: of metrics and of the record; `gradients`: of an optimizer step that is under way, by parameter.
+    `sums`: of metrics and of the record; `gradients`: of an optimizer step that is under way, by parameter;
+    `buffers`: of ranks above 0, whose BatchNorm may have statistics of their own.
     """
 
     random: Mapping[str, Any] = field(default_factory=dict)
     sums: Mapping[str, Tensor] = field(default_factory=dict)
     gradients: Mapping[str, Tensor] = field(default_factory=dict)
+    buffers: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lockstep.batches import window_count
 from lockstep.checkpoint.content import OWN, SCALER, Content, RankState, state_of
 from lockstep.checkpoint.identity import digest_of
+from lockstep.fingerprint import buffers_of
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.plan import Plan
 from lockstep.record_file import Mark
@@ -58,8 +59,8 @@ def require_content(plan: Plan, content: Content) -> None:
     for state in content.ranks:
         _require_sums(plan, state)
         _require_random(state)
-        gradients = state.gradients
-        _hold(isinstance(gradients, Mapping) and all(map(_dense, gradients.values())), "gradients")
+        for what, own in (("gradients", state.gradients), ("buffers", state.buffers)):
+            _hold(isinstance(own, Mapping) and all(map(_dense, own.values())), what)
 
 
 def _require_mark(mark: Mark) -> None:
@@ -118,11 +119,12 @@ def _require_random(state: RankState) -> None:
 
 
 def require_state(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any], content: Content) -> None:
-    """Raise WrongForm unless optimizer, schedule and gradients are such as this plan makes them for this net."""
-    parameters = dict(net.named_parameters())
+    """Raise WrongForm unless optimizer, schedule, gradients and buffers are such as this plan makes for this net."""
+    parameters, buffers = dict(net.named_parameters()), buffers_of(net)
     for state in content.ranks:
-        known = state.gradients.keys() <= parameters.keys()
-        _hold(known and all(_like(parameters[name], own) for name, own in state.gradients.items()), "gradients")
+        for what, wanted, held in (("gradients", parameters, state.gradients), ("buffers", buffers, state.buffers)):
+            _hold(held.keys() <= wanted.keys(), what)
+            _hold(all(_like(wanted[name], own) for name, own in held.items()), what)
     _require_optimizer(plan, net, checkpoint["optimizer_states"], content.position.steps)
     _require_schedule(plan, net, checkpoint["lr_schedulers"], content.position.steps)
     scaler = checkpoint.get(SCALER, {})

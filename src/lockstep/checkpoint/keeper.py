@@ -14,6 +14,7 @@ from lockstep.checkpoint.content import OWN, Content, Position, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, also_as, write_whole
 from lockstep.checkpoint.identity import digest_of, identity
 from lockstep.disk import not_written, of_the_disk
+from lockstep.fingerprint import buffers_of
 from lockstep.parallel import devices_of, to_first
 from lockstep.plan import Plan
 from lockstep.recorder import Recorder, not_finite
@@ -39,13 +40,16 @@ class Keeper:
         return every is not None and step % every == 0
 
     def take_up(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
-        """Let this rank go on from a checkpoint: its random numbers, its gradients. Returns its sums."""
+        """Let this rank go on from a checkpoint: its random numbers, gradients and buffers. Returns its sums."""
         state = content.of_rank(self.rank, self.plan.world_size)
         if state.random:
             restore_random_state(state.random, devices_of(self.plan))
         for name, parameter in net.named_parameters():
             if name in state.gradients:
                 parameter.grad = state.gradients[name].to(parameter.device)
+        for name, buffer in buffers_of(net).items():
+            if name in state.buffers:
+                buffer.copy_(state.buffers[name])
         self.recorder.carry(state.sums)
         if self.plan.resume and content.best and content.best[0] == self.plan.monitor[0]:
             self.best = content.best[1]  # in a new folder the best is that of its own epochs
@@ -73,7 +77,8 @@ class Keeper:
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
         under_way = position.batch % self.plan.accumulate_grad_batches > 0
         gradients = {name: own.grad.cpu() for name, own in net.named_parameters() if under_way and own.grad is not None}
-        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here, gradients))
+        buffers = {name: own.cpu() for name, own in buffers_of(net).items()} if self.rank else {}  # the engine has 0's
+        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here, gradients, buffers))
         own = identity(self.plan)
         best = None if self.best is None else (self.plan.monitor[0], self.best)
         mark, best_yet = self.recorder.mark, self.best_yet

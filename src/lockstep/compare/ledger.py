@@ -120,6 +120,7 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:lockstep.ranks.*.sums.curve": CURVES,
     "last.ckpt:lockstep.ranks.*.sums.*": bits("sums under way"),
     "last.ckpt:lockstep.ranks.*.gradients*": bits("gradients under way"),
+    "last.ckpt:lockstep.ranks.*.buffers*": bits("buffers of each rank"),
     **{f"last.ckpt:{key}": LIGHTNING for key in ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*")},
     **{f"{name}:lockstep.position.*": bits(name) for name in ("best.ckpt", "previous.ckpt")},
     **{f"{name}:state_dict.*": bound("weights saved") for name in ("best.ckpt", "previous.ckpt")},
