@@ -72,7 +72,7 @@ def test_engines_that_are_apart(command: Command) -> None:
     ended = command(sys.executable, "-c", code, "engine=both", *QUICK, PYTHONPATH=str(ROOT))
     assert ended.status == 1
     assert ended.err == ""
-    assert "They part first in configuration, config.yaml, seed: 42 against 43" in ended.out
+    assert "They part first in configuration, metrics.json, seed: 42 against 43" in ended.out
     assert read(ended.run_dir / "metrics.json")["as_owed"] is False
     comparison = read(ended.run_dir / "comparison.json")
     assert "seed: 42 against 43" in comparison["parts_first"]
