@@ -47,9 +47,7 @@ def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any
 
 def _shared(left: RunFolder, right: RunFolder) -> Iterator[At]:
     """Where both runs have fingerprints, or one has and both should: at the ends of the epochs that both have."""
-    last: dict[int, int] = {}
-    for epoch, step in left.steps.keys() & right.steps.keys():
-        last[epoch] = max(step, last.get(epoch, 0))
+    last = dict(sorted(left.steps.keys() & right.steps.keys()))  # of an epoch the largest step stays
     either = left.fingerprints.keys() | right.fingerprints.keys()
     both = left.fingerprints.keys() & right.fingerprints.keys()
     return iter(sorted(both | (either & set(last.items()))))
