@@ -192,6 +192,26 @@ def skip_without_mounts() -> None:
         pytest.skip(f"needs mounts of its own, which this system does not allow: {done.stderr.strip()}")
 
 
+# The environment and the checkout may lie below /tmp, as in CI: a descriptor outlives the mount that hides them.
+HIDING = """
+cd /sys
+exec 8<"$ENVIRONMENT" 9<"$CHECKOUT"
+for one in $0; do
+    folder=${one#*=}
+    mount -t tmpfs -o size=8k,mode=1777 none "$folder"
+    case $ENVIRONMENT in "$folder"/*) mkdir -p "$ENVIRONMENT" && mount -c --bind /proc/self/fd/8 "$ENVIRONMENT" ;; esac
+    case $CHECKOUT in "$folder"/*) mkdir -p "$CHECKOUT" && mount -c --bind /proc/self/fd/9 "$CHECKOUT" ;; esac
+    case $one in
+        ro=*) mount -o remount,ro "$folder" ;;
+        open=*) chmod 0777 "$folder" ;;
+        *) head -c 8k /dev/zero >"$folder/fill" ;;
+    esac
+done
+export TMPDIR=/mnt
+exec "$@" 8<&- 9<&-
+"""
+
+
 @pytest.mark.parametrize(
     ("mounts", "starts", "says"),
     [
@@ -208,12 +228,8 @@ def test_where_nothing_can_be_written_a_sentence_says_so(
     run = Path.home() / f".lockstep-test-{os.getpid()}"  # tmp_path is hidden by the mounts
     run.mkdir()
     try:
-        script = "cd /sys; for one in $0; do mount -t tmpfs -o size=8k,mode=1777 none ${one#*=}; case $one in "
-        script += "ro=*) mount -o remount,ro ${one#*=};; "
-        script += "open=*) chmod 0777 ${one#*=};; *) head -c 8k /dev/zero >${one#*=}/fill;; esac; done; "
-        script += 'export TMPDIR=/mnt; exec "$@"'
         line = (*SHORT, f"hydra.run.dir={run}/logs")
-        ended = command(*IN_A_NAMESPACE, script, mounts, *line)
+        ended = command(*IN_A_NAMESPACE, HIDING, mounts, *line, ENVIRONMENT=sys.prefix, CHECKOUT=str(ROOT))
         assert ended.status == 2, ended
         assert ended.err.startswith(starts), ended.err
         assert says in ended.err
