@@ -7,11 +7,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 
 
-def run(plan: Plan, place: Place) -> None:
+def run(plan: Plan, context: RankContext) -> None:
     wide = torch.nn.Sequential(torch.nn.Linear(600, 600), torch.nn.Linear(600, 600))
     net = DistributedDataParallel(wide, init_sync=False, bucket_cap_mb=1)  # less than a layer
     for _ in range(3):

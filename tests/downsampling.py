@@ -7,10 +7,10 @@ from typing import Literal
 from torch import Tensor, nn
 
 from lockstep import nets
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.record import Metrics
-from tests.ranks import ENGINES, with_engine
+from tests.rank_helpers import ENGINES, with_engine
 
 
 class Block(nn.Module):
@@ -42,12 +42,12 @@ class SmallResNet(nn.Module):
         return y
 
 
-def run_both(plan: Plan, place: Place) -> Metrics:
+def run_both(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: the net by both engines in float32, and by raw in float64 (in batches of ten), in folders of those
     names.
     """
     nets.NETS["cnn"] = SmallResNet
     for engine in ENGINES:
-        ENGINES[engine](with_engine(plan, engine, Path(plan.run_dir) / engine), place)
+        ENGINES[engine](with_engine(plan, engine, Path(plan.run_dir) / engine), context)
     wide = with_engine(replace(plan, precision="64-true", batch_size=10), "raw", Path(plan.run_dir) / "float64")
-    return ENGINES["raw"](wide, place)
+    return ENGINES["raw"](wide, context)

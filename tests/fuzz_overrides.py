@@ -6,9 +6,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.choices import GROUPS
 from lockstep.compose import compose_job
-from lockstep.explain import OPTIONS, known_keys
+from lockstep.hydra_errors import OPTIONS, known_keys
+from lockstep.schemas import GROUPS
 
 
 def _words(text: str) -> list[str]:

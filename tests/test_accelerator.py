@@ -1,9 +1,9 @@
 import pytest
 
-from lockstep.choices import DDP, DP, Single
+from lockstep.config_error import ConfigError
 from lockstep.launch import accelerator
 from lockstep.launch.accelerator import resolve_accelerator
-from lockstep.refusal import Refusal
+from lockstep.schemas import DDP, DP, Single
 
 SINGLE = Single("single")
 
@@ -21,13 +21,13 @@ def test_auto_takes_gpus_where_there_are_any(gpus: int) -> None:
 
 def test_gpus_that_are_not_there_are_refused(gpus: int) -> None:
     if gpus == 0:
-        with pytest.raises(Refusal, match=r"accelerator=gpu: torch sees no GPU.*write accelerator=cpu"):
+        with pytest.raises(ConfigError, match=r"accelerator=gpu: torch sees no GPU.*write accelerator=cpu"):
             resolve_accelerator("gpu", 1, SINGLE)
     else:
-        with pytest.raises(Refusal, match=r"devices=3: torch sees 2 GPUs.*write devices=2, or accelerator=cpu"):
+        with pytest.raises(ConfigError, match=r"devices=3: torch sees 2 GPUs.*write devices=2, or accelerator=cpu"):
             resolve_accelerator("auto", 3, DP("dp"))
         hint = r"write devices=2, strategy.share_device=true, or accelerator=cpu"
-        with pytest.raises(Refusal, match=hint):
+        with pytest.raises(ConfigError, match=hint):
             resolve_accelerator("auto", 3, DDP("ddp", share_device=False, max_restarts=0))
 
 

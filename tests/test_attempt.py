@@ -14,25 +14,25 @@ import pytest
 from lockstep.launch.attempt import Attempt
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.process_table import alive
-from lockstep.launch.server import warm_up
-from lockstep.launch.store import Meeting
-from lockstep.launch.worker import Job
+from lockstep.launch.server import start_forkserver
+from lockstep.launch.store import Rendezvous
+from lockstep.launch.worker import LaunchSpec
 from lockstep.plan import Plan
 
-ENGINE = "tests.faulty"
+ENGINE = "tests.fault_injection.faulty_engine"
 Start = Callable[[str], Attempt]
 
 
 @pytest.fixture
 def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
     """Two ranks, one of which goes wrong as the engine for tests says."""
-    warm_up(ENGINE)
+    start_forkserver(ENGINE)
     plan = make_plan("strategy=ddp", "devices=2")
     started: list[Attempt] = []
 
     def of(fault: str) -> Attempt:
-        meeting = Meeting(path=str(tmp_path / f"group{len(started)}"))
-        job = Job(plan, ENGINE, meeting, tmp_path, {**os.environ, "FAULT": fault})
+        rendezvous = Rendezvous(path=str(tmp_path / f"group{len(started)}"))
+        job = LaunchSpec(plan, ENGINE, rendezvous, tmp_path, {**os.environ, "FAULT": fault})
         started.append(Attempt(job, len(started), {"TORCHELASTIC_RESTART_COUNT": str(len(started))}))
         return started[-1]
 

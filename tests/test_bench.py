@@ -21,9 +21,9 @@ from lockstep.bench.table import text
 from lockstep.bench.wanted import Wanted
 from lockstep.bench.workloads import WORKLOADS, Workload
 from lockstep.build import plan_from
+from lockstep.cli_args import options
 from lockstep.compose import compose_job
-from lockstep.refusal import Refusal
-from lockstep.words import options
+from lockstep.config_error import ConfigError
 from tests.conftest import Command
 
 BENCH = (sys.executable, "-m", "lockstep.bench")
@@ -164,7 +164,7 @@ def test_names_come_in_the_order_of_the_table() -> None:
     ],
 )
 def test_refusals(words: list[str], sentence: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ConfigError) as refused:
         options(Wanted, words, "python -m lockstep.bench").names(WORKLOADS)
     assert str(refused.value).startswith(sentence)
     assert len(str(refused.value).splitlines()) == 1
@@ -299,7 +299,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return made_up()
 
     def cannot(setting: Setting) -> list[Row]:
-        raise Refusal("cannot: it has no business here; write only=prints.")
+        raise ConfigError("cannot: it has no business here; write only=prints.")
 
     known = {
         "prints": Workload("made up", prints),
@@ -307,7 +307,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "images": Workload("on MNIST", prints, on_mnist=True),
     }
     monkeypatch.setattr(guide, "WORKLOADS", known)
-    monkeypatch.setattr("lockstep.launch.warm_up", lambda *_: None)
+    monkeypatch.setattr("lockstep.launch.start_forkserver", lambda *_: None)
     monkeypatch.chdir(tmp_path)
 
 
@@ -328,7 +328,7 @@ def test_from_start_to_end(stand_ins: None, tmp_path: Path, capfd: pytest.Captur
 
 
 def test_nothing_to_measure(stand_ins: None, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Refusal, match="it has no business here"):
+    with pytest.raises(ConfigError, match="it has no business here"):
         guide.guide(Wanted(only="cannot"))
     print("the terminal is back")
     assert "the terminal is back" in capfd.readouterr().out

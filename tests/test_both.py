@@ -21,15 +21,19 @@ def read(path: Path) -> dict[str, Any]:
 def test_the_engines_agree(own: tuple[str, ...], command: Command) -> None:
     ended = command.train("engine=both", *QUICK, *own)
     assert (ended.status, ended.err) == (0, "")
-    assert "identical; owed: identical" in ended.out
+    assert "identical; expected: identical" in ended.out
     metrics, comparison = read(ended.run_dir / "metrics.json"), read(ended.run_dir / "comparison.json")
-    assert (metrics["engine"], metrics["verdict"], metrics["as_owed"], metrics["apart_by"]) == (
+    assert (metrics["engine"], metrics["verdict"], metrics["within_tolerance"], metrics["max_diff"]) == (
         "both",
         "identical",
         True,
         0,
     )
-    assert (comparison["verdict"], comparison["owed"], comparison["parts_first"]) == ("identical", "identical", None)
+    assert (comparison["verdict"], comparison["owed"], comparison["first_divergence"]) == (
+        "identical",
+        "identical",
+        None,
+    )
     assert comparison["quantities"]["loss"]["compared"] == 22
     assert {"validation", "test", "layers.0.weight"} <= comparison["quantities"].keys()
     digests = [read(ended.run_dir / name / "metrics.json")["digest"] for name in ("lightning", "raw")]
@@ -47,7 +51,7 @@ def test_four_ranks_by_the_ring_are_within_a_bound(command: Command) -> None:
     comparison = read(ended.run_dir / "comparison.json")
     assert comparison["owed"] == "within 1e-10"
     assert comparison["verdict"].startswith("within ")
-    assert f"{comparison['verdict']}; owed: within 1e-10" in ended.out
+    assert f"{comparison['verdict']}; expected: within 1e-10" in ended.out
 
 
 def test_under_torchrun(command: Command) -> None:
@@ -55,13 +59,13 @@ def test_under_torchrun(command: Command) -> None:
     ended = command(*start, "strategy=ddp", "devices=2", "engine=both", *QUICK)
     assert ended.status == 0, ended.err
     assert read(ended.run_dir / "comparison.json")["verdict"] == "identical"
-    assert ended.out.count("identical; owed: identical") == 1, "rank 0 alone speaks"
+    assert ended.out.count("identical; expected: identical") == 1, "rank 0 alone speaks"
 
 
 APART = """
 import runpy, sys
 from lockstep import job
-job.ENGINES["raw"] = "tests.apart"
+job.ENGINES["raw"] = "tests.engine_wrong_seed"
 sys.argv = [{script!r}, *sys.argv[1:]]
 runpy.run_path({script!r}, run_name="__main__")
 """
@@ -73,10 +77,10 @@ def test_engines_that_are_apart(command: Command) -> None:
     assert ended.status == 1
     assert ended.err == ""
     assert "They part first in configuration, metrics.json, seed: 42 against 43" in ended.out
-    assert read(ended.run_dir / "metrics.json")["as_owed"] is False
+    assert read(ended.run_dir / "metrics.json")["within_tolerance"] is False
     comparison = read(ended.run_dir / "comparison.json")
-    assert "seed: 42 against 43" in comparison["parts_first"]
-    assert comparison["quantities"]["sample ids"]["parts_first"].startswith("epoch 1, step 1, ids: ")
+    assert "seed: 42 against 43" in comparison["first_divergence"]
+    assert comparison["quantities"]["sample ids"]["first_divergence"].startswith("epoch 1, step 1, ids: ")
 
 
 def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:

@@ -26,11 +26,11 @@ import torch
 from lockstep import data, nets
 from lockstep.checkpoint.content import net_state
 from lockstep.data.tensors import Split, TensorData
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.nets.linear import Linear
 from lockstep.plan import Plan
 from lockstep.record import Metrics
-from tests.ranks import ENGINES, on_ranks, with_engine
+from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
 SEED = 7
@@ -52,12 +52,12 @@ def from_one_and_zero(*_: Any, **__: Any) -> Linear:
     return net
 
 
-def by_both_engines(plan: Plan, place: Place) -> Metrics:
+def by_both_engines(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: both engines, on the integers, from w = 1 and b = 0."""
     data.load = partial(integers, plan.data.train_samples)
     nets.create = from_one_and_zero
     for name, run in ENGINES.items():
-        run(with_engine(plan, name, Path(plan.run_dir) / name), place)
+        run(with_engine(plan, name, Path(plan.run_dir) / name), context)
     return {}
 
 

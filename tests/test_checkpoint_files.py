@@ -8,7 +8,7 @@ from typing import BinaryIO
 import pytest
 import torch
 
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, also_as, damage, loads, newest_whole, write_whole
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage, hardlink, is_readable, newest_whole, write_whole
 
 
 def an_archive(path: Path, text: str = "numbers", age: float = 0) -> Path:
@@ -51,7 +51,7 @@ def test_nothing_is_seen_under_the_name_until_all_is_written(tmp_path: Path) -> 
 def test_a_second_name_outlives_the_first(tmp_path: Path) -> None:
     last = an_archive(tmp_path / LAST, "first")
     (tmp_path / PREVIOUS).write_text("older")
-    also_as(last, PREVIOUS)
+    hardlink(last, PREVIOUS)
     an_archive(tmp_path / "new", "second").replace(last)
     assert torch.load(tmp_path / PREVIOUS)["text"] == "first" * 100
     assert torch.load(last)["text"] == "second" * 100
@@ -63,7 +63,7 @@ def test_without_links_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "link", no_links)
     last = an_archive(tmp_path / LAST)
-    also_as(last, PREVIOUS)
+    hardlink(last, PREVIOUS)
     assert (tmp_path / PREVIOUS).read_bytes() == last.read_bytes()
     assert (tmp_path / PREVIOUS).stat()[stat.ST_INO] != last.stat()[stat.ST_INO]
 
@@ -84,11 +84,11 @@ def test_no_flipped_bit_makes_a_checkpoint_pass_that_does_not_load(bit: int, tmp
     """Every byte of a small file in turn: the zip's directory has no checksum of its own."""
     whole = an_archive(tmp_path / "a.ckpt")
     numbers = whole.read_bytes()
-    for place in range(bit, len(numbers), 8):
+    for position in range(bit, len(numbers), 8):
         wrong = bytearray(numbers)
-        wrong[place] ^= 1 << bit
+        wrong[position] ^= 1 << bit
         whole.write_bytes(wrong)
-        if loads(whole):
+        if is_readable(whole):
             assert torch.load(whole)["text"] == "numbers" * 100
 
 

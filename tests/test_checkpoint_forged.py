@@ -11,12 +11,12 @@ import torch
 
 from lockstep.checkpoint.content import OWN
 from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.launch import Place
+from lockstep.config_error import ConfigError
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal
-from tests.ranks import ENGINES
+from tests.rank_helpers import ENGINES
 
-ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
+ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 SMALL = (
     *("data=points", "model.hidden=[4]", "batch_size=1", "accumulate_grad_batches=2", "scheduler=onecycle"),
     *("logger=none", "accelerator=cpu", "threads=1", "checkpoint.every_n_steps=1", "max_epochs=2"),
@@ -96,8 +96,8 @@ def end_of(engine: str, plan: Plan) -> str:
     try:
         check_checkpoint(plan)
         ENGINES[engine](plan, ALONE)
-    except Refusal as refusal:
-        sentence = str(refusal)
+    except ConfigError as raised:
+        sentence = str(raised)
     assert "\n" not in sentence
     return "refused" if sentence else "trained"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.cli_args import options
 from lockstep.collectives.judge import COLUMNS
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import Tour
+from lockstep.config_error import ConfigError
 from lockstep.launch.worker import LOOPBACK_INTERFACE
-from lockstep.refusal import Refusal
-from lockstep.words import options
 from tests.conftest import Command, Ended, free_port
 
 TOUR = (sys.executable, "-m", "lockstep.collectives")
@@ -142,5 +142,5 @@ def test_options_have_their_types() -> None:
     tour = options(Tour, ["timeout=5", "init_method=tcp://127.0.0.1:29500", "bench=true"], "tour", devices=3)
     assert tour == Tour(devices=3, timeout=5.0, init_method="tcp://127.0.0.1:29500", bench=True)
     assert options(Tour, ["devices=2"], "tour", devices=3).devices == 2
-    with pytest.raises(Refusal, match="devices=two: it takes a whole number"):
+    with pytest.raises(ConfigError, match="devices=two: it takes a whole number"):
         options(Tour, ["devices=two"], "tour")

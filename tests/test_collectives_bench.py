@@ -18,10 +18,10 @@ from lockstep.collectives.picture import draw
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import Report, group_of_its_own
 from lockstep.collectives.table import bench_text, fit_text, size_text
-from lockstep.columns import figures
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from tests.ranks import on_ranks
+from lockstep.text_table import figures
+from tests.rank_helpers import on_ranks
 
 MakePlan = Callable[..., Plan]
 SMALL = (4, 64, 4096)
@@ -33,8 +33,8 @@ def test_sizes() -> None:
     assert all(repetitions(size)[1] % 2 for size in SIZES[8:]), "the median is a measured one"
 
 
-def every_primitive(plan: Plan, place: Place) -> Any:
-    can = [primitive for primitive in PRIMITIVES if primitive.fewest_ranks <= place.world_size]
+def every_primitive(plan: Plan, context: RankContext) -> Any:
+    can = [primitive for primitive in PRIMITIVES if primitive.fewest_ranks <= context.world_size]
     return measure(can, 0, group_of_its_own(20), SMALL)
 
 

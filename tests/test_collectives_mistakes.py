@@ -14,10 +14,10 @@ from lockstep.collectives.checked import Mismatch, checked_recv, checked_send
 from lockstep.collectives.mistakes import Mistakes, make_all, row
 from lockstep.collectives.reading import sentence
 from lockstep.collectives.wrong import SLACK, WRONG, Caught
-from lockstep.launch import Place, RankFailed
+from lockstep.launch import RankContext, RankFailed
 from lockstep.plan import Plan
 from tests.conftest import Command
-from tests.ranks import on_ranks
+from tests.rank_helpers import on_ranks
 
 MakePlan = Callable[..., Plan]
 
@@ -42,17 +42,17 @@ def test_all_mistakes(command: Command) -> None:
     assert reads["joins"].startswith("rank 2 of 3 did not join within 5 s")
 
 
-def exchange(plan: Plan, place: Place) -> Any:
+def exchange(plan: Plan, context: RankContext) -> Any:
     """What fits goes through; what does not is an error on both ranks, and the next message still goes through."""
     said = []
     for size, kind in ((3, torch.float32), (4, torch.int64), (4, torch.float32), (3, torch.float32)):
-        tensor = torch.full((3,), 7.0) if place.rank == 0 else torch.zeros(size, dtype=kind)
+        tensor = torch.full((3,), 7.0) if context.rank == 0 else torch.zeros(size, dtype=kind)
         try:
-            checked_send(tensor, 1) if place.rank == 0 else checked_recv(tensor, 0)
+            checked_send(tensor, 1) if context.rank == 0 else checked_recv(tensor, 0)
             said.append(str(tensor.tolist()))
         except Mismatch as error:
             said.append(str(error))
-    for peer in (place.rank, 2, -1):
+    for peer in (context.rank, 2, -1):
         with pytest.raises(Mismatch, match=r"dst=.*: (there is no such rank, only 0 to 1|this is rank . itself)"):
             checked_send(torch.zeros(1), peer)
     everyones: list[Any] = [None] * 2
@@ -91,7 +91,7 @@ def test_what_is_not_caught_is_told(
     assert "0 of 1 mistakes caught" in said
 
 
-def hangs(plan: Plan, place: Place) -> Any:
+def hangs(plan: Plan, context: RankContext) -> Any:
     from lockstep.collectives.wrong import ended_if_it_hangs
 
     with ended_if_it_hangs(1 - SLACK):

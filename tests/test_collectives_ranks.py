@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.choices import ProcessGroup
 from lockstep.collectives import calls
 from lockstep.collectives.entry import Primitive
 from lockstep.collectives.guide import ENGINE, guide
@@ -19,9 +18,10 @@ from lockstep.collectives.judge import rows
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import Report, take_part
 from lockstep.collectives.tour import Tour, Work, work_of
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from tests.ranks import on_ranks
+from lockstep.schemas import ProcessGroup
+from tests.rank_helpers import on_ranks
 
 MakePlan = Callable[..., Plan]
 BY_NAME = {primitive.name: primitive for primitive in PRIMITIVES}
@@ -74,23 +74,23 @@ def part_in(name: str, plan: Plan) -> Any:
     return take_part(Work(Tour(devices=plan.devices), replace(plan.world, process_group=group)), FAULTS[name])
 
 
-def ring(plan: Plan, place: Place) -> Any:
+def ring(plan: Plan, context: RankContext) -> Any:
     return part_in("ring", plan)
 
 
-def barrier(plan: Plan, place: Place) -> Any:
+def barrier(plan: Plan, context: RankContext) -> Any:
     return part_in("barrier", plan)
 
 
-def no_number(plan: Plan, place: Place) -> Any:
+def no_number(plan: Plan, context: RankContext) -> Any:
     return part_in("no_number", plan)
 
 
-def unsupported(plan: Plan, place: Place) -> Any:
+def unsupported(plan: Plan, context: RankContext) -> Any:
     return part_in("unsupported", plan)
 
 
-def broken(plan: Plan, place: Place) -> Any:
+def broken(plan: Plan, context: RankContext) -> Any:
     return part_in("broken", plan)
 
 
@@ -104,7 +104,9 @@ def broken(plan: Plan, place: Place) -> Any:
         (broken, ["fails", "fails", "fails", "–", "–", "–"]),
     ],
 )
-def test_a_fault_is_what_it_is(make_plan: MakePlan, task: Callable[[Plan, Place], Any], theory: list[str]) -> None:
+def test_a_fault_is_what_it_is(
+    make_plan: MakePlan, task: Callable[[Plan, RankContext], Any], theory: list[str]
+) -> None:
     plan = make_plan(
         *("strategy=ddp", "devices=3", "batch_size=12", "accelerator=cpu", f"process_group.timeout={LIMIT}")
     )
@@ -119,7 +121,7 @@ def test_a_fault_is_what_it_is(make_plan: MakePlan, task: Callable[[Plan, Place]
         assert table[0].explain == "gloo: it is not implemented"
 
 
-def run(work: Work, place: Place) -> Report:
+def run(work: Work, context: RankContext) -> Report:
     """An engine for the whole tour, in which the ring is broken."""
     broken = {"ring all-reduce": replace(BY_NAME["ring all-reduce"], call=half_a_ring)}
     return take_part(work, [broken.get(primitive.name, primitive) for primitive in PRIMITIVES])
@@ -135,9 +137,9 @@ def test_a_broken_primitive_is_the_exit_status(
     assert ("theory holds in 28 rows and fails in 1 (ring all-reduce)" in said) == bool(status)
 
 
-def sends_and_receives(plan: Plan, place: Place) -> Any:
+def sends_and_receives(plan: Plan, context: RankContext) -> Any:
     """The ranks' own tensors, seen from a rank: what is given stays as it was where the result goes elsewhere."""
-    given, taken = torch.full((2,), float(place.rank)), torch.zeros(2 * place.world_size)
+    given, taken = torch.full((2,), float(context.rank)), torch.zeros(2 * context.world_size)
     calls.all_gather(given, taken, 0)
     return {"given": given.tolist(), "taken": taken.tolist()}
 

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import optimizers, shards
+from lockstep import optimizers, sampler
 from lockstep.compare import compare
-from lockstep.compare.owed import FLOAT32, FLOAT64, IDENTICAL, MIXED, OTHER_MASKS, Owed, owed_between
+from lockstep.compare.tolerance import FLOAT32, FLOAT64, IDENTICAL, INCOMPARABLE, MIXED, Tolerance, tolerance_between
 from lockstep.compare.verdict import difference
-from lockstep.launch import Place
+from lockstep.config_error import ConfigError
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.raw import loops, reduce
 from lockstep.record import Metrics, digest
-from lockstep.refusal import Refusal
-from tests.ranks import ENGINES, on_ranks, with_engine
+from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
 SMALL = [
@@ -32,34 +32,34 @@ SMALL = [
 ]
 
 
-def lightning_then(plan: Plan, place: Place) -> Metrics:
+def lightning_then(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: a run as it should be, by Lightning."""
-    ENGINES["lightning"](with_engine(plan, "lightning", Path(plan.run_dir) / "right"), place)
+    ENGINES["lightning"](with_engine(plan, "lightning", Path(plan.run_dir) / "right"), context)
     return {}
 
 
-def raw_run(plan: Plan, place: Place, gradient_sync: str = "ddp") -> Metrics:
-    return ENGINES["raw"](with_engine(plan, "raw", Path(plan.run_dir) / "wrong", gradient_sync), place)
+def raw_run(plan: Plan, context: RankContext, gradient_sync: str = "ddp") -> Metrics:
+    return ENGINES["raw"](with_engine(plan, "raw", Path(plan.run_dir) / "wrong", gradient_sync), context)
 
 
-def keeping_its_own_gradient_at_step_7_on_rank_1(plan: Plan, place: Place) -> Metrics:
+def keeping_its_own_gradient_at_step_7_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
     calls = iter(range(1, 1000))
     right = reduce.all_reduce
 
     def wrong(gradients: reduce.Gradients) -> None:
         own = [gradient.clone() for gradient in gradients]
         right(gradients)
-        if next(calls) == 7 and place.rank == 1:
+        if next(calls) == 7 and context.rank == 1:
             for gradient, mine in zip(gradients, own, strict=True):
                 gradient.copy_(mine)
 
     reduce.BY_HAND["all_reduce"] = wrong
-    return raw_run(plan, place, "all_reduce")
+    return raw_run(plan, context, "all_reduce")
 
 
-def with_two_samples_swapped(plan: Plan, place: Place) -> Metrics:
+def with_two_samples_swapped(plan: Plan, context: RankContext) -> Metrics:
     """Positions 40 and 100 of the second epoch: in its batches 3 and 8, steps 11 + 4 and 11 + 9."""
-    right = shards.epoch_order
+    right = sampler.epoch_order
 
     def wrong(samples: int, seed: int, epoch: int) -> torch.Tensor:
         order = right(samples, seed, epoch)
@@ -67,11 +67,11 @@ def with_two_samples_swapped(plan: Plan, place: Place) -> Metrics:
             order[[40, 100]] = order[[100, 40]]
         return order
 
-    shards.epoch_order = wrong
-    return raw_run(plan, place)
+    sampler.epoch_order = wrong
+    return raw_run(plan, context)
 
 
-def with_a_rate_off_by_one_ulp(plan: Plan, place: Place) -> Metrics:
+def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
     """At step 5 alone, in the last bit."""
     right = loops.optimizer_step
 
@@ -85,19 +85,19 @@ def with_a_rate_off_by_one_ulp(plan: Plan, place: Place) -> Metrics:
         return rate
 
     loops.optimizer_step = wrong
-    return raw_run(plan, place)
+    return raw_run(plan, context)
 
 
 @pytest.mark.parametrize(
     ("wrong", "first", "where"),
     [
-        (keeping_its_own_gradient_at_step_7_on_rank_1, "ranks in step", "epoch 1, step 7, ranks_apart"),
+        (keeping_its_own_gradient_at_step_7_on_rank_1, "ranks in step", "epoch 1, step 7, grad_norm_spread"),
         (with_two_samples_swapped, "sample ids", "epoch 2, step 15, ids"),
         (with_a_rate_off_by_one_ulp, "learning rate", "epoch 1, step 5, lr"),
     ],
 )
 def test_a_run_with_one_thing_wrong(
-    wrong: Callable[[Plan, Place], Metrics], first: str, where: str, make_plan: MakePlan
+    wrong: Callable[[Plan, RankContext], Metrics], first: str, where: str, make_plan: MakePlan
 ) -> None:
     plan = make_plan("strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL)
     on_ranks(plan, lightning_then)
@@ -106,27 +106,27 @@ def test_a_run_with_one_thing_wrong(
     for tolerance in (None, 1e-10):
         comparison = compare(right, Path(plan.run_dir) / "wrong", tolerance)
         assert comparison.verdict == "apart"
-        assert comparison.first is not None
-        assert comparison.first.name == first
-        assert str(comparison.first.first).startswith(where)
+        assert comparison.first_divergence is not None
+        assert comparison.first_divergence.name == first
+        assert str(comparison.first_divergence.first).startswith(where)
         assert f"They part first in {first}, {where}" in comparison.text()
     assert compare(right, right).verdict == "identical"
 
 
-def with_a_larger_rate_on_rank_1(plan: Plan, place: Place) -> Metrics:
+def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
     """By 1 %, in both engines: the gradients are all-reduced, so every norm is equal on all ranks."""
     right = optimizers.create_optimizer
 
     def wrong(choice: Any, net: torch.nn.Module) -> torch.optim.Optimizer:
         optimizer = right(choice, net)
         for group in optimizer.param_groups:
-            group["lr"] *= 1.01 if place.rank == 1 else 1
+            group["lr"] *= 1.01 if context.rank == 1 else 1
         return optimizer
 
     for name in ("lit.module", "raw.run"):
         importlib.import_module(f"lockstep.{name}").create_optimizer = wrong  # type: ignore[attr-defined]
-    lightning_then(plan, place)
-    return raw_run(plan, place)
+    lightning_then(plan, context)
+    return raw_run(plan, context)
 
 
 def test_ranks_that_part_in_both_engines_alike(make_plan: MakePlan) -> None:
@@ -137,9 +137,11 @@ def test_ranks_that_part_in_both_engines_alike(make_plan: MakePlan) -> None:
     runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"
     for step in (1, 11):
         comparison = compare(*runs)
-        assert comparison.first is not None
-        assert comparison.first.name == "ranks in step"
-        assert str(comparison.first.first).startswith(f"epoch 1, step {step}, weights of ranks 0 and 1 in {runs[0]}: ")
+        assert comparison.first_divergence is not None
+        assert comparison.first_divergence.name == "ranks in step"
+        assert str(comparison.first_divergence.first).startswith(
+            f"epoch 1, step {step}, weights of ranks 0 and 1 in {runs[0]}: "
+        )
         apart = {name for name, quantity in comparison.quantities.items() if quantity.first is not None}
         assert apart == {"ranks in step"}, "all else is alike in both"
         for folder in runs:
@@ -168,8 +170,8 @@ def test_batchnorm_that_is_not_synchronised(make_plan: MakePlan) -> None:
     unsynchronised = make_plan("strategy=ddp", "devices=2", *cnn)
     on_ranks(unsynchronised, raw_run)
     comparison = compare(Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong", 1e-10)
-    assert comparison.first is not None
-    assert str(comparison.first.first).startswith("epoch 1, step 1, loss_sum")
+    assert comparison.first_divergence is not None
+    assert str(comparison.first_divergence.first).startswith("epoch 1, step 1, loss_sum")
 
 
 @pytest.fixture(scope="module")
@@ -194,10 +196,10 @@ PRESENT = ("record.jsonl", "metrics.json", "config.yaml", "confusion.csv", "last
 
 def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
     comparison = compare(two_runs / "single", two_runs / "ddp")
-    assert comparison.as_owed
-    assert comparison.owed == FLOAT64
+    assert comparison.within_tolerance
+    assert comparison.tolerance == FLOAT64
     assert comparison.verdict.startswith("within ")
-    assert 0 < comparison.largest < 1e-10
+    assert 0 < comparison.max_diff < 1e-10
     verdicts = {name: quantity.verdict for name, quantity in comparison.quantities.items()}
     exact = ("samples", "sample ids", "learning rate", "ranks in step", "configuration", "steps", "position")
     for name in (*exact, "each run with itself", *PRESENT):
@@ -253,10 +255,10 @@ def test_one_key_missing_or_changed(
     changed = Path(shutil.copytree(copied / "single", copied / "changed"))
     change(changed, kind, index, edit)
     comparison = compare(copied / "single", changed)
-    assert comparison.first is not None
-    assert comparison.first.name == first
-    assert str(comparison.first.first).startswith(where)
-    assert math.isinf(comparison.first.difference) == (first not in ("samples", "validation"))
+    assert comparison.first_divergence is not None
+    assert comparison.first_divergence.name == first
+    assert str(comparison.first_divergence.first).startswith(where)
+    assert math.isinf(comparison.first_divergence.difference) == (first not in ("samples", "validation"))
 
 
 def test_a_run_of_the_version_before_has_no_fingerprints(two_runs: Path, copied: Path) -> None:
@@ -295,16 +297,16 @@ def test_weights_that_are_no_numbers_or_not_what_was_recorded(number: float, rec
 def test_a_lost_checkpoint_leaves_the_digests(copied: Path) -> None:
     (copied / "ddp" / "checkpoints" / "last.ckpt").write_bytes(b"half a file")
     comparison = compare(copied / "single", copied / "ddp")
-    assert comparison.first is not None
-    assert comparison.first.name == "layers.0.weight"
+    assert comparison.first_divergence is not None
+    assert comparison.first_divergence.name == "layers.0.weight"
 
 
 def test_weights_that_differ_are_told_by_how_much(copied: Path) -> None:
     change_weight(copied / "ddp", 0.25)
     comparison = compare(copied / "single", copied / "ddp")
-    assert comparison.first is not None
-    assert comparison.first.name == "layers.2.bias"
-    assert "(by 2.5e-01)" in str(comparison.first.first)
+    assert comparison.first_divergence is not None
+    assert comparison.first_divergence.name == "layers.2.bias"
+    assert "(by 2.5e-01)" in str(comparison.first_divergence.first)
 
 
 def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -315,7 +317,7 @@ def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
 def test_the_command(copied: Path) -> None:
     ended = command(copied / "single", copied / "ddp")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "owed: within 1e-10" in ended.stdout
+    assert "expected: within 1e-10" in ended.stdout
     ended = command(copied / "single", copied / "ddp", "--tolerance", "0")
     assert ended.returncode == 1
     assert ended.stdout.splitlines()[-1].startswith("They part first in ")
@@ -354,7 +356,7 @@ def test_tolerances_that_mean_nothing_are_refused(tolerance: str, copied: Path) 
 
 def heading(**changes: object) -> dict[str, object]:
     usual = {"strategy": "ddp", "world_size": 2, "devices": 2, "precision": "32-true", "gradient_sync": "ddp"}
-    rest = {"micro_batches": 1, "accelerator": "cpu", "threads": 1, "sync_batchnorm": False, "dropout": "none"}
+    rest = {"micro_batches": 1, "accelerator": "cpu", "threads": 1, "sync_batchnorm": False, "dropout_rng": "none"}
     return {**usual, **rest, **changes}
 
 
@@ -362,7 +364,7 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "owed"),
+    ("a", "b", "tolerance"),
     [
         ({}, {}, IDENTICAL),
         ({}, {"strategy": "ddp_spawn"}, IDENTICAL),
@@ -376,33 +378,33 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
         ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, FLOAT64),
         ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, IDENTICAL),
         ({**ALONE, "precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, MIXED),
-        ({"dropout": "independent"}, {"dropout": "independent", "strategy": "ddp_spawn"}, IDENTICAL),
-        ({**ALONE, "dropout": "independent"}, {"dropout": "independent"}, OTHER_MASKS),
-        ({"dropout": "independent"}, {"dropout": "independent", "threads": 2}, FLOAT32),
+        ({"dropout_rng": "per_rank"}, {"dropout": "per_rank", "strategy": "ddp_spawn"}, IDENTICAL),
+        ({**ALONE, "dropout_rng": "per_rank"}, {"dropout": "per_rank"}, INCOMPARABLE),
+        ({"dropout_rng": "per_rank"}, {"dropout": "per_rank", "threads": 2}, FLOAT32),
         (
-            {"dropout": "independent", "world_size": 4},
-            {"dropout": "independent", "world_size": 4, "gradient_sync": "ring"},
+            {"dropout_rng": "per_rank", "world_size": 4},
+            {"dropout_rng": "per_rank", "world_size": 4, "gradient_sync": "ring"},
             FLOAT32,
         ),
-        ({**ALONE, "dropout": "sliced"}, {"dropout": "sliced"}, FLOAT32),
+        ({**ALONE, "dropout_rng": "global"}, {"dropout": "global"}, FLOAT32),
     ],
 )
-def test_what_two_plans_owe_each_other(a: dict[str, object], b: dict[str, object], owed: Owed) -> None:
-    assert owed_between(heading(**a), heading(**b)) == owed
+def test_what_two_plans_owe_each_other(a: dict[str, object], b: dict[str, object], tolerance: Tolerance) -> None:
+    assert tolerance_between(heading(**a), heading(**b)) == tolerance
 
 
 def test_other_masks_owe_the_same_samples_alone(copied: Path) -> None:
     """Any loss will do, but a number is owed, and the samples are what they are."""
     for name in ("single", "ddp"):
-        reheaded(copied / name, dropout="independent")
+        reheaded(copied / name, dropout_rng="per_rank")
     change(copied / "ddp", "step", 2, lambda line: line.update(loss_sum=1e9))
     comparison = compare(copied / "single", copied / "ddp")
-    assert comparison.as_owed
-    assert "owed: the same samples alone" in comparison.text()
+    assert comparison.within_tolerance
+    assert "expected: the same samples alone" in comparison.text()
     change(copied / "ddp", "step", 4, lambda line: line.update(samples=13))
-    assert str(compare(copied / "single", copied / "ddp").first).count("step 5, samples") == 1
+    assert str(compare(copied / "single", copied / "ddp").first_divergence).count("step 5, samples") == 1
     change(copied / "ddp", "step", 3, lambda line: line.update(loss_sum=None))
-    assert str(compare(copied / "single", copied / "ddp").first).count("step 4, loss_sum") == 1
+    assert str(compare(copied / "single", copied / "ddp").first_divergence).count("step 4, loss_sum") == 1
 
 
 def test_in_float32_another_world_owes_only_the_first_steps(copied: Path) -> None:
@@ -415,14 +417,14 @@ def test_in_float32_another_world_owes_only_the_first_steps(copied: Path) -> Non
 
     change(copied / "ddp", "step", 3, louder)
     comparison = compare(copied / "single", copied / "ddp")
-    assert comparison.as_owed
-    assert 0.01 < comparison.largest < 0.2
+    assert comparison.within_tolerance
+    assert 0.01 < comparison.max_diff < 0.2
     assert comparison.verdict.startswith("drifts to ")
-    assert "owed: within 0.0001 in the first 3 steps" in comparison.text()
+    assert "expected: within 0.0001 in the first 3 steps" in comparison.text()
     change(copied / "ddp", "step", 3, lambda line: line.pop("loss_sum"))
-    assert str(compare(copied / "single", copied / "ddp").first).count("step 4, loss_sum") == 1
+    assert str(compare(copied / "single", copied / "ddp").first_divergence).count("step 4, loss_sum") == 1
     change(copied / "ddp", "step", 2, louder)
-    assert str(compare(copied / "single", copied / "ddp").first).count("step 3, grad_norm") == 1
+    assert str(compare(copied / "single", copied / "ddp").first_divergence).count("step 3, grad_norm") == 1
 
 
 def test_differences_are_absolute_below_1_and_relative_above() -> None:
@@ -440,12 +442,18 @@ def test_two_tests_alone_are_compared(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.json").write_text(json.dumps({**heading(), "test/acc": accuracy, "test/loss": 1.0}))
     comparison = compare(tmp_path / "a", tmp_path / "b")
-    assert str(comparison.first and comparison.first.first) == "metrics.json, test/acc: 0.5 against 0.75 (by 2.5e-01)"
+    assert (
+        str(comparison.first_divergence and comparison.first_divergence.first)
+        == "metrics.json, test/acc: 0.5 against 0.75 (by 2.5e-01)"
+    )
     (tmp_path / "b" / "metrics.json").write_text(json.dumps(heading()))
     comparison = compare(tmp_path / "a", tmp_path / "b")
-    assert str(comparison.first and comparison.first.first) == "metrics.json, test/acc: 0.5 against 'missing'"
+    assert (
+        str(comparison.first_divergence and comparison.first_divergence.first)
+        == "metrics.json, test/acc: 0.5 against 'missing'"
+    )
     (tmp_path / "a" / "metrics.json").write_text(json.dumps(heading()))
-    with pytest.raises(Refusal, match="nothing in common"):
+    with pytest.raises(ConfigError, match="nothing in common"):
         compare(tmp_path / "a", tmp_path / "b")
 
 

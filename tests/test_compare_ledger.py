@@ -15,8 +15,8 @@ import lockstep
 from lockstep.compare import compare
 from lockstep.compare.folder import flattened
 from lockstep.compare.leaves import furthest
-from lockstep.compare.ledger import ITSELF, OWED, TABLE, UNKNOWN, entry_of
-from lockstep.refusal import Refusal
+from lockstep.compare.ledger import ACCOUNTED_FOR, ITSELF, TABLE, UNKNOWN, entry_of
+from lockstep.config_error import ConfigError
 
 OWN = (
     *("strategy=ddp", "devices=2", "accelerator=cpu", "threads=1", "model.hidden=[4]", "logger=csv"),
@@ -75,17 +75,17 @@ def test_each_thing_that_is_compared_is_seen_to_change(run: Path, tmp_path: Path
         entry = TABLE[pattern]
         try:
             comparison = compare(run / "raw", copy)
-        except Refusal:  # two validations of an epoch, say
+        except ConfigError:  # two validations of an epoch, say
             assert entry.how != "not", key
             shutil.rmtree(copy)
             continue
         if entry.how == "not":
-            assert comparison.as_owed or entry.reason == OWED.reason, f"{key}: {comparison.text()}"
+            assert comparison.within_tolerance or entry.reason == ACCOUNTED_FOR.reason, f"{key}: {comparison.text()}"
             assert any(pattern in left for left in comparison.left_out.values()), key
         else:
             quantity = tensor_of(run / "raw") if pattern == "record.jsonl:tensor.*" else entry.quantity
             assert comparison.quantities[quantity].first is not None, key
-            assert not comparison.as_owed
+            assert not comparison.within_tolerance
             checked.add(quantity)
         shutil.rmtree(copy)
     assert {"train", "test", "steps", "digest", "confusion matrix", "optimizer state", "schedule", ITSELF} <= checked
@@ -129,7 +129,7 @@ def test_what_the_other_checkpoints_hold_is_compared(
     edit(copied, name, how)
     comparison = compare(run / "raw", copied)
     assert str(comparison.quantities[quantity].first).startswith(name), comparison.text()
-    assert not comparison.as_owed
+    assert not comparison.within_tolerance
 
 
 def test_a_previous_checkpoint_of_another_position_by_right_is_said_not_to_be_compared(run: Path, copied: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_previous_checkpoint_of_another_position_by_right_is_said_not_to_be_co
     edit(copied, "previous.ckpt", add_one)
     tamper(copied, "config.yaml:checkpoint.every_n_steps")
     comparison = compare(run / "raw", copied)
-    assert comparison.as_owed, comparison.text()
+    assert comparison.within_tolerance, comparison.text()
     assert {"previous.ckpt:*"} in comparison.left_out.values()
 
 

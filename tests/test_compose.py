@@ -5,9 +5,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.choices import GROUPS
 from lockstep.compose import compose_job
-from lockstep.explain import CONF
+from lockstep.hydra_errors import CONF
+from lockstep.schemas import GROUPS
 from tests.conftest import Command
 
 

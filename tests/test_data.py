@@ -4,9 +4,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from lockstep import data
-from lockstep.choices import Digits, Line, Points, Rows
-from lockstep.data.line import learned
+from lockstep.data.line import fitted_line
 from lockstep.data.tensors import Split, TensorData, split_three
+from lockstep.schemas import Digits, Line, Points, RandomRegression
 
 
 def test_a_batch_is_fetched_at_once() -> None:
@@ -93,11 +93,11 @@ def test_what_a_net_has_learned_of_a_line() -> None:
     with torch.no_grad():
         net.weight.fill_(2.0)
         net.bias.fill_(0.5)
-    assert learned(net, (7.0, -0.25)) == {"slope": 2.0, "intercept": 0.5, "predict/7": 14.5, "predict/-0.25": 0.0}
+    assert fitted_line(net, (7.0, -0.25)) == {"slope": 2.0, "intercept": 0.5, "predict/7": 14.5, "predict/-0.25": 0.0}
 
 
 def test_rows_follow_a_hidden_linear_map() -> None:
-    rows = data.load(Rows("rows", features=5, outputs=2, noise=0.1, samples=90))
+    rows = data.load(RandomRegression("random_regression", features=5, outputs=2, noise=0.1, samples=90))
     assert (rows.shape, rows.outputs, len(rows.train), len(rows.val), len(rows.test)) == ((5,), 2, 90, 0, 1000)
     slopes = torch.linalg.lstsq(rows.train.inputs, rows.train.targets).solution
     residual = rows.test.inputs @ slopes - rows.test.targets

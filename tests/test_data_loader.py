@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lockstep.data import loader
-from lockstep.data.loader import ALIGNED, Loader, resident
+from lockstep.data.loader import ALIGNED, Loader, to_device_if_fits
 from lockstep.data.tensors import Split, TensorData
-from lockstep.shards import ShardSampler
+from lockstep.sampler import ShardSampler
 
 CPU = torch.device("cpu")
 
@@ -50,7 +50,7 @@ def test_its_length_is_that_of_a_whole_epoch() -> None:
 
 def test_on_a_cpu_data_stays_where_it_is() -> None:
     data = numbers()
-    assert resident(data, CPU) is data
+    assert to_device_if_fits(data, CPU) is data
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -58,10 +58,10 @@ def test_on_a_cpu_data_stays_where_it_is() -> None:
 def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
     device, data = torch.device("cuda", 0), make()
     sampler = ShardSampler(23, 7, rank=0, world_size=1, seed=1)
-    there = resident(data, device)
+    there = to_device_if_fits(data, device)
     assert there.train.inputs.device == device
     monkeypatch.setattr(loader, "RESIDENT", 0.0)
-    assert resident(data, device) is data
+    assert to_device_if_fits(data, device) is data
     own, other = (Loader(which, which.train, sampler, device, torch.float32) for which in (there, data))
     for one, two in zip(own, other, strict=True):
         assert all(torch.equal(*pair) for pair in zip(one, two, strict=True))

@@ -18,8 +18,8 @@ import torch
 from filelock import FileLock
 from torchvision.datasets import MNIST
 
+from lockstep.config_error import ConfigError
 from lockstep.data import mnist
-from lockstep.refusal import Refusal
 
 NAMES = [file.name for file in mnist.FILES]
 GZ = {"compresslevel": 1}
@@ -138,11 +138,11 @@ def pack_half(path: Path) -> None:
 def test_a_damaged_file_is_named_and_left_as_it_is(copy: Path, damage: Callable[[Path], None], found: str) -> None:
     damage(copy / "MNIST" / "raw" / "train-images-idx3-ubyte")
     before = {path.name: hashlib.sha256(path.read_bytes()).digest() for path in (copy / "MNIST" / "raw").iterdir()}
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ConfigError) as raised:
         mnist.prepare(str(copy))
-    assert "train-images-idx3-ubyte" in str(refusal.value)
-    assert found in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    assert "train-images-idx3-ubyte" in str(raised.value)
+    assert found in str(raised.value)
+    assert "\n" not in str(raised.value)
     after = {path.name: hashlib.sha256(path.read_bytes()).digest() for path in (copy / "MNIST" / "raw").iterdir()}
     assert after == before
 
@@ -162,8 +162,8 @@ def test_six_gigabytes_in_place_of_a_file_are_not_read(tmp_path: Path, packed: b
             file.truncate(96 * 2**26)
     assert bomb.stat().st_blocks * 512 < 10**7
     code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9, -1))\n"
-    code += "from lockstep.data import mnist\nfrom lockstep.refusal import Refusal\n"
-    code += f"try:\n    mnist.prepare({str(tmp_path)!r})\nexcept Refusal as error:\n    print(error)"
+    code += "from lockstep.data import mnist\nfrom lockstep.config_error import ConfigError\n"
+    code += f"try:\n    mnist.prepare({str(tmp_path)!r})\nexcept ConfigError as error:\n    print(error)"
     began = time.monotonic()
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.stdout == (
@@ -208,16 +208,16 @@ def test_a_mirror_with_other_bits_is_not_believed(
     address, _, folder = server
     shutil.copy(folder / "t10k-labels-idx1-ubyte.gz", folder / "train-images-idx3-ubyte.gz")
     monkeypatch.setattr(MNIST, "mirrors", [address])
-    with pytest.raises(Refusal, match="its bits are not MNIST's"):
+    with pytest.raises(ConfigError, match="its bits are not MNIST's"):
         mnist.prepare(str(tmp_path))
     assert not list((tmp_path / "MNIST" / "raw").glob("train-images*"))
 
 
 def test_offline_without_files_says_where_to_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:1/"])
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ConfigError) as raised:
         mnist.prepare(str(tmp_path))
-    sentence = str(refusal.value)
+    sentence = str(raised.value)
     assert str(tmp_path / "MNIST" / "raw") in sentence
     assert "data=digits" in sentence
     assert "\n" not in sentence
@@ -244,7 +244,7 @@ def test_a_mirror_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         monkeypatch.setattr(MNIST, "mirrors", [f"http://127.0.0.1:{httpd.server_port}/"])
         began = time.monotonic()
-        with pytest.raises(Refusal, match=r"bytes within 0\.5 s"):
+        with pytest.raises(ConfigError, match=r"bytes within 0\.5 s"):
             mnist.prepare(str(tmp_path))
         httpd.shutdown()
     assert time.monotonic() - began < 10
@@ -255,7 +255,7 @@ def test_a_lock_that_nobody_lets_go_is_not_awaited_for_ever(tmp_path: Path, monk
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     with (
         FileLock(tmp_path / "MNIST" / "raw" / ".download.lock"),
-        pytest.raises(Refusal, match="another process holds"),
+        pytest.raises(ConfigError, match="another process holds"),
     ):
         mnist.prepare(str(tmp_path))
 
@@ -263,12 +263,12 @@ def test_a_lock_that_nobody_lets_go_is_not_awaited_for_ever(tmp_path: Path, monk
 def test_a_download_that_brings_nothing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:1/"])
     (tmp_path / "mine").mkdir()
-    with pytest.raises(Refusal):
+    with pytest.raises(ConfigError):
         mnist.prepare(str(tmp_path / "mine" / "typo"))
     assert not list((tmp_path / "mine").iterdir())
 
 
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Refusal, match="it is a file"):
+    with pytest.raises(ConfigError, match="it is a file"):
         mnist.prepare(str(tmp_path / "file"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ended
-from tests.faulty_command import SMALL, Faulty
+from tests.fault_injection.command import SMALL, Faulty
 
 TIMEOUT = 3
 LIMIT = 10.0

@@ -1,7 +1,7 @@
 import pytest
 
+from lockstep.config_error import ConfigError
 from lockstep.flags import require_flags
-from lockstep.refusal import Refusal
 
 REFUSED = [
     ("--resolve", "--resolve: it goes with --cfg alone; write --cfg job --resolve."),
@@ -19,10 +19,10 @@ REFUSED = [
 
 @pytest.mark.parametrize(("line", "sentence"), REFUSED, ids=[case[0] for case in REFUSED])
 def test_flags_that_are_not_or_do_not_go_together(line: str, sentence: str) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ConfigError) as raised:
         require_flags(line.split())
-    assert str(refusal.value).startswith(sentence)
-    assert "\n" not in str(refusal.value)
+    assert str(raised.value).startswith(sentence)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from lockstep import data, footprint
+from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal
 from lockstep.seeding import plain_net
 
 MakePlan = Callable[..., Plan]
@@ -17,7 +17,7 @@ NETS = [
     ("model=mlp", "data=digits", "model.hidden=[17,5]"),
     ("model=mlp", "data=points", "model.hidden=[3]"),
     ("model=linear", "data=line"),
-    ("model=linear", "data=rows", "data.features=7", "data.outputs=3"),
+    ("model=linear", "data=random_regression", "data.features=7", "data.outputs=3"),
     ("model=linear", "data=digits"),
     ("model=cnn", "data=digits", "model.norm=batch"),
     ("model=cnn", "data=digits", "model.norm=none"),
@@ -77,7 +77,10 @@ def test_bytes_by_hand(make_plan: MakePlan) -> None:
         ),
         (["data=points", "data.samples=1000000"], "data.samples=1000000: 1,000,000 samples of 4 numbers"),
         (["data=line", "data.val_size=1000000", "model=linear"], "data.val_size=1000000: 1,010,000 samples of 2 numb"),
-        (["data=rows", "data.features=9999", "model=linear"], "data=rows: 90 samples of 10,001 numbers"),
+        (
+            ["data=random_regression", "data.features=9999", "model=linear"],
+            "data=random_regression: 90 samples of 10,001 numbers",
+        ),
         (["model=cnn"], "model=cnn: 2,328,058 parameters with"),
         (
             ["model=cnn", "batch_size=1024"],
@@ -93,9 +96,9 @@ def test_what_is_too_much_is_named(
     make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, overrides: list[str], sentence: str
 ) -> None:
     monkeypatch.setattr(footprint, "memory_limit", lambda: 100_000)
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ConfigError) as raised:
         make_plan("accelerator=cpu", *overrides)
-    assert sentence in str(refusal.value)
+    assert sentence in str(raised.value)
 
 
 def test_a_run_that_fits_is_not_refused(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:

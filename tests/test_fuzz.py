@@ -14,9 +14,9 @@ import pytest
 
 from lockstep.build import plan_from
 from lockstep.compose import compose_job, composed
-from lockstep.refusal import Refusal
+from lockstep.config_error import ConfigError
 from lockstep.resume import run_folder
-from lockstep.unforeseen import in_words
+from lockstep.unforeseen import errors_as_config_errors
 from tests import fuzz_overrides
 from tests.conftest import ROOT, Command
 
@@ -44,12 +44,12 @@ def outcome(words: list[str]) -> str:
     """What becomes of overrides, from the words to the plan, as in job.py."""
     try:
         config, own = compose_job(words)
-        with in_words(words, composed):
+        with errors_as_config_errors(words, composed):
             run_dir = run_folder(config.resume, config.name, own, given=True)
-        with in_words(words, lambda few: plan_from(*composed(few))):
+        with errors_as_config_errors(words, lambda few: plan_from(*composed(few))):
             plan = plan_from(config, run_dir)
-    except Refusal as refusal:
-        return f"refused: {refusal}"
+    except ConfigError as raised:
+        return f"refused: {raised}"
     if not any(word.lstrip("+~").startswith(DERIVED) for word in words):
         last = {word.partition("=")[0].lstrip("+"): word for word in words}
         for key, value in filter(None, map(fuzz_overrides.wanted, last.values())):

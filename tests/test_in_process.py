@@ -15,15 +15,15 @@ import psutil
 import pytest
 import yaml
 
+from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal
 from tests.conftest import MARK, ROOT, Command
 from tests.terminal import CTRL_C, Terminal
 
 SMALL = ("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model.hidden=[5]", "logger=none")
 SHORT = (*SMALL, "max_epochs=3", "threads=1", "accelerator=cpu")
 LONG = (*SMALL, "max_epochs=2000", "threads=1", "accelerator=cpu")
-FAULTY = str(ROOT / "tests" / "faulty_train.py")
+FAULTY = str(ROOT / "tests" / "fault_injection" / "train.py")
 
 slow = pytest.mark.slow
 ENGINES = ["raw", pytest.param("lightning", marks=slow)]
@@ -45,7 +45,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
 
 @pytest.fixture
 def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
-    """The command, with a fault of going_wrong.py, at a terminal; its temporary files are gone with it."""
+    """The command, with a fault of faults.py, at a terminal; its temporary files are gone with it."""
     temporary = tempfile.mkdtemp(prefix="terminal-")
     command, started = Command(tmp_path), []
 
@@ -196,7 +196,7 @@ def test_the_process_is_left_as_it_was(engine: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["maybe", "1", "[true]"])
 def test_it_is_true_or_false(value: str, make_plan: Callable[..., Plan]) -> None:
-    with pytest.raises(Refusal, match=re.escape(f"strategy.in_process={value}: ")):
+    with pytest.raises(ConfigError, match=re.escape(f"strategy.in_process={value}: ")):
         make_plan(f"strategy.in_process={value}")
 
 

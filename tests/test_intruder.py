@@ -14,15 +14,15 @@ from typing import Any, cast
 import pytest
 from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+from lockstep.launch.graceful_shutdown import Request
 from lockstep.launch.invitation import HEAD, NotInvited, at_once, believed, proof_of, secret_at
-from lockstep.launch.place import ASKED
 from lockstep.launch.signed_store import SignedStore
-from lockstep.launch.stop import Request
-from lockstep.launch.store import Meeting
+from lockstep.launch.store import Rendezvous
+from lockstep.launch.topology import STOP_REQUESTED
 from lockstep.plan import Plan
 from lockstep.world import World
 from tests.conftest import ROOT, Command, free_port
-from tests.test_meeting import SHORT, rank_by_hand
+from tests.test_rendezvous import SHORT, rank_by_hand
 
 SECRET = b"1" * 64
 SHORTLY = timedelta(seconds=0.2)
@@ -111,10 +111,10 @@ def test_a_store_of_torch_alone_believes_the_intruder(command: Command, plain: A
     signed = SignedStore(unsigned, SECRET, SHORTLY)
     with intruder(command, plain.port, "add", others):
         unsigned.set_timeout(timedelta(seconds=30))
-        unsigned.wait([ASKED])
+        unsigned.wait([STOP_REQUESTED])
         believing, doubting = (Request(lambda: False, 0, 1, store) for store in (unsigned, signed))
-        assert believing._passed_on()
-        assert not doubting._passed_on()
+        assert believing._requested_by_peer()
+        assert not doubting._requested_by_peer()
 
 
 LONG = (*SHORT[:3], "data.val_size=0", "max_epochs=40", "logger=none", "engine=raw", "threads=1", "strategy=ddp")
@@ -130,12 +130,12 @@ def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
 def two_machines(command: Command, port: int, how: str, *own: str) -> list[Any]:
     """A rank each, who take this machine for two; started by hand, or each by a torchrun."""
     line = (str(ROOT / "train.py"), *LONG, "devices=1", "num_nodes=2", "hydra.run.dir=run", *own)
-    place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    env = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     started = []
     for rank in (1, 0):
         shape = ("--nnodes=2", f"--node_rank={rank}", "--master_addr=127.0.0.1", f"--master_port={port}")
         starter = ("-m", "torch.distributed.run", *shape) if how == "torchrun" else ()
-        environment = {} if how == "torchrun" else rank_by_hand(rank, 2, port) | place
+        environment = {} if how == "torchrun" else rank_by_hand(rank, 2, port) | env
         started.append(command.popen(sys.executable, *starter, *line, GLOO_SOCKET_IFNAME="lo", **environment))
     return [command.wait(process) for process in reversed(started)]
 
@@ -211,12 +211,12 @@ def test_a_secret_is_a_file_of_its_owner_alone(tmp_path: Path) -> None:
 
 def test_an_answer_is_for_one_name_of_one_run(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     world: World = make_plan("strategy=ddp", "devices=2").world
-    door, path = Meeting(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
+    door, path = Rendezvous(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
     said = json.dumps([path, proof_of(SECRET, "me", path, world, door)]).encode()
     assert believed(world, door, "me", said) == (path, SECRET)
     for name, port in (("you", 29500), ("me", 29501)):
         with pytest.raises(NotInvited, match="was not written by rank 0"):
-            believed(world, Meeting(address="127.0.0.1", port=port), name, said)
+            believed(world, Rendezvous(address="127.0.0.1", port=port), name, said)
     for nonsense in (b"", b"\xff", b"[]", b"{}", b"1", b'["a", "b", "c"]', json.dumps([path, "ÿ"]).encode()):
         with pytest.raises(NotInvited):
             believed(world, door, "me", nonsense)

@@ -17,15 +17,15 @@ import pytest
 import torch
 
 from lockstep import launch
-from lockstep.launch import Place, RankFailed
+from lockstep.config_error import ConfigError
+from lockstep.launch import RankContext, RankFailed
 from lockstep.launch.failure import Note, first_failure, how_it_ended, lost_a_peer
-from lockstep.launch.place import check_outside, first_host, outside, rendezvous_variables
 from lockstep.launch.signals import ENDING
+from lockstep.launch.topology import check_world_size, first_host, rank_from_env, rendezvous_variables
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal
 from tests.conftest import ROOT, Command
 
-ENGINE = "tests.faulty"
+ENGINE = "tests.fault_injection.faulty_engine"
 DDP = ["strategy=ddp", "strategy=ddp_spawn"]
 
 MakePlan = Callable[..., Plan]
@@ -57,7 +57,8 @@ from lockstep.compose import compose_job
 
 for strategy in ("single", "ddp", "ddp_spawn", "ddp"):
     config, _ = compose_job([f"strategy={strategy}"])
-    print("JOB", json.dumps(launch.start(plan_from(config, Path("run")), "tests.faulty") | {"command": os.getpid()}))
+    report = launch.start(plan_from(config, Path("run")), "tests.fault_injection.faulty_engine")
+    print("JOB", json.dumps(report | {"command": os.getpid()}))
 """
 
 
@@ -136,7 +137,7 @@ def test_the_rank_that_failed_first_is_named(
 @pytest.mark.parametrize("strategy", ["strategy=single", *DDP])
 def test_a_rank_can_refuse(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     monkeypatch.setenv("FAULT", "refuse@0")
-    with pytest.raises(Refusal, match="key=1: it cannot be; write key=2"):
+    with pytest.raises(ConfigError, match="key=1: it cannot be; write key=2"):
         launch.start(make_plan(strategy), ENGINE)
 
 
@@ -160,7 +161,7 @@ def test_nothing_stays_in_the_temporary_folder(
 
 
 def test_several_machines_are_not_started_from_here(make_plan: MakePlan) -> None:
-    with pytest.raises(Refusal, match="torchrun --nnodes=2"):
+    with pytest.raises(ConfigError, match="torchrun --nnodes=2"):
         launch.check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)
 
 
@@ -184,15 +185,21 @@ SLURM = {
 
 
 def test_places_given_from_outside() -> None:
-    assert outside({}) is None
-    assert outside(TORCHRUN) == outside(SLURM) == Place(rank=3, world_size=4, local_rank=1, local_world_size=2)
-    assert Place(3, 4, 1, 2).variables["GROUP_RANK"] == "1"
-    assert outside({**SLURM, "SLURM_JOB_NAME": "bash"}) is None, "a prompt inside an allocation is no task"
-    assert outside({"RANK": "0", "WORLD_SIZE": "1"}) is None, "half a place is none"
-    with pytest.raises(Refusal, match="LOCAL_RANK and MASTER_ADDR and MASTER_PORT: missing beside RANK=0 WORLD_SIZE=2"):
-        outside({"RANK": "0", "WORLD_SIZE": "2"})
-    with pytest.raises(Refusal, match="RANK=x: this environment variable takes a whole number"):
-        outside({**TORCHRUN, "RANK": "x"})
+    assert rank_from_env({}) is None
+    assert (
+        rank_from_env(TORCHRUN)
+        == rank_from_env(SLURM)
+        == RankContext(rank=3, world_size=4, local_rank=1, local_world_size=2)
+    )
+    assert RankContext(3, 4, 1, 2).variables["GROUP_RANK"] == "1"
+    assert rank_from_env({**SLURM, "SLURM_JOB_NAME": "bash"}) is None, "a prompt inside an allocation is no task"
+    assert rank_from_env({"RANK": "0", "WORLD_SIZE": "1"}) is None, "half a place is none"
+    with pytest.raises(
+        ConfigError, match="LOCAL_RANK and MASTER_ADDR and MASTER_PORT: missing beside RANK=0 WORLD_SIZE=2"
+    ):
+        rank_from_env({"RANK": "0", "WORLD_SIZE": "2"})
+    with pytest.raises(ConfigError, match="RANK=x: this environment variable takes a whole number"):
+        rank_from_env({**TORCHRUN, "RANK": "x"})
 
 
 def test_slurm_tasks_meet_on_the_first_host() -> None:
@@ -201,13 +208,13 @@ def test_slurm_tasks_meet_on_the_first_host() -> None:
 
 
 def test_a_world_of_another_size_is_refused(make_plan: MakePlan) -> None:
-    four = Place(0, 4, 0, 2)
-    check_outside(four, make_plan("strategy=ddp", "devices=2", "num_nodes=2").world)
-    check_outside(Place(0, 1, 0, 1), make_plan("strategy=dp", "devices=2").world)
-    with pytest.raises(Refusal, match="write devices=2 num_nodes=2"):
-        check_outside(four, make_plan("strategy=ddp", "devices=1", "num_nodes=1").world)
-    with pytest.raises(Refusal, match="strategy=dp: it is one process, and 4 processes were started"):
-        check_outside(four, make_plan("strategy=dp", "devices=2").world)
+    four = RankContext(0, 4, 0, 2)
+    check_world_size(four, make_plan("strategy=ddp", "devices=2", "num_nodes=2").world)
+    check_world_size(RankContext(0, 1, 0, 1), make_plan("strategy=dp", "devices=2").world)
+    with pytest.raises(ConfigError, match="write devices=2 num_nodes=2"):
+        check_world_size(four, make_plan("strategy=ddp", "devices=1", "num_nodes=1").world)
+    with pytest.raises(ConfigError, match="strategy=dp: it is one process, and 4 processes were started"):
+        check_world_size(four, make_plan("strategy=dp", "devices=2").world)
 
 
 def test_the_cause_is_told_from_its_consequences() -> None:

@@ -11,10 +11,10 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"refusal", "ending", "streams", "batches", "memory", "nets", "task", "record", "progress", "columns"},
-    {"choices", "disk", "fingerprint", "record_file", "sample_ids", "shards", "synonyms"},
-    {"typed"},
-    {"record_lines", "words", "world"},
+    {"config_error", "errors", "streams", "batch_math", "memory", "nets", "task", "record", "progress", "text_table"},
+    {"schemas", "disk", "fingerprint", "record_file", "sample_ids", "sampler", "synonyms"},
+    {"coerce"},
+    {"record_lines", "cli_args", "world"},
     {"plan", "data"},
     {"precision", "footprint", "memory_format"},
     {"optimizers", "seeding", "parallel", "recorder", "results"},
@@ -25,15 +25,15 @@ LAYERS = [
     {"collectives"},
     {"help", "resume"},
     {"build"},
-    {"explain", "flags", "overrides"},
+    {"hydra_errors", "flags", "overrides"},
     {"unforeseen"},
-    {"compose", "folder"},
+    {"compose", "run_dir"},
     {"job"},
     {"sweep"},
     {"bench", "cli"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-HYDRA_ROOMS = {"words", "build", "compose", "explain", "flags", "overrides", "folder", "job", "sweep", "cli"}
+HYDRA_ROOMS = {"cli_args", "build", "compose", "hydra_errors", "flags", "overrides", "run_dir", "job", "sweep", "cli"}
 
 
 def room(path: Path) -> str:
@@ -80,10 +80,10 @@ def test_a_file_imports_from_below_or_from_its_own_room(path: Path) -> None:
     ("own", "source"),
     [
         ("launch", "def later():\n    from lockstep.lit.run import run"),
-        ("plan", "import lockstep.launch.place"),
+        ("plan", "import lockstep.launch.topology"),
         ("launch", "import lightning.pytorch as pl"),
         ("lit", "from omegaconf import DictConfig"),
-        ("raw", "from lockstep.lit.callbacks import Totals"),
+        ("raw", "from lockstep.lit.callbacks import EpochMetrics"),
         ("lit", "import lockstep.raw"),
         ("nets", "import torch.distributed as dist"),
     ],

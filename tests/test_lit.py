@@ -11,20 +11,20 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from lockstep import data
-from lockstep.checkpoint.content import Position
+from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Split, TensorData
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.lit import run
-from lockstep.lit.callbacks import Totals
+from lockstep.lit.callbacks import EpochMetrics
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
-from lockstep.parallel import Masks
+from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
 from lockstep.record import digest
-from lockstep.seeding import initial_net, seed_rank
+from lockstep.seeding import build_model, seed_rank
 
-ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
+ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
 MakePlan = Callable[..., Plan]
@@ -56,13 +56,13 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
         *("model=linear", "data=line", "data.samples=4", "data.val_size=4", "batch_size=4", "max_epochs=1"),
         *("optimizer=sgd", "optimizer.lr=0.125", "logger=none", "accelerator=cpu"),
     )
-    net = initial_net(plan, integers())
+    net = build_model(plan, integers())
     with torch.no_grad():
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
-    trainer = create_trainer(plan, Position(), [Totals(classes=0)])
-    loaders = ShardedData(integers(), plan, ALONE, Position(), torch.device("cpu"))
-    trainer.fit(create_module(net, plan, Masks(plan, 0)), loaders)
+    trainer = create_trainer(plan, Progress(), [EpochMetrics(classes=0)])
+    loaders = ShardedData(integers(), plan, ALONE, Progress(), torch.device("cpu"))
+    trainer.fit(create_module(net, plan, GlobalMasks(plan, 0)), loaders)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 
 
@@ -74,7 +74,7 @@ def test_what_a_run_returns_is_what_its_checkpoint_holds(make_plan: MakePlan) ->
     last = torch.load(checkpoints / "last.ckpt", weights_only=True)["state_dict"]
     assert metrics["digest"] == digest(last)
     tensors = data.load(plan.data)
-    net = initial_net(plan, tensors)
+    net = build_model(plan, tensors)
     net.load_state_dict({key.removeprefix("net."): value for key, value in last.items()})
     for stage, split in (("val", tensors.val), ("test", tensors.test)):
         inputs, targets, _ids = tensors.as_float(split[torch.arange(len(split))], torch.float32)
@@ -155,7 +155,7 @@ def test_weights_are_equal_on_all_ranks_and_dropout_is_not(make_plan: MakePlan) 
     nets, masks = [], []
     for rank in (0, 1):
         torch.rand(rank)  # whatever was drawn before
-        nets.append(digest(initial_net(plan, tensors).state_dict()))
+        nets.append(digest(build_model(plan, tensors).state_dict()))
         seed_rank(plan.seed, rank)
         masks.append(nn.functional.dropout(torch.ones(100)).tolist())
     assert nets[0] == nets[1]

@@ -12,7 +12,7 @@ from lightning.pytorch.profilers import SimpleProfiler
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.lit.loop import HOOKS, LeanEpochLoop
+from lockstep.lit.loop import HOOKS, FastTrainingEpochLoop
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -164,13 +164,13 @@ def heard(
     ids=str,
 )
 def test_what_is_called_and_counted_is_the_same(case: dict[str, Any]) -> None:
-    lean, own = heard(LeanEpochLoop, **case), heard(_TrainingEpochLoop, **case)
+    lean, own = heard(FastTrainingEpochLoop, **case), heard(_TrainingEpochLoop, **case)
     assert lean == own
     assert {name for name, *_ in lean[0]} >= {*HOOKS, *EPOCH_HOOKS, "training_step"}
 
 
 def test_the_comparison_catches_a_hook_left_out() -> None:
-    class Deaf(LeanEpochLoop):
+    class Deaf(FastTrainingEpochLoop):
         def _call(self, name: str, *args: Any) -> None:
             if name != "on_after_backward":
                 super()._call(name, *args)
@@ -186,10 +186,10 @@ def test_the_comparison_catches_a_hook_left_out() -> None:
 def test_where_a_run_is_not_plain_lightnings_own_loop_does_it(case: dict[str, Any], plain_run: bool) -> None:
     found = []
 
-    class Watched(LeanEpochLoop):
+    class Watched(FastTrainingEpochLoop):
         def on_run_start(self, data_fetcher: Any) -> None:
             super().on_run_start(data_fetcher)
-            found.append(self.plain)
+            found.append(self.fast_path)
 
     heard(Watched, **case)
     assert found == [plain_run, plain_run]

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from lockstep.lit.module import Classifier, create_module
-from lockstep.lit.strategy import StagesStrategy
+from lockstep.lit.strategy import PipelineStagesStrategy
 from lockstep.nets.split_cnn import SplitCNN
-from lockstep.parallel import Masks
+from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
 
 
@@ -19,7 +19,9 @@ def test_an_optimizers_state_goes_to_its_parameters(make_plan: Callable[..., Pla
         parameter.grad = torch.ones_like(parameter)
     saved.step()
     spread = torch.optim.Adam([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, device="meta"))])
-    strategy = StagesStrategy(make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu"))
+    strategy = PipelineStagesStrategy(
+        make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu")
+    )
     strategy.optimizers = [spread]
     strategy.load_optimizer_state_dict({"optimizer_states": [saved.state_dict()]})
     first, second = (spread.state[parameter]["exp_avg"] for parameter in spread.param_groups[0]["params"])
@@ -30,8 +32,8 @@ def test_an_optimizers_state_goes_to_its_parameters(make_plan: Callable[..., Pla
 def test_what_counts_is_on_the_first_device(make_plan: Callable[..., Plan]) -> None:
     """The first device stands apart from the CPU here, where the stages are placed."""
     plan = make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu")
-    module = create_module(SplitCNN((1, 28, 28), 10), plan, Masks(plan, 0))
-    strategy = StagesStrategy(plan)
+    module = create_module(SplitCNN((1, 28, 28), 10), plan, GlobalMasks(plan, 0))
+    strategy = PipelineStagesStrategy(plan)
     strategy._root_device, strategy._lightning_module = torch.device("meta"), module
     strategy.model_to_device()
     assert isinstance(module, Classifier)

@@ -11,21 +11,21 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 from lockstep import data
 from lockstep.checkpoint.content import net_state
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.record import Metrics, save_metrics
-from lockstep.seeding import initial_net
-from tests.ranks import ENGINES, on_ranks, with_engine
+from lockstep.seeding import build_model
+from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 OWN = ("model=mlp", "model.hidden=[16]", "max_epochs=2", "batch_size=60", "logger=none", "checkpoint.monitor=val/f1")
 
 
-def by_both_engines(plan: Plan, place: Place) -> Metrics:
+def by_both_engines(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: both engines, each in its folder."""
     for name, run in ENGINES.items():
         folder = Path(plan.run_dir) / name
-        metrics = run(with_engine(plan, name, folder), place)
-        if place.rank == 0:
+        metrics = run(with_engine(plan, name, folder), context)
+        if context.rank == 0:
             save_metrics(folder, metrics)
     return {}
 
@@ -36,7 +36,7 @@ def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan:
     plan = make_plan(f"strategy={strategy}", f"devices={devices}", "data.test_size=361", *OWN)
     on_ranks(plan, by_both_engines)
     tensors = data.load(plan.data)
-    net = initial_net(plan, tensors)
+    net = build_model(plan, tensors)
     for name in ENGINES:
         folder = Path(plan.run_dir) / name
         net.load_state_dict(net_state(folder / "checkpoints" / "last.ckpt"))

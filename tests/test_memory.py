@@ -8,16 +8,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.record import Metrics
-from tests.ranks import ENGINES, on_ranks
+from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
-from lockstep.memory import keep_freed
+from lockstep.memory import disable_malloc_trim
 if sys.argv[1] == "kept":
-    keep_freed()
+    disable_malloc_trim()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 torch.ones(2**24)
@@ -40,8 +40,8 @@ def test_freed_pages_are_not_fetched_again() -> None:
     assert faults["as ever"] > 5 * PAGES  # or there is nothing to keep
 
 
-def faults_after_training(plan: Plan, place: Place) -> Metrics:
-    ENGINES[plan.engine.name](plan, place)
+def faults_after_training(plan: Plan, context: RankContext) -> Metrics:
+    ENGINES[plan.engine.name](plan, context)
     torch.ones(2**24)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):

@@ -16,15 +16,15 @@ from torch import nn
 from lockstep import data, nets
 from lockstep.checkpoint.identity import identity
 from lockstep.compare import compare
-from lockstep.compare.owed import owed_between
+from lockstep.compare.tolerance import tolerance_between
+from lockstep.config_error import ConfigError
 from lockstep.memory_format import TESTED, Shape, memory_format_of, shape_of
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal
-from lockstep.seeding import initial_net
+from lockstep.seeding import build_model
 from tests import downsampling
 from tests.conftest import ROOT
 from tests.downsampling import SmallResNet
-from tests.ranks import on_ranks
+from tests.rank_helpers import on_ranks
 
 MakePlan = Callable[..., Plan]
 SEEN = {
@@ -98,9 +98,9 @@ def test_every_convolution_of_the_built_in_nets_is_in_the_table() -> None:
 def test_built_in_nets_have_their_channels_last(model: str, make_plan: MakePlan) -> None:
     plan = make_plan(f"model={model}", "accelerator=cpu")
     tensors = data.load(plan.data)
-    weight = next(own.weight for own in initial_net(plan, tensors).modules() if isinstance(own, nn.Conv2d))
+    weight = next(own.weight for own in build_model(plan, tensors).modules() if isinstance(own, nn.Conv2d))
     assert weight.is_contiguous(memory_format=torch.channels_last)
-    plain = initial_net(replace(plan, memory_format="contiguous"), tensors)
+    plain = build_model(replace(plan, memory_format="contiguous"), tensors)
     assert all(parameter.is_contiguous() for parameter in plain.parameters())
 
 
@@ -136,20 +136,22 @@ def test_channels_last_may_be_asked_for_but_not_where_it_is_known_to_be_bad(make
     for good in (nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 8, 1), nn.Conv2d(16, 8, 1, stride=2), nn.Linear(2, 2)):
         assert memory_format_of(plan, nn.Sequential(good)) == torch.channels_last
     for bad in (nn.Conv2d(3, 8, 1, stride=2), nn.Conv2d(15, 64, 1, stride=(1, 3)), nn.Conv2d(32, 8, 1, 2, groups=4)):
-        with pytest.raises(Refusal, match=r"memory_format=channels_last: .* writes past its memory; write memory_form"):
+        with pytest.raises(
+            ConfigError, match=r"memory_format=channels_last: .* writes past its memory; write memory_form"
+        ):
             memory_format_of(plan, nn.Sequential(bad))
         assert memory_format_of(replace(plan, accelerator="gpu"), bad) == torch.channels_last
-    with pytest.raises(Refusal, match=r"memory_format=channels_last: 0 has a weight of five dimensions"):
+    with pytest.raises(ConfigError, match=r"memory_format=channels_last: 0 has a weight of five dimensions"):
         memory_format_of(plan, nn.Sequential(nn.Conv3d(1, 2, 3)))
 
 
 def test_runs_of_two_formats_owe_other_bits_and_go_on_from_each_other(make_plan: MakePlan) -> None:
     plans = [make_plan("model=cnn", f"memory_format={one}") for one in ("auto", "contiguous")]
     one, other = (plan.summary() for plan in plans)
-    assert str(owed_between(one, one)) == "identical"
-    assert str(owed_between(one, other)) == "within 0.0001 in the first 3 steps"
+    assert str(tolerance_between(one, one)) == "identical"
+    assert str(tolerance_between(one, other)) == "within 0.0001 in the first 3 steps"
     before = {key: value for key, value in one.items() if key != "memory_format"}
-    assert str(owed_between(before, one)) == "identical"
+    assert str(tolerance_between(before, one)) == "identical"
     assert identity(plans[0]) == identity(plans[1])
 
 
@@ -171,4 +173,4 @@ def test_a_net_that_halves_its_images_trains_by_both_engines(make_plan: MakePlan
         engines = compare(folder / "lightning", folder / "raw")
         assert engines.verdict == "identical", engines.text()
     worlds = compare(runs["single"] / "float64", runs["ddp"] / "float64", tolerance=1e-10)
-    assert worlds.as_owed, worlds.text()
+    assert worlds.within_tolerance, worlds.text()

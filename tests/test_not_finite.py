@@ -10,14 +10,14 @@ import torch
 from lockstep import launch
 from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.files import damage
-from lockstep.ending import NotFinite
+from lockstep.errors import NotFinite
 from lockstep.job import ENGINES
 from lockstep.launch import RankFailed
 from lockstep.plan import Plan
 from lockstep.recorder import Recorder
-from lockstep.task import Judged
+from lockstep.task import BatchStats
 from tests.conftest import Command
-from tests.ranks import with_engine
+from tests.rank_helpers import with_engine
 
 MakePlan = Callable[..., Plan]
 
@@ -99,4 +99,4 @@ def test_the_step_is_counted_over_epochs_and_resumes(make_plan: MakePlan) -> Non
     plan = make_plan(*LINE, "batch_size=2", "accumulate_grad_batches=2", "max_epochs=5", "accelerator=cpu")
     recorder = Recorder(plan, 1, torch.nn.Linear(1, 1), epoch=2, batch=3)
     with pytest.raises(NotFinite, match="the loss of step 10 is nan;"):
-        recorder.batch(Judged(float("nan"), 0.0, 1), torch.tensor([0]))
+        recorder.batch(BatchStats(float("nan"), 0.0, 1), torch.tensor([0]))

@@ -17,17 +17,17 @@ from lockstep import nets
 from lockstep.build import plan_from
 from lockstep.compose import compose_job
 from lockstep.data import digits
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.record import Metrics
 from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, warmup_linear
-from tests.ranks import ENGINES, on_ranks
+from tests.rank_helpers import ENGINES, on_ranks
 
 pytestmark = [
     pytest.mark.timeout(200),
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
-ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
+ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 COMMON = (
     *("data=digits", "data.test_size=1724", "data.val_size=12", "batch_size=12", "max_epochs=2", "seed=9"),
     *("precision=64-true", "accelerator=cpu", "threads=1", "logger=none", "test=false"),
@@ -132,12 +132,12 @@ def plan_of(cell: Cell, folder: Path) -> Plan:
     return plan_from(compose_job([*COMMON, *SETTINGS[setting], *world, *sync])[0], own)
 
 
-def run_all(plan: Plan, place: Place) -> Metrics:
+def run_all(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: every plan that lies in the folder."""
     plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
     for one in plans:
         Path(one.run_dir).mkdir(exist_ok=True)
-        ENGINES[one.engine.name](one, place)
+        ENGINES[one.engine.name](one, context)
     return {"runs": len(plans)}
 
 

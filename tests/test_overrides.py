@@ -2,9 +2,9 @@ from collections.abc import Callable
 
 import pytest
 
+from lockstep.config_error import ConfigError
 from lockstep.overrides import require_one_option, text_keys, verbatim
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal
 
 OPTIONS = {"logger": ["csv", "none"], "experiment": ["one", "two"]}
 
@@ -30,7 +30,7 @@ def test_what_is_no_text_is_left_to_hydra() -> None:
     "word", ["logger=[csv,none]", "logger=[]", "logger=none,[csv,none]", "logger@x=[1]", "experiment=[1]"]
 )
 def test_a_group_takes_one_option(word: str) -> None:
-    with pytest.raises(Refusal, match=": a group takes the name of one of its options; write "):
+    with pytest.raises(ConfigError, match=": a group takes the name of one of its options; write "):
         require_one_option(["seed=1", word], OPTIONS)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.parallel.autocast import Autocasting
+from lockstep.parallel.autocast import AutocastWrapper
 from lockstep.plan import Plan
 
 
@@ -15,6 +15,6 @@ from lockstep.plan import Plan
 def test_the_numbers_are_the_plans_in_any_thread(
     precision: str, dtype: torch.dtype, make_plan: Callable[..., Plan]
 ) -> None:
-    net = Autocasting(nn.Linear(2, 2), make_plan(f"precision={precision}", "accelerator=cpu"))
+    net = AutocastWrapper(nn.Linear(2, 2), make_plan(f"precision={precision}", "accelerator=cpu"))
     with ThreadPoolExecutor(1) as other:
         assert other.submit(net, torch.ones(1, 2)).result().dtype == dtype

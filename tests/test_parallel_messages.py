@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.parallel import from_first, to_all, to_first
 from lockstep.plan import Plan
 from lockstep.record import Metrics
-from tests.ranks import on_ranks
+from tests.rank_helpers import on_ranks
 
 MESSAGES = [b"", b"\x00\xff" * 5000, b"one\x00"]
 
 
-def send(_plan: Plan, place: Place) -> Metrics:
-    own = MESSAGES[place.rank]
+def send(_plan: Plan, context: RankContext) -> Metrics:
+    own = MESSAGES[context.rank]
     found = {
-        "first": [from_first(one if place.rank == 0 else b"x") for one in MESSAGES] == MESSAGES,
-        "to first": to_first(own) == (MESSAGES if place.rank == 0 else []),
+        "first": [from_first(one if context.rank == 0 else b"x") for one in MESSAGES] == MESSAGES,
+        "to first": to_first(own) == (MESSAGES if context.rank == 0 else []),
         "to all": to_all(own) == MESSAGES,
     }
     everywhere = to_all(repr(found).encode())

@@ -8,12 +8,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.launch import Place
-from lockstep.parallel import synchronise_batchnorm
+from lockstep.launch import RankContext
+from lockstep.parallel import convert_batchnorm
 from lockstep.parallel.sync_batchnorm import SyncBatchNorm
 from lockstep.plan import Plan
 from lockstep.record import Metrics
-from tests.ranks import on_ranks
+from tests.rank_helpers import on_ranks
 
 MakePlan = Callable[..., Plan]
 SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (3, 5))
@@ -25,7 +25,7 @@ def batch(samples: int, *shape: int) -> Tensor:
     return values * 3 + 100  # far from zero: sums of squares would cancel
 
 
-def judged(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+def stats(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Outputs, the inputs' gradient and the parameters' gradients, of a loss that tells all outputs apart."""
     inputs = inputs.clone().requires_grad_()
     outputs = net(inputs)
@@ -38,7 +38,7 @@ def judged(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Tensor, Ten
     )
 
 
-def against_the_whole(plan: Plan, place: Place) -> Metrics:
+def against_the_whole(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: the largest difference from plain BatchNorm over the joined slices, over two steps."""
     worst = 0.0
     slices = [sizes for sizes in SLICES[plan.world_size] if plan.sync_batchnorm or min(sizes) > 1]
@@ -51,12 +51,12 @@ def against_the_whole(plan: Plan, place: Place) -> Metrics:
                 plain.bias.copy_(torch.arange(4.0))
             ours = kind(4).double()
             ours.load_state_dict(plain.state_dict())
-            net = synchronise_batchnorm(plan, nn.Sequential(ours))
+            net = convert_batchnorm(plan, nn.Sequential(ours))
             weights = torch.linspace(0.5, 2, sum(sizes), dtype=torch.float64).view(-1, *[1] * (1 + len(shape)))
-            own = slice(sum(sizes[: place.rank]), sum(sizes[: place.rank + 1]))
+            own = slice(sum(sizes[: context.rank]), sum(sizes[: context.rank + 1]))
             for _step in range(2):
-                whole = judged(plain, batch(sum(sizes), *shape), weights)
-                part = judged(net, batch(sum(sizes), *shape)[own], weights[own])
+                whole = stats(plain, batch(sum(sizes), *shape), weights)
+                part = stats(net, batch(sum(sizes), *shape)[own], weights[own])
                 for gradient in part[2]:
                     dist.all_reduce(gradient)
                 state = zip(net.state_dict().values(), plain.state_dict().values(), strict=True)
@@ -70,7 +70,7 @@ def against_the_whole(plan: Plan, place: Place) -> Metrics:
                 for parameter in (*net.parameters(), *plain.parameters()):
                     parameter.grad = None
             net.eval(), plain.eval()
-            alone = batch(sum(sizes), *shape)[: 1 + place.rank]  # in evaluation ranks need not agree on anything
+            alone = batch(sum(sizes), *shape)[: 1 + context.rank]  # in evaluation ranks need not agree on anything
             worst = max(worst, (net(alone) - plain(alone)).abs().max().item())
     everyones: list[float] = [0.0] * plan.world_size
     dist.all_gather_object(everyones, worst)
@@ -90,10 +90,10 @@ def test_without_it_the_difference_is_real(make_plan: MakePlan) -> None:
     assert on_ranks(plan, against_the_whole)["worst"] > 0.01  # type: ignore[operator]
 
 
-def one_sample_in_all(plan: Plan, place: Place) -> Metrics:
-    net = synchronise_batchnorm(plan, nn.Sequential(nn.BatchNorm1d(4)))
+def one_sample_in_all(plan: Plan, context: RankContext) -> Metrics:
+    net = convert_batchnorm(plan, nn.Sequential(nn.BatchNorm1d(4)))
     try:
-        net(torch.ones(1 - place.rank, 4))
+        net(torch.ones(1 - context.rank, 4))
     except ValueError as error:
         return {"error": str(error)}
     return {"error": ""}
@@ -106,14 +106,14 @@ def test_one_value_per_channel_is_an_error_as_it_is_for_batchnorm(make_plan: Mak
 
 def test_one_rank_alone_takes_the_same_path(make_plan: MakePlan) -> None:
     plain, ours = nn.BatchNorm1d(4).double(), nn.BatchNorm1d(4).double()
-    net = synchronise_batchnorm(make_plan("sync_batchnorm=true", "accelerator=cpu"), nn.Sequential(ours))
+    net = convert_batchnorm(make_plan("sync_batchnorm=true", "accelerator=cpu"), nn.Sequential(ours))
     assert isinstance(net[0], SyncBatchNorm)  # type: ignore[index]
     weights = torch.linspace(0.5, 2, 9, dtype=torch.float64)[:, None]
-    for a, b in zip(judged(net, batch(9), weights)[:2], judged(plain, batch(9), weights)[:2], strict=True):
+    for a, b in zip(stats(net, batch(9), weights)[:2], stats(plain, batch(9), weights)[:2], strict=True):
         assert torch.allclose(a, b, atol=1e-10, rtol=0)
 
 
 def test_when_not_asked_nothing_is_replaced(make_plan: MakePlan) -> None:
     net = nn.Sequential(nn.BatchNorm1d(4))
-    same = synchronise_batchnorm(make_plan("strategy=ddp", "devices=2", "accelerator=cpu"), net)
+    same = convert_batchnorm(make_plan("strategy=ddp", "devices=2", "accelerator=cpu"), net)
     assert type(same[0]) is nn.BatchNorm1d  # type: ignore[index]

@@ -19,7 +19,7 @@ WORLDS = [
     ("ddp", 4),
     ("ddp_spawn", 2),
 ]
-OWED = 1e-10
+TOLERANCE = 1e-10
 
 
 def train(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[list[Tensor], Metrics]:
@@ -59,7 +59,7 @@ LINE = [
 @pytest.mark.parametrize(("strategy", "devices"), WORLDS)
 def test_line_with_a_ragged_batch(strategy: str, devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, _ = train(tmp_path, monkeypatch, *LINE, f"strategy={strategy}", f"devices={devices}")
-    assert largest_difference(ours, line().train()) < OWED
+    assert largest_difference(ours, line().train()) < TOLERANCE
     assert largest_difference(ours, line(wrong="ragged").train()) > 1e-6
     assert largest_difference(ours, line(wrong="order").train()) > 1e-6
 
@@ -82,7 +82,7 @@ def test_line_with_each_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, _ = train(tmp_path, monkeypatch, *LINE, f"strategy={strategy}", f"devices={devices}", override)
-    assert largest_difference(ours, line(**change).train()) < OWED
+    assert largest_difference(ours, line(**change).train()) < TOLERANCE
     assert largest_difference(ours, line().train()) > 1e-6, "the setting must matter"
 
 
@@ -101,7 +101,7 @@ def test_mlp_on_mnist(strategy: str, devices: int, mnist: str, tmp_path: Path, m
     ]
     ours, metrics = train(tmp_path, monkeypatch, *overrides, f"strategy={strategy}", f"devices={devices}")
     oracle, raw = mnist_oracle(mnist)
-    assert largest_difference(ours, oracle.train()) < OWED
+    assert largest_difference(ours, oracle.train()) < TOLERANCE
     wrong, _ = mnist_oracle(mnist, wrong="ragged")
     assert largest_difference(ours, wrong.train()) > 1e-6
     with torch.no_grad():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.refusal import typed_in_shell
+from lockstep.config_error import shell_quote_override
 from tests.conftest import ROOT, Command
 
 ODD = "Läufe = nächste, 'x' & y"
@@ -25,7 +25,7 @@ def test_an_override_can_be_pasted_into_a_shell() -> None:
     """All at once by bash, then by Hydra."""
     script = "import sys; from lockstep.compose import compose_job as compose; import json; "
     script += "print(json.dumps([compose([one])[0].name for one in sys.argv[1:]]))"
-    words = " ".join(typed_in_shell("name", nasty) for nasty in NASTY)
+    words = " ".join(shell_quote_override("name", nasty) for nasty in NASTY)
     ended = subprocess.run(["bash", "-c", f"{sys.executable} -c '{script}' {words}"], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     read = [str(name).lower() if isinstance(name, bool | None) else str(name) for name in json.loads(ended.stdout)]
@@ -36,7 +36,7 @@ def test_an_override_can_be_pasted_into_a_shell() -> None:
 @pytest.mark.parametrize("value", ["plain/a-b_1.5", "a=b c"])
 def test_only_what_needs_quotes_has_them(value: str) -> None:
     quoted = {"plain/a-b_1.5": "hydra.run.dir=plain/a-b_1.5", "a=b c": "\"hydra.run.dir='a=b c'\""}
-    assert typed_in_shell("hydra.run.dir", value) == quoted[value]
+    assert shell_quote_override("hydra.run.dir", value) == quoted[value]
 
 
 def shell(command: Command, line: str) -> str:
@@ -56,18 +56,18 @@ def test_odd_folders_work(tmp_path: Path) -> None:
     (command.folder / "conf").symlink_to(ROOT / "conf")
     train = " ".join(["python train.py", *SMALL])
     run = command.folder / ODD
-    shell(command, f"{train} max_epochs=2 {typed_in_shell('hydra.run.dir', ODD)}")
-    checkpoint = typed_in_shell("ckpt_path", run / "checkpoints" / "best.ckpt")
-    tested = shell(command, f"{train} train=false {checkpoint} {typed_in_shell('hydra.run.dir', 'tested ü')}")
+    shell(command, f"{train} max_epochs=2 {shell_quote_override('hydra.run.dir', ODD)}")
+    checkpoint = shell_quote_override("ckpt_path", run / "checkpoints" / "best.ckpt")
+    tested = shell(command, f"{train} train=false {checkpoint} {shell_quote_override('hydra.run.dir', 'tested ü')}")
     assert f"testing {run}/checkpoints/best.ckpt" in tested
-    resumed = shell(command, f"{train} max_epochs=4 resume=true {typed_in_shell('hydra.run.dir', run)}")
+    resumed = shell(command, f"{train} max_epochs=4 resume=true {shell_quote_override('hydra.run.dir', run)}")
     assert f"resuming from {run}/checkpoints/last.ckpt" in resumed
     assert json.loads((run / "metrics.json").read_text())["epochs"] == 4
     shutil.copytree(run, command.folder / "a=b")
     compared = command(sys.executable, "-m", "lockstep.compare", str(run), "a=b")
     assert compared.status == 0, compared.out + compared.err
     sweep = train.replace("train.py", "train.py -m")
-    shell(command, f"{sweep} max_epochs=1 seed=7 {typed_in_shell('hydra.sweep.dir', 'ü = 2')}")
+    shell(command, f"{sweep} max_epochs=1 seed=7 {shell_quote_override('hydra.sweep.dir', 'ü = 2')}")
     assert (command.folder / "ü = 2" / "sweep.csv").is_file()
     assert len(list((command.folder / "ü = 2").glob("*/metrics.json"))) == 1
     assert not command.survivors()

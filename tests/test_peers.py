@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
-from lockstep.ending import NotJoined, PeerStopped
-from lockstep.launch.peers import announce, beside, end_the_stopped, stopped_peer
-from lockstep.launch.place import Place
+from lockstep.errors import PeerStopped, RendezvousTimeout
+from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, publish_pid, stopped_peer
 from lockstep.launch.process_table import end_those, started_by
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 
 TIMED_OUT = RuntimeError("[unbound_buffer.cc:129] Timed out waiting 3000ms for send operation to complete")
@@ -56,7 +56,7 @@ def test_the_stopped_one_is_named_and_ended(sleeper: Sleeper, make_plan: Callabl
     assert found is not None
     assert found.rank == 2
     assert str(found) == "it was stopped (by SIGSTOP, say) and did not answer within 3 s (process_group.timeout)"
-    end_the_stopped(found, peers)
+    kill_stopped_peers(found, peers)
     assert stopped.wait(10) == -signal.SIGKILL
     assert alive.poll() is None
 
@@ -83,7 +83,7 @@ def test_a_stopped_peer_is_not_to_blame_for_an_error_of_ones_own(
     stopped = sleeper(stopped=True)
     error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     assert stopped_peer(error, world, {1: stopped.pid}) is None
-    end_the_stopped(error, {1: stopped.pid})
+    kill_stopped_peers(error, {1: stopped.pid})
     time.sleep(0.2)
     assert stopped.poll() is None
 
@@ -91,7 +91,7 @@ def test_a_stopped_peer_is_not_to_blame_for_an_error_of_ones_own(
 def test_a_command_of_many_jobs_does_not_end_what_it_did_not_start_as_a_rank(sleeper: Sleeper) -> None:
     """This process is no rank: its stopped child is none either."""
     stopped = sleeper(stopped=True)
-    end_the_stopped(NotJoined("rank 1 of 2 did not join within 3 s"), {})
+    kill_stopped_peers(RendezvousTimeout("rank 1 of 2 did not join within 3 s"), {})
     time.sleep(0.2)
     assert stopped.poll() is None
 
@@ -99,12 +99,12 @@ def test_a_command_of_many_jobs_does_not_end_what_it_did_not_start_as_a_rank(sle
 def test_ranks_of_one_machine_learn_of_each_other(tmp_path: Path) -> None:
     """Two machines of two ranks: the third rank is beside the fourth, and beside no other."""
     store = FileStore(str(tmp_path / "store"))
-    places = [Place(rank, 4, rank % 2, 2) for rank in range(4)]
-    for place in places:
-        announce(store, place)
+    places = [RankContext(rank, 4, rank % 2, 2) for rank in range(4)]
+    for context in places:
+        publish_pid(store, context)
     store.set("process of 3", "77")
-    assert beside(store, places[2]) == {3: 77}
-    assert [*beside(store, places[1])] == [0]
+    assert local_peer_pids(store, places[2]) == {3: 77}
+    assert [*local_peer_pids(store, places[1])] == [0]
 
 
 def test_a_peer_that_is_gone_is_not_stopped(sleeper: Sleeper, make_plan: Callable[..., Plan]) -> None:
@@ -113,4 +113,4 @@ def test_a_peer_that_is_gone_is_not_stopped(sleeper: Sleeper, make_plan: Callabl
     gone.wait()
     world = make_plan("strategy=ddp", "devices=2").world
     assert stopped_peer(TIMED_OUT, world, {1: gone.pid}) is None
-    end_the_stopped(PeerStopped(1, "it was stopped"), {1: gone.pid})
+    kill_stopped_peers(PeerStopped(1, "it was stopped"), {1: gone.pid})

@@ -17,7 +17,7 @@ import pytest
 
 from lockstep.launch.private_dir import MARK, made, remove_left_behind, require_fit
 from tests.conftest import ROOT, Command
-from tests.doors import tree
+from tests.sockets import tree
 
 TRAIN = (sys.executable, str(ROOT / "train.py"), "data=line", "model=linear", "data.samples=64", "data.val_size=0")
 SHORT = (*TRAIN, "max_epochs=1", "logger=none", "engine=raw", "accelerator=cpu", "threads=1")
@@ -156,17 +156,17 @@ def test_a_long_name_of_the_temporary_folder_does_no_harm(command: Command) -> N
 CLEARED = """
 import multiprocessing.forkserver, shutil
 from lockstep.launch.private_dir import private_folder
-from lockstep.launch.server import ensure_server, warm_up
+from lockstep.launch.server import ensure_forkserver, start_forkserver
 
 def forks():
     process = multiprocessing.get_context("forkserver").Process(target=print, args=("forked",))
     process.start()
     process.join(10)
 
-warm_up("lockstep.launch.frozen")
+start_forkserver("lockstep.launch.gc_freeze")
 for _ in range(2):
     shutil.rmtree(private_folder())
-    ensure_server()
+    ensure_forkserver()
     forks()
 if {cleared_last}:
     shutil.rmtree(private_folder())

@@ -13,10 +13,10 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from lockstep.checkpoint.content import Position
-from lockstep.checkpoint.keeper import Keeper
+from lockstep.checkpoint.content import Progress
+from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.compare import compare
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import backward
@@ -24,10 +24,10 @@ from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.record import Metrics, digest
 from lockstep.recorder import Recorder
-from tests.ranks import ENGINES, on_ranks, with_engine
+from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
-ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
+ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 DIGITS = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "threads=1", "accelerator=cpu")
 SMALL = (*DIGITS, "model.hidden=[16]")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -95,7 +95,7 @@ TWO_RANKS = [
 ]
 
 
-def both_engines(plan: Plan, place: Place) -> Metrics:
+def both_engines(plan: Plan, place: RankContext) -> Metrics:
     for name, run in ENGINES.items():
         metrics = run(with_engine(plan, name, Path(plan.run_dir) / name), place)
     return metrics
@@ -217,7 +217,7 @@ def test_checkpoints_load_under_any_other_strategy(engine: str, precision: str, 
             assert tested["test/loss"] == pytest.approx(metrics["test/loss"], rel=1e-5)
 
 
-def one_engine(plan: Plan, place: Place) -> Metrics:
+def one_engine(plan: Plan, place: RankContext) -> Metrics:
     return ENGINES[plan.engine.name](plan, place)
 
 
@@ -230,14 +230,14 @@ def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan) -> None:
     overflowed.scale(net(torch.ones(1, 1)).sum() * torch.inf).backward()  # type: ignore[no-untyped-call]
     overflowed.unscale(optimizer)
     overflowed.step(optimizer)
-    keeper = Keeper(replace(plan, accelerator="cpu", precision="32-true"), 0, Recorder(plan, 0, net))
+    manager = CheckpointManager(replace(plan, accelerator="cpu", precision="32-true"), 0, Recorder(plan, 0, net))
     report = Report(plan, 0, torch.device("cpu"), 0)
-    Checkpoints(keeper, net, optimizer, None, overflowed, report).save(Position(1, 0, 1), {"val/acc": 0.5}, {})
+    Checkpoints(manager, net, optimizer, None, overflowed, report).save(Progress(1, 0, 1), {"val/acc": 0.5}, {})
     saved = torch.load(Path(plan.run_dir) / "checkpoints" / "last.ckpt", weights_only=True)
-    Checkpoints(keeper, net, optimizer, None, fresh, report).restore(saved)
+    Checkpoints(manager, net, optimizer, None, fresh, report).restore(saved)
     assert fresh.scaler.get_scale() == 2.0**15
     del saved["MixedPrecision"]
-    Checkpoints(keeper, net, optimizer, None, bare, report).restore(saved)
+    Checkpoints(manager, net, optimizer, None, bare, report).restore(saved)
     assert bare.scaler.get_scale() == 2.0**16
 
 

@@ -33,7 +33,8 @@ def test_the_two_commands_stand_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [pytest.param(line, marks=[pytest.mark.slow] if place >= FIRST else []) for place, line in enumerate(TABLE)]
+    "line",
+    [pytest.param(line, marks=[pytest.mark.slow] if position >= FIRST else []) for position, line in enumerate(TABLE)],
 )
 def test_a_command_of_the_table(line: str, command: Command, request: pytest.FixtureRequest) -> None:
     program, *arguments = shlex.split(line)
@@ -65,7 +66,7 @@ def test_compare_as_it_stands_there(command: Command) -> None:
     arguments = shlex.split(line.replace("RUN_A", "a").replace("RUN_B", "b"))[1:]
     ended = command(sys.executable, *arguments)
     assert (ended.status, ended.err) == (0, "")
-    assert ended.out.splitlines()[-1] == "identical; owed: identical"
+    assert ended.out.splitlines()[-1] == "identical; expected: identical"
 
 
 def test_from_python_as_it_stands_there(command: Command) -> None:

@@ -13,15 +13,15 @@ import torch
 
 from lockstep.checkpoint.content import OWN
 from lockstep.checkpoint.reading import check_checkpoint
+from lockstep.config_error import ConfigError
 from lockstep.job import leave_config
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.record_file import Mark, lines_so_far, missing_steps
-from lockstep.refusal import Refusal
 from tests.conftest import Command
-from tests.ranks import ENGINES
+from tests.rank_helpers import ENGINES
 
-ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
+ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 MakePlan = Callable[..., Plan]
 SMALL = ("data=points", "model.hidden=[4]", "logger=none", "accelerator=cpu", "test=false", "batch_size=2", "threads=1")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -152,12 +152,12 @@ def test_a_damaged_record(
     folder = Path(trained.run_dir)
     damage(folder / "record.jsonl")
     for refuses in (lambda: check_checkpoint(trained), lambda: ENGINES["raw"](trained, ALONE)):
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(ConfigError) as raised:
             refuses()
-        assert "\n" not in str(refusal.value)
-        assert "/run: its record.jsonl " in str(refusal.value)
-        assert why in str(refusal.value)
-        assert f"write ckpt_path={trained.ckpt_path} without resume and hydra.run.dir" in str(refusal.value)
+        assert "\n" not in str(raised.value)
+        assert "/run: its record.jsonl " in str(raised.value)
+        assert why in str(raised.value)
+        assert f"write ckpt_path={trained.ckpt_path} without resume and hydra.run.dir" in str(raised.value)
     (tmp_path / "beside").mkdir()
     beside = replace(trained, run_dir=str(tmp_path / "beside"), resume=False)
     check_checkpoint(beside)
@@ -188,7 +188,7 @@ def test_through_a_link_it_is_the_same_record(through: str, trained: Plan, tmp_p
     assert lines_of(folder)[1:7] == before[1:7]
     (tmp_path / "other").symlink_to(folder)
     garbage(folder / "record.jsonl")
-    with pytest.raises(Refusal, match=r"record.jsonl is not what it was|record.jsonl has no first line"):
+    with pytest.raises(ConfigError, match=r"record.jsonl is not what it was|record.jsonl has no first line"):
         lines_so_far(ckpt_path, tmp_path / "other", Mark(7, 900, "0"))
 
 
@@ -235,7 +235,7 @@ def test_an_older_checkpoint_has_no_digest(trained: Plan, capfd: pytest.CaptureF
 def test_what_is_no_record_is_seen_without_a_digest_too(damage: Callable[[Path], None], trained: Plan) -> None:
     without_digest(trained)
     damage(Path(trained.run_dir) / "record.jsonl")
-    with pytest.raises(Refusal, match=r"record.jsonl .*; write ckpt_path="):
+    with pytest.raises(ConfigError, match=r"record.jsonl .*; write ckpt_path="):
         check_checkpoint(trained)
 
 

@@ -15,7 +15,7 @@ from lockstep.plan import Plan
 from lockstep.record import digest
 from lockstep.record_lines import COLUMNS, step_lines
 from lockstep.recorder import Recorder
-from lockstep.task import Judged
+from lockstep.task import BatchStats
 
 MakePlan = Callable[..., Plan]
 
@@ -32,23 +32,23 @@ def lines(plan: Plan, kind: str) -> list[dict[str, Any]]:
     return [line[kind] for line in found if kind in line]
 
 
-def judged(loss: float, count: int) -> Judged:
-    return Judged(loss, 0.0, count)
+def stats(loss: float, count: int) -> BatchStats:
+    return BatchStats(loss, 0.0, count)
 
 
 def test_a_line_for_each_optimizer_step(make_plan: MakePlan) -> None:
     """Three batches, two a step: steps of 3 + 3 and of 1 samples. The norm of (3, 4) is 5."""
     plan = make_plan("accumulate_grad_batches=2", "batch_size=3", "accelerator=cpu")
     recorder = Recorder(plan, 0, net_with_gradients(3.0, 4.0))
-    recorder.batch(judged(0.1, 3), torch.tensor([4, 2, 0]))
-    recorder.batch(judged(0.2, 3), torch.tensor([1, 5, 3]))
+    recorder.batch(stats(0.1, 3), torch.tensor([4, 2, 0]))
+    recorder.batch(stats(0.2, 3), torch.tensor([1, 5, 3]))
     recorder.step(lr=0.1 + 0.2)
     recorder.step(lr=0.5)
-    recorder.batch(judged(7.0, 1), torch.tensor([6]))
+    recorder.batch(stats(7.0, 1), torch.tensor([6]))
     recorder.end_epoch(epoch=3, last_step=10)
     first, second = lines(plan, "step")
     assert first.pop("ids") != second.pop("ids")
-    common = {"epoch": 3, "grad_norm": 5.0, "ranks_apart": 0.0}
+    common = {"epoch": 3, "grad_norm": 5.0, "grad_norm_spread": 0.0}
     assert first == {**common, "step": 9, "samples": 6, "lr": 0.1 + 0.2, "loss_sum": 0.1 + 0.2}
     assert second == {**common, "step": 10, "samples": 1, "lr": 0.5, "loss_sum": 7.0}
 
@@ -60,7 +60,7 @@ def test_parameters_without_a_gradient_are_left_out(make_plan: MakePlan) -> None
     recorder = Recorder(plan, 0, net)
     for index in range(2):
         recorder.step(lr=0.1)
-        recorder.batch(judged(1.0, 1), torch.tensor([index]))
+        recorder.batch(stats(1.0, 1), torch.tensor([index]))
         list(net.parameters())[1].grad = None
     recorder.end_epoch(1, 2)
     assert [line["grad_norm"] for line in lines(plan, "step")] == [5.0, 3.0]
@@ -70,7 +70,7 @@ def test_what_is_no_number_is_null(make_plan: MakePlan) -> None:
     plan = make_plan("accelerator=cpu", "detect_nan=false")
     recorder = Recorder(plan, 0, net_with_gradients(math.nan, 1.0))
     recorder.step(lr=0.1)
-    recorder.batch(judged(math.inf, 2), torch.tensor([0, 1]))
+    recorder.batch(stats(math.inf, 2), torch.tensor([0, 1]))
     recorder.end_epoch(1, 1)
     [line] = lines(plan, "step")
     assert (line["loss_sum"], line["grad_norm"], line["samples"]) == (None, None, 2)
@@ -81,7 +81,7 @@ def test_ranks_that_part_are_told_also_when_a_norm_is_no_number() -> None:
     parts = torch.zeros(3, 4, COLUMNS, dtype=torch.float64)
     parts[:, :, 2] = torch.tensor([[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0], [1, 1, math.nan, 1]])
     parts[:, :, 1] = 1.0
-    apart = [line["step"]["ranks_apart"] for line in step_lines(parts, {}, [0.1] * 4, 1, 4)]
+    apart = [line["step"]["grad_norm_spread"] for line in step_lines(parts, {}, [0.1] * 4, 1, 4)]
     assert apart[:3] == [0.0, 2.0, 0.0]
     assert math.isnan(float(apart[3]))
 
@@ -132,7 +132,7 @@ def test_other_ranks_write_nothing(make_plan: MakePlan) -> None:
     plan = make_plan("accelerator=cpu")
     recorder = Recorder(plan, 1, net_with_gradients(0.0, 0.0))
     recorder.step(lr=0.1)
-    recorder.batch(judged(1.0, 1), torch.tensor([0]))
+    recorder.batch(stats(1.0, 1), torch.tensor([0]))
     recorder.end_epoch(1, 1)
     recorder.end()
     assert not (Path(plan.run_dir) / "record.jsonl").exists()
@@ -145,7 +145,7 @@ def test_an_engine_may_tell_of_batch_or_step_first(make_plan: MakePlan, order: s
     for index in range(3):
         if order == "step first":
             recorder.step(lr=0.1)
-        recorder.batch(judged(index, 1), torch.tensor([index]))
+        recorder.batch(stats(index, 1), torch.tensor([index]))
         if order == "batch first":
             recorder.step(lr=0.1)
     recorder.end_epoch(1, 3)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.record import METRICS, RECORD
-from tests.faulty_command import SMALL, Faulty
+from tests.fault_injection.command import SMALL, Faulty
 
 RESTARTS = (*SMALL, "strategy.max_restarts=2", "process_group.timeout=3", "optimizer=sgd", "optimizer.momentum=0.9")
 KILLED = "it was ended by SIGKILL (the system does so when memory runs out)"

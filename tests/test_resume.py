@@ -16,15 +16,15 @@ from lockstep import launch
 from lockstep.checkpoint.content import OWN
 from lockstep.checkpoint.files import newest_whole
 from lockstep.compare import compare
-from lockstep.ending import Stopped
-from lockstep.launch import Place, RankFailed
-from lockstep.launch.place import Stop
+from lockstep.config_error import ConfigError
+from lockstep.errors import TrainingInterrupted
+from lockstep.launch import RankContext, RankFailed
+from lockstep.launch.topology import Stop
 from lockstep.plan import Plan
 from lockstep.record import RECORD, Metrics
-from lockstep.refusal import Refusal
 from tests.conftest import Command, Ended
-from tests.ranks import ENGINES as ENGINE
-from tests.ranks import on_ranks, with_engine
+from tests.rank_helpers import ENGINES as ENGINE
+from tests.rank_helpers import on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
 
@@ -38,7 +38,7 @@ WORLDS = {"single": SINGLE, "ddp": DDP}
 
 def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metrics:
     monkeypatch.setenv("FAULT", fault)
-    metrics: Metrics = launch.start(plan, "tests.faults")
+    metrics: Metrics = launch.start(plan, "tests.fault_injection.engine")
     return metrics
 
 
@@ -126,13 +126,11 @@ def test_without_one_thing_that_a_checkpoint_holds_it_is_seen(
     plan = make_plan(*DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=3", "accelerator=cpu", "test=false")
     whole = with_engine(plan, engine, tmp_path / "whole")
     expected = start(whole, monkeypatch)
-    going_on = killed(with_engine(plan, engine, tmp_path / "killed"), monkeypatch, 5)
-    checkpoint = torch.load(str(going_on.ckpt_path), weights_only=True)
-    worse = with_engine(
-        replace(going_on, ckpt_path=str(spoilt(checkpoint, lost, tmp_path))), engine, tmp_path / "worse"
-    )
+    resumed = killed(with_engine(plan, engine, tmp_path / "killed"), monkeypatch, 5)
+    checkpoint = torch.load(str(resumed.ckpt_path), weights_only=True)
+    worse = with_engine(replace(resumed, ckpt_path=str(spoilt(checkpoint, lost, tmp_path))), engine, tmp_path / "worse")
     if lost == "position":
-        with pytest.raises(Refusal, match="what it has as position cannot be"):
+        with pytest.raises(ConfigError, match="what it has as position cannot be"):
             start(replace(worse, resume=False), monkeypatch)
         return
     metrics = start(replace(worse, resume=False), monkeypatch)
@@ -165,8 +163,8 @@ def test_the_other_engine_goes_on_within_the_epoch(
     """Bit for bit, dropout and all, under two ranks."""
     plan = make_plan(*DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=3", "accelerator=cpu")
     expected = start(with_engine(plan, first, tmp_path / "whole"), monkeypatch)
-    going_on = killed(with_engine(plan, first, tmp_path / "killed"), monkeypatch, 5)
-    other = with_engine(going_on, second, tmp_path / "killed")
+    resumed = killed(with_engine(plan, first, tmp_path / "killed"), monkeypatch, 5)
+    other = with_engine(resumed, second, tmp_path / "killed")
     alike(start(other, monkeypatch), expected)
 
 
@@ -176,18 +174,25 @@ def test_another_world_goes_on_within_the_epoch(
     before: str, after: str, engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In float64, with masks that no world changes, to 1e-10 at every step; the sums of the epoch too."""
-    own = (*DROPS, *MOMENTUM, "dropout=sliced", "precision=64-true", "checkpoint.every_n_steps=2", "accelerator=cpu")
+    own = (
+        *DROPS,
+        *MOMENTUM,
+        "dropout_rng=global",
+        "precision=64-true",
+        "checkpoint.every_n_steps=2",
+        "accelerator=cpu",
+    )
     plan = make_plan(*own, *WORLDS[before])
     whole = with_engine(plan, engine, tmp_path / "whole")
     expected = start(whole, monkeypatch)
-    going_on = killed(with_engine(plan, engine, tmp_path / "killed"), monkeypatch, 6)
-    other = replace(make_plan(*own, *WORLDS[after]), ckpt_path=going_on.ckpt_path, resume=True)
+    resumed = killed(with_engine(plan, engine, tmp_path / "killed"), monkeypatch, 6)
+    other = replace(make_plan(*own, *WORLDS[after]), ckpt_path=resumed.ckpt_path, resume=True)
     metrics = start(with_engine(other, engine, tmp_path / "killed"), monkeypatch)
     for key in SAME:
         assert metrics[key] == pytest.approx(expected[key], abs=1e-10)
     comparison = compare(tmp_path / "whole", tmp_path / "killed")
     assert comparison.quantities["loss"].compared == 14
-    assert comparison.largest < 1e-10
+    assert comparison.max_diff < 1e-10
 
 
 QUICK = ("data=digits", "model.hidden=[16]", "batch_size=300", "max_epochs=3", "engine=raw", "accelerator=cpu")
@@ -339,11 +344,11 @@ class StopAfter(Stop):
         return batches >= self.last
 
 
-def stopping(plan: Plan, place: Place) -> Metrics:
+def stopping(plan: Plan, context: RankContext) -> Metrics:
     """An engine that is asked to stop after the batch that STOP_AFTER says."""
     try:
-        ENGINE[plan.engine.name](plan, replace(place, stop=StopAfter(int(os.environ["STOP_AFTER"]))))
-    except Stopped as stopped:
+        ENGINE[plan.engine.name](plan, replace(context, stop=StopAfter(int(os.environ["STOP_AFTER"]))))
+    except TrainingInterrupted as stopped:
         return {"stopped": stopped.step}
     return {}
 
@@ -372,7 +377,7 @@ def test_stopped_in_the_middle_of_an_accumulation(
 def test_an_accumulation_goes_on_in_another_world(
     engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    own = (*DROPS, *MOMENTUM, "dropout=sliced", "precision=64-true", "accumulate_grad_batches=3", "accelerator=cpu")
+    own = (*DROPS, *MOMENTUM, "dropout_rng=global", "precision=64-true", "accumulate_grad_batches=3", "accelerator=cpu")
     start(with_engine(make_plan(*own, *DDP), engine, tmp_path / "whole"), monkeypatch)
     monkeypatch.setenv("STOP_AFTER", "5")
     stopped = with_engine(make_plan(*own, *DDP), engine, tmp_path / "stopped")
@@ -381,7 +386,7 @@ def test_an_accumulation_goes_on_in_another_world(
     start(replace(alone, ckpt_path=going_on_with(stopped).ckpt_path, resume=True), monkeypatch)
     comparison = compare(tmp_path / "whole", tmp_path / "stopped")
     assert comparison.quantities["loss"].compared == 6
-    assert comparison.largest < 1e-10
+    assert comparison.max_diff < 1e-10
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep import choices, data
+from lockstep import data, schemas
+from lockstep.config_error import ConfigError
 from lockstep.data import digits
 from lockstep.data.tensors import TensorData, split_three
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.record import Metrics
-from lockstep.refusal import Refusal
 from tests.conftest import ROOT, Command
-from tests.ranks import ENGINES, on_ranks
+from tests.rank_helpers import ENGINES, on_ranks
 
 MakePlan = Callable[..., Plan]
-ALONE = Place(rank=0, world_size=1, local_rank=0, local_world_size=1)
+ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 QUICK = ("accelerator=cpu", "threads=1", "logger=none", "max_epochs=1", "model.hidden=[4]")
 SENTENCE = (
     "data=digits: its train split holds 1257 samples, and Digits.train_samples says 960; "
@@ -28,25 +28,25 @@ SENTENCE = (
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_one_process_refuses(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices.Digits, "total", 1500)  # 1,500 less 180 and 360
+    monkeypatch.setattr(schemas.Digits, "total", 1500)  # 1,500 less 180 and 360
     plan = make_plan(*QUICK)
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ConfigError) as raised:
         ENGINES[engine](plan, ALONE)
-    assert str(refusal.value) == SENTENCE
+    assert str(raised.value) == SENTENCE
     assert not (Path(plan.run_dir) / "record.jsonl").exists()
 
 
-def wrongly_configured(plan: Plan, place: Place) -> Metrics:
-    choices.Digits.total = 1500
-    return ENGINES[plan.engine.name](plan, place)
+def wrongly_configured(plan: Plan, context: RankContext) -> Metrics:
+    schemas.Digits.total = 1500
+    return ENGINES[plan.engine.name](plan, context)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_ranks_refuse(engine: str, make_plan: MakePlan) -> None:
     plan = make_plan(*QUICK, "strategy=ddp", "devices=2", f"engine={engine}")
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ConfigError) as raised:
         on_ranks(plan, wrongly_configured)
-    assert str(refusal.value) == SENTENCE
+    assert str(raised.value) == SENTENCE
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_each_split_is_counted(sizes: tuple[int, int, int], named: str, monkeypa
         return TensorData(*split_three(rows, rows, *sizes[1:]), outputs=10)
 
     monkeypatch.setattr(digits, "load", load)
-    with pytest.raises(Refusal, match=named):
-        data.load(choices.Digits("digits", val_size=180, test_size=360))
+    with pytest.raises(ConfigError, match=named):
+        data.load(schemas.Digits("digits", val_size=180, test_size=360))
 
 
 @pytest.mark.slow

@@ -9,18 +9,18 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep import data
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.record import Metrics, digest
-from lockstep.seeding import initial_net, seed_rank
-from lockstep.shards import epoch_order
-from tests.ranks import on_ranks
+from lockstep.sampler import epoch_order
+from lockstep.seeding import build_model, seed_rank
+from tests.rank_helpers import on_ranks
 
 
-def streams(plan: Plan, place: Place) -> Metrics:
+def streams(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: rank 0 returns how many different ones there are of each thing."""
-    net = initial_net(plan, data.load(plan.data))
-    seed_rank(plan.seed, place.rank)
+    net = build_model(plan, data.load(plan.data))
+    seed_rank(plan.seed, context.rank)
     own = {
         "weights": digest(net.state_dict()),
         "order": epoch_order(plan.data.train_samples, plan.seed, 3).tolist(),
@@ -28,7 +28,7 @@ def streams(plan: Plan, place: Place) -> Metrics:
         "python": random.random(),
         "numpy": float(np.random.random()),
     }
-    everyone = [own] * place.world_size
+    everyone = [own] * context.world_size
     dist.all_gather_object(everyone, own)
     return {key: len({str(one[key]) for one in everyone}) for key in own}
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from lockstep.launch.place import ASKED, HEARING
 from lockstep.launch.signals import asks_ranks, ends_command
+from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED
 from lockstep.record import METRICS, RECORD
 from tests.conftest import ROOT, Command
-from tests.faulty_command import SMALL, Faulty
+from tests.fault_injection.command import SMALL, Faulty
 
 LONG = (*SMALL, "max_epochs=60", "model.hidden=[64]", "scheduler=onecycle")
 """Three hundred steps, some seconds of them."""
@@ -151,8 +151,8 @@ def test_a_signal_to_all_processes(start: str, engine: str, fault: str, tmp_path
     small = SPLIT if start == "model_parallel" else SMALL
     faulty = Faulty(tmp_path, start, engine, fault, (*small, "max_epochs=60"))
     ended = faulty.wait()
-    name, _, place = fault.partition("@")
-    number, moment = signal.Signals[name], place.partition(":")[2]
+    name, _, position = fault.partition("@")
+    number, moment = signal.Signals[name], position.partition(":")[2]
     assert faulty.fault_time
     assert ended.seconds < 10
     assert ended.status == 128 + number, ended.err
@@ -186,12 +186,12 @@ def test_ctrl_c_while_it_imports_shows_no_traceback(program: tuple[str, ...], im
 
 
 def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> None:
-    (tmp_path / HEARING).touch()
+    (tmp_path / ACCEPTS_STOP).touch()
     with asks_ranks(tmp_path) as asked:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
         assert asked == [signal.SIGTERM]
-        assert (tmp_path / ASKED).exists()
+        assert (tmp_path / STOP_REQUESTED).exists()
         time.sleep(0.4)
         with pytest.raises(SystemExit) as ended:
             signal.raise_signal(signal.SIGHUP)
@@ -200,7 +200,7 @@ def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> 
 
 
 def test_a_key_that_is_held_down_comes_to_a_second_signal(tmp_path: Path) -> None:
-    (tmp_path / HEARING).touch()
+    (tmp_path / ACCEPTS_STOP).touch()
     ended = False
     with asks_ranks(tmp_path):
         for _ in range(20):
@@ -214,7 +214,7 @@ def test_a_key_that_is_held_down_comes_to_a_second_signal(tmp_path: Path) -> Non
 
 
 def test_the_ranks_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / HEARING).touch()
+    (tmp_path / ACCEPTS_STOP).touch()
     monkeypatch.setattr("lockstep.launch.signals.GRACE", 0.5)
     with asks_ranks(tmp_path):
         signal.raise_signal(signal.SIGHUP)
@@ -224,7 +224,7 @@ def test_the_ranks_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_alarm_stays_the_users(tmp_path: Path) -> None:
-    (tmp_path / HEARING).touch()
+    (tmp_path / ACCEPTS_STOP).touch()
     heard: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
     try:
@@ -256,7 +256,7 @@ def test_what_was_ignored_stays_so() -> None:
 RANK = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-from lockstep.launch.place import ASKED
+from lockstep.launch.topology import ASKED
 from lockstep.launch.signals import ENDING, signals_held, unheeded
 
 def child():

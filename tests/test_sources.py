@@ -14,7 +14,7 @@ from lockstep import data
 from lockstep.build import plan_from
 from lockstep.checkpoint.content import net_state
 from lockstep.compose import compose_job
-from lockstep.seeding import initial_net
+from lockstep.seeding import build_model
 from tests.conftest import MNIST_ROOT, ROOT, Command
 from tests.oracle import largest_difference
 
@@ -100,7 +100,7 @@ def test_sgd_by_hand_is_sgd(wrong: bool, command: Command, tmp_path: Path) -> No
     config, _ = compose_job([*shlex.split(line)[2:], double])
     plan = plan_from(config, tmp_path)
     tensors = data.load(plan.data)
-    net = initial_net(plan, tensors)
+    net = build_model(plan, tensors)
     start = [parameter.detach().clone() for parameter in net.parameters()]
     targets = tensors.train.targets
     if wrong:

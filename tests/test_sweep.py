@@ -23,8 +23,8 @@ def results(command: Command) -> dict[int, dict[str, Any]]:
 def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Command) -> None:
     ended = command.train("-m", "strategy=single,ddp,ddp_spawn", "devices=2,1", "max_epochs=2", "threads=1")
     assert ended.status == 0, ended.err
-    refusal = "job 0 refused: devices=2: strategy=single trains on one device; write devices=1, or strategy=ddp."
-    assert ended.err.splitlines() == [refusal]
+    raised = "job 0 refused: devices=2: strategy=single trains on one device; write devices=1, or strategy=ddp."
+    assert ended.err.splitlines() == [raised]
     assert "sweep: 5 finished, 1 refused, 0 failed" in ended.out
     jobs = results(command)
     cells = {number: (job["strategy"], job["devices"]) for number, job in jobs.items()}
@@ -55,7 +55,7 @@ def check_the_table(command: Command, out: str, jobs: dict[int, dict[str, Any]])
         assert float(row["test_acc"]) == job["test/acc"]
         pairs = zip(losses(folder / row["job"]), reference, strict=True)
         apart = max(abs(a - b) / max(1, a, b) for a, b in pairs)
-        assert float(row["loss_apart"]) == pytest.approx(apart, abs=1e-15)
+        assert float(row["max_loss_diff"]) == pytest.approx(apart, abs=1e-15)
     assert [row["verdict"].split()[0] for row in rows] == ["reference", "within", "identical", "within", "identical"]
     assert len([line for line in out.splitlines() if line.startswith(tuple("012345"))]) >= 6
     assert imread(folder / "sweep.png").std() > 0.05, "a picture with something on it"
@@ -76,7 +76,7 @@ def test_other_plans_owe_nothing_and_both_engines_make_one_row(command: Command)
         rows = list(csv.DictReader(file))
     assert [row["engine"] for row in rows] == ["raw", "raw", "both", "both"]
     assert [row["verdict"] for row in rows] == ["reference", "another plan", "identical", "another plan"]
-    assert float(rows[1]["loss_apart"]) > 0.01
+    assert float(rows[1]["max_loss_diff"]) > 0.01
     assert [row["optimizer.lr"] for row in rows] == ["0.001", "0.01"] * 2
 
 
@@ -103,7 +103,7 @@ def test_more_work_at_once_has_a_speed_up_too(command: Command) -> None:
     [table] = command.folder.glob("logs/train/sweeps/*/sweep.csv")
     with table.open() as file:
         two, one = csv.DictReader(file)
-    assert (two["verdict"], one["verdict"], two["loss_apart"]) == ("another batch", "reference", "")
+    assert (two["verdict"], one["verdict"], two["max_loss_diff"]) == ("another batch", "reference", "")
     speed_up = float(jobs[0]["samples_per_second"]) / float(jobs[1]["samples_per_second"])
     assert float(two["speed_up"]) == pytest.approx(speed_up)
     assert float(two["efficiency"]) == pytest.approx(speed_up / 2)
@@ -114,7 +114,7 @@ def test_more_work_at_once_has_a_speed_up_too(command: Command) -> None:
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     """The memory of a rank ends in the fifth step, which the second job does not have."""
     line = ("engine=raw", "model=linear", "data=line", "strategy=ddp", "devices=2", "max_epochs=1", "logger=none")
-    train = (sys.executable, str(ROOT / "tests" / "faulty_train.py"))
+    train = (sys.executable, str(ROOT / "tests" / "fault_injection" / "train.py"))
     ended = command(*train, "-m", *line, "data.samples=1000,100", PYTHONPATH=str(ROOT), FAULT="memory@1:step:5")
     assert ended.status == 1
     assert "sweep: 1 finished, 0 refused, 1 failed" in ended.out
@@ -122,7 +122,7 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     assert ended.err.startswith("job 0 failed: rank ")
     assert ended.err.count("Traceback") == 1
     assert "allocate" in ended.err.splitlines()[-1]
-    [reason] = command.folder.glob("logs/train/sweeps/*/0/unfinished.json")
+    [reason] = command.folder.glob("logs/train/sweeps/*/0/failure.json")
     assert "allocate" in json.loads(reason.read_text())["reason"]
     [table] = command.folder.glob("logs/train/sweeps/*/sweep.csv")
     with table.open() as file:
@@ -140,7 +140,7 @@ def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
     assert "sweep: 1 finished, 1 refused, 0 failed" in ended.out
     assert len((command.folder / "old" / "sweep.csv").read_text().splitlines()) == 3
     left = {str(path.relative_to(command.folder / "old")) for path in (command.folder / "old").glob("*/*.json")}
-    assert left == {"0/metrics.json", "1/unfinished.json"}
+    assert left == {"0/metrics.json", "1/failure.json"}
 
 
 @pytest.mark.slow

@@ -15,44 +15,44 @@ def test_classification_sums_by_hand() -> None:
     loss = judge.loss_sum(logits, targets)
     torch.testing.assert_close(loss, torch.tensor(math.log(2) + math.log(4), dtype=torch.float64))
     # the first row's argmax is class 0 (the first of equals), the second's too: one of two is right
-    assert task.rows([task.judged(judge, loss, logits, targets)]).tolist() == [[loss.item(), 1, 2]]
+    assert task.stack_stats([task.batch_stats(judge, loss, logits, targets)]).tolist() == [[loss.item(), 1, 2]]
 
 
 def test_regression_sums_by_hand() -> None:
     outputs, targets = torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [4.0]])
     judge = task.Regression()
     loss = judge.loss_sum(outputs, targets)
-    assert task.rows([task.judged(judge, loss, outputs, targets)]).tolist() == [[4 + 1, 0, 2]]
+    assert task.stack_stats([task.batch_stats(judge, loss, outputs, targets)]).tolist() == [[4 + 1, 0, 2]]
 
 
 def test_an_empty_batch_adds_nothing() -> None:
     judge = task.Classification()
     outputs, targets = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
-    judged = task.judged(judge, judge.loss_sum(outputs, targets), outputs, targets)
-    assert task.rows([judged]).tolist() == [[0, 0, 0]]
+    stats = task.batch_stats(judge, judge.loss_sum(outputs, targets), outputs, targets)
+    assert task.stack_stats([stats]).tolist() == [[0, 0, 0]]
 
 
 def test_a_tally_adds_one_batch_after_the_other_whenever_someone_looks() -> None:
     """In float64 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit: the order is that of the batches."""
-    batches = [task.Judged(loss, 1.0, 2) for loss in (0.1, 0.2, 0.3)]
-    once, often = task.Tally(), task.Tally(torch.zeros(3, dtype=torch.float64))
+    batches = [task.BatchStats(loss, 1.0, 2) for loss in (0.1, 0.2, 0.3)]
+    once, often = task.RunningSums(), task.RunningSums(torch.zeros(3, dtype=torch.float64))
     for batch in batches:
         once.add(batch)
         often.add(batch)
         assert often.sums is not None
     assert once.sums.tolist() == often.sums.tolist() == [0.1 + 0.2 + 0.3, 3.0, 6.0]
     assert 0.1 + 0.2 + 0.3 != 0.3 + 0.2 + 0.1
-    assert task.Tally().sums.tolist() == [0, 0, 0]
+    assert task.RunningSums().sums.tolist() == [0, 0, 0]
 
 
 def test_what_ranks_evaluated_is_added_in_one_row() -> None:
     """Two ranks, two classes: 1 of 2 and 2 of 3 right. F1 is 2·2/(2·2+1+1) of class 0 and 2·1/(2·1+1+1) of class 1."""
-    first = task.evaluation(torch.tensor([1.0, 1, 2], dtype=torch.float64), torch.tensor([[1, 1], [0, 0]]))
-    second = task.evaluation(torch.tensor([2.0, 2, 3], dtype=torch.float64), torch.tensor([[1, 0], [1, 1]]))
-    metrics, counts = task.measured("val", first + second, classes=2)
+    first = task.evaluation_sums(torch.tensor([1.0, 1, 2], dtype=torch.float64), torch.tensor([[1, 1], [0, 0]]))
+    second = task.evaluation_sums(torch.tensor([2.0, 2, 3], dtype=torch.float64), torch.tensor([[1, 0], [1, 1]]))
+    metrics, counts = task.evaluation_metrics("val", first + second, classes=2)
     assert counts.tolist() == [[2, 1], [1, 1]]
     assert metrics == {"val/loss": 3 / 5, "val/acc": 3 / 5, "val/f1": pytest.approx((4 / 6 + 2 / 4) / 2, abs=1e-15)}
-    regression, _ = task.measured("val", torch.tensor([2.0, 0, 4], dtype=torch.float64), classes=0)
+    regression, _ = task.evaluation_metrics("val", torch.tensor([2.0, 0, 4], dtype=torch.float64), classes=0)
     assert regression == {"val/loss": 0.5}
 
 

@@ -3,8 +3,8 @@ import sys
 import pytest
 
 from lockstep.compose import composed
-from lockstep.refusal import Refusal
-from lockstep.unforeseen import in_words
+from lockstep.config_error import ConfigError
+from lockstep.unforeseen import errors_as_config_errors
 from tests.conftest import ROOT, Command
 
 LONG = "seed=" + "9" * 5000
@@ -17,21 +17,24 @@ def stumbles(overrides: list[str]) -> None:
 
 
 def test_a_bug_stays_the_cause_and_the_override_is_named() -> None:
-    with pytest.raises(Refusal) as refusal, in_words(["a=1", "-m", "b=2"], stumbles):
+    with pytest.raises(ConfigError) as raised, errors_as_config_errors(["a=1", "-m", "b=2"], stumbles):
         stumbles(["a=1", "b=2"])
-    assert str(refusal.value).startswith("b=2: this cannot be composed (KeyError: 'a bug'); write ")
-    assert isinstance(refusal.value.__cause__, KeyError)
-    assert refusal.value.__cause__.__traceback__ is not None
+    assert str(raised.value).startswith("b=2: this cannot be composed (KeyError: 'a bug'); write ")
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert raised.value.__cause__.__traceback__ is not None
 
 
 def test_without_a_culprit_all_are_named() -> None:
-    with pytest.raises(Refusal, match=r"^a=1 b=2: this cannot be composed"), in_words(["a=1", "b=2"], composed):
+    with (
+        pytest.raises(ConfigError, match=r"^a=1 b=2: this cannot be composed"),
+        errors_as_config_errors(["a=1", "b=2"], composed),
+    ):
         raise RecursionError("deep")
 
 
 def test_a_refusal_stays_as_it_is() -> None:
-    with pytest.raises(Refusal, match=r"^mine$"), in_words(["a=1"], stumbles):
-        raise Refusal("mine")
+    with pytest.raises(ConfigError, match=r"^mine$"), errors_as_config_errors(["a=1"], stumbles):
+        raise ConfigError("mine")
 
 
 def test_on_the_command_line(command: Command) -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.choices import ProcessGroup
+from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal
+from lockstep.schemas import ProcessGroup
 from lockstep.world import World
 
 MakePlan = Callable[..., Plan]
@@ -17,7 +17,7 @@ AUTO = ProcessGroup("auto", "auto", 60.0)
 def test_ranks_are_processes_that_share_a_batch(make_plan: MakePlan) -> None:
     devices = ("devices=2", "model=split_cnn")
     worlds = [make_plan(f"strategy={name}", *devices).world for name in ("ddp", "ddp_spawn", "dp", "model_parallel")]
-    assert [(world.joined, world.world_size, world.start) for world in worlds] == [
+    assert [(world.distributed, world.world_size, world.start) for world in worlds] == [
         (True, 2, "elastic"),
         (True, 2, "spawn"),
         (False, 1, "spawn"),
@@ -36,9 +36,11 @@ def test_nccl_takes_a_gpu_each() -> None:
     assert on_gpus(process_group=replace(AUTO, backend="gloo")).backend == "gloo"
     nccl = replace(AUTO, backend="nccl")
     assert on_gpus(process_group=nccl).backend == "nccl"
-    with pytest.raises(Refusal, match=r"process_group.backend=nccl: it takes no two ranks on one GPU; write .*gloo"):
+    with pytest.raises(
+        ConfigError, match=r"process_group.backend=nccl: it takes no two ranks on one GPU; write .*gloo"
+    ):
         on_gpus(process_group=nccl, share_device=True)
-    with pytest.raises(Refusal, match=r"process_group.backend=nccl: it passes GPU tensors only"):
+    with pytest.raises(ConfigError, match=r"process_group.backend=nccl: it passes GPU tensors only"):
         on_gpus(process_group=nccl, accelerator="cpu")
     on_gpus(process_group=nccl, accelerator="cpu", joined=False)
 
@@ -47,7 +49,7 @@ def test_nccl_takes_a_gpu_each() -> None:
     "way", ["udp://a:1", "tcp://a", "tcp://a:0", "tcp://a:65536", "tcp://:80", "file://", "", "File"]
 )
 def test_ways_to_meet_that_there_are_not(way: str) -> None:
-    with pytest.raises(Refusal, match=r"process_group.init_method=.*: it is none of the ways to meet; write auto"):
+    with pytest.raises(ConfigError, match=r"process_group.init_method=.*: it is none of the ways to meet; write auto"):
         replace(AUTO, init_method=way)
 
 

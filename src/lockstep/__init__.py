@@ -10,8 +10,8 @@ if (  # `python -m lockstep.…`: as in train.py
 ):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from lockstep.config_error import ConfigError
 from lockstep.job import run
 from lockstep.launch import RankFailed
-from lockstep.refusal import Refusal
 
-__all__ = ["RankFailed", "Refusal", "run"]
+__all__ = ["ConfigError", "RankFailed", "run"]

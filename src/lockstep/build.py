@@ -13,13 +13,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.choices import GROUPS, Checkpoint, ProcessGroup, Record
+from lockstep.coerce import check_keys, coerce, coerce_value
+from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require
 from lockstep.footprint import require_memory
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal, refuse, refuse_option, require, shown
 from lockstep.resume import absolute, starting_checkpoint
-from lockstep.typed import check_keys, typed, value_of
+from lockstep.schemas import GROUPS, Checkpoint, ProcessGroup, Record
 
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""
@@ -32,24 +32,24 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     """The plan of a composed configuration.
 
     Raises:
-        Refusal: a key or a value that cannot be.
+        ConfigError: a key or a value that cannot be.
     """
     try:
         values = typing.cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except OmegaConfBaseException as error:
-        raise Refusal(f"{error.full_key}: {str(error).splitlines()[0]}; write a value for it.") from None
+        raise ConfigError(f"{error.full_key}: {str(error).splitlines()[0]}; write a value for it.") from None
     check_keys("", values, [*DERIVED, *(field.name for field in fields(Plan) if field.name != "run_dir")])
     for group in GROUPS:
         values[group] = _choice(group, values[group])
     for key, options in NESTED.items():
         is_group = isinstance(values[key], Mapping)
         first = f"{key}.{fields(options)[0].name}"
-        instead = f"{key}.KEY=VALUE" if values[key] is None else f"{first}={shown(values[key])}"
+        instead = f"{key}.KEY=VALUE" if values[key] is None else f"{first}={as_typed(values[key])}"
         require(is_group, key, values[key], "it is a group of keys", instead)
-        values[key] = typed(options, f"{key}.", values[key])
+        values[key] = coerce(options, f"{key}.", values[key])
     require_backend(values["process_group"])
     values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": starting_checkpoint(values, run_dir.absolute())}
-    plan = typed(Plan, "", _resolved(values))
+    plan = coerce(Plan, "", _resolved(values))
     require_memory(plan)
     return plan
 
@@ -58,14 +58,14 @@ def _choice(group: str, values: object) -> object:
     """The typed options of a group; which type, its `name` says."""
     options = GROUPS[group]
     if not isinstance(values, Mapping) or "name" not in values:
-        raise refuse(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
+        raise config_error(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = dict(values)
     if not isinstance(values["name"], str) or values["name"] not in options:
-        raise refuse_option(f"{group}.name", values["name"], "there is no such option", options)
+        raise option_error(f"{group}.name", values["name"], "there is no such option", options)
     _require_own_keys(group, values)
     if "root" in values:
         values["root"] = absolute(values["root"])
-    return typed(options[values["name"]], f"{group}.", values)
+    return coerce(options[values["name"]], f"{group}.", values)
 
 
 def _require_own_keys(group: str, values: Mapping[str, Any]) -> None:
@@ -74,32 +74,32 @@ def _require_own_keys(group: str, values: Mapping[str, Any]) -> None:
     for key in values.keys() - own[values["name"]]:
         if owners := [f"{group}={name}" for name, names in own.items() if key in names]:
             why = f"{group}={values['name']} has no such key"
-            raise refuse(f"{group}.{key}", values[key], why, f"{' or '.join(owners)} with it")
+            raise config_error(f"{group}.{key}", values[key], why, f"{' or '.join(owners)} with it")
 
 
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """Replace what is derived by what it comes to: global batch, learning rate, threads, accelerator."""
     # what is below 1 the plan refuses by name; nothing that is derived from it may be refused first
-    devices, nodes = (max(1, value_of(int, key, values[key])) for key in ("devices", "num_nodes"))
+    devices, nodes = (max(1, coerce_value(int, key, values[key])) for key in ("devices", "num_nodes"))
     one_at_a_time = values["strategy"].wrap == "stages"  # its devices do not share a batch, nor compute at once
     sharers = 1 if one_at_a_time else devices * nodes
-    per_device = value_of(int | None, "batch_size_per_device", values.pop("batch_size_per_device"))
+    per_device = coerce_value(int | None, "batch_size_per_device", values.pop("batch_size_per_device"))
     if per_device is not None:
         example = "batch_size_per_device=32, say"
         require(per_device >= 1, "batch_size_per_device", per_device, "it must be 1 or more", example)
         values["batch_size"] = per_device * sharers
-    if value_of(bool, "scale_lr", values.pop("scale_lr")):
+    if coerce_value(bool, "scale_lr", values.pop("scale_lr")):
         optimizer = values["optimizer"]
         values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * sharers})
     if values["strategy"].in_process is None:
         values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())
     if values["threads"] is None:
         values["threads"] = max(1, usable_cores() // (1 if one_at_a_time else devices))
-    wanted = value_of(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
+    wanted = coerce_value(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
     values["accelerator"] = resolve_accelerator(wanted, devices, values["strategy"])
     if values["strategy"].wrap in ("ddp", "dp") and (values["accelerator"] == "cpu" or values["strategy"].share_device):
         _require_bearable("devices", devices)
-    _require_bearable("threads", value_of(int, "threads", values["threads"]))
+    _require_bearable("threads", coerce_value(int, "threads", values["threads"]))
     return values
 
 

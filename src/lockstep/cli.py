@@ -12,19 +12,19 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.compose import composed, folder_given
-from lockstep.explain import HYDRA_ERRORS, OPTIONS, explained
+from lockstep.config_error import ConfigError, require
 from lockstep.flags import require_flags
-from lockstep.folder import take_back
+from lockstep.hydra_errors import HYDRA_ERRORS, OPTIONS, explained
 from lockstep.job import execute, run
-from lockstep.launch import Place, RankFailed, leave, outside, say_last
-from lockstep.launch.failure import told as failure_told
+from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason, rank_from_env
+from lockstep.launch.failure import format_error as failure_told
 from lockstep.launch.signals import ends_command
 from lockstep.overrides import require_one_option, verbatim
-from lockstep.refusal import Refusal, require
 from lockstep.resume import run_folder
+from lockstep.run_dir import remove_empty_dirs
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
-from lockstep.unforeseen import in_words, told
+from lockstep.unforeseen import errors_as_config_errors, unexpected_as_config_error
 
 BEGAN = time.perf_counter()
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
@@ -41,11 +41,11 @@ def hydra_job(config: DictConfig) -> Any:
     began = time.perf_counter() if in_sweep() else BEGAN
     try:
         own_words, task_words = words_of_job()
-        with in_words(task_words, composed):  # a ${…} is looked up here
+        with errors_as_config_errors(task_words, composed):  # a ${…} is looked up here
             resume, name = config.resume, config.name
         run_dir = folder_of_job(resume, name, own, own_words)
         metrics = execute(config, run_dir, began, keep_finished=in_sweep(), overrides=task_words)
-    except (Refusal, RankFailed) as error:
+    except (ConfigError, RankFailed) as error:
         if in_sweep():
             return report_unfinished(config, own, error)
         end(error)
@@ -53,7 +53,7 @@ def hydra_job(config: DictConfig) -> Any:
         if (failed := failed_rank(ended)) is None or not in_sweep():
             raise
         return report_unfinished(config, own, failed)
-    if metrics.get("as_owed") is False and not in_sweep():
+    if metrics.get("within_tolerance") is False and not in_sweep():
         raise SystemExit(1)
     return metrics.get(config.optimized_metric) if config.optimized_metric else None
 
@@ -77,36 +77,38 @@ def folder_of_job(resume: object, name: object, own: Path, words: list[str]) -> 
 
 def failed_rank(ended: SystemExit) -> RankFailed | None:
     """What a rank that SLURM started has failed of and said: as a job of a sweep it has to leave that for the table."""
-    place, cause = outside(), ended.__context__
-    if place is None or not isinstance(cause, Exception):
+    context, cause = rank_from_env(), ended.__context__
+    if context is None or not isinstance(cause, Exception):
         return None
-    return RankFailed(place.rank, failure_told(cause))
+    return RankFailed(context.rank, failure_told(cause))
 
 
 def command(hydra_main: Callable[[], None]) -> None:
     """Run the command line: by Hydra, or, started by torchrun or SLURM, as one rank of one job."""
     outlive_readers()
-    place = None
+    context = None
     try:
-        place = outside()
-        if place is not None:
-            as_guest(sys.argv[1:])
+        context = rank_from_env()
+        if context is not None:
+            run_as_worker(sys.argv[1:])
         with ends_command():
             by_hydra(hydra_main)
-    except (Refusal, RankFailed) as error:
-        end(error, place)
+    except (ConfigError, RankFailed) as error:
+        end(error, context)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 
 
-def as_guest(arguments: list[str]) -> NoReturn:
+def run_as_worker(arguments: list[str]) -> NoReturn:
     if flags := [argument for argument in arguments if argument.startswith("-")]:
-        raise Refusal(f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them.")
+        raise ConfigError(
+            f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them."
+        )
     try:
         metrics = run(arguments)
     except SystemExit as ended:
-        leave(ended.code if isinstance(ended.code, int) else 1)
-    leave(1 if metrics.get("as_owed") is False else 0)
+        exit_now(ended.code if isinstance(ended.code, int) else 1)
+    exit_now(1 if metrics.get("within_tolerance") is False else 0)
 
 
 def by_hydra(hydra_main: Callable[[], None]) -> None:
@@ -118,26 +120,26 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
     try:
         os.environ["HYDRA_FULL_ERROR"] = "1"
         hydra_main()
-    except (Refusal, RankFailed):
+    except (ConfigError, RankFailed):
         raise
     except Exception as error:
         if FULL_ERRORS or (JOBS and not isinstance(error, HYDRA_ERRORS)):
             raise
         if JOBS:
             raise explained(error, typed[1:]) from None
-        raise told(error, typed[1:], composed)  # noqa: B904  # it knows its cause
+        raise unexpected_as_config_error(error, typed[1:], composed)  # noqa: B904  # it knows its cause
     except SystemExit as ended:
         raise SystemExit(2 if ended.code == 1 and flags.package else ended.code) from None
     finally:
         sys.argv = typed
-        take_back()
+        remove_empty_dirs()
         if not FULL_ERRORS:
             del os.environ["HYDRA_FULL_ERROR"]
 
 
-def end(error: Refusal | RankFailed, place: Place | None = None) -> NoReturn:
+def end(error: ConfigError | RankFailed, context: RankContext | None = None) -> NoReturn:
     """Say why, last, and exit."""
     if FULL_ERRORS and error.__cause__ is not None:
         print_exception(error.__cause__)
-    say_last(str(error), place)
-    raise SystemExit(2 if isinstance(error, Refusal) else 1)
+    print_exit_reason(str(error), context)
+    raise SystemExit(2 if isinstance(error, ConfigError) else 1)

@@ -6,10 +6,10 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.explain import CONF, OPTIONS
 from lockstep.help import help_page
+from lockstep.hydra_errors import CONF, OPTIONS
 from lockstep.overrides import require_one_option, verbatim
-from lockstep.unforeseen import in_words
+from lockstep.unforeseen import errors_as_config_errors
 
 
 def ranks_of(strategy: str, devices: int) -> int:
@@ -31,10 +31,10 @@ def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
     """The configuration of one job and the folder it is to run in.
 
     Raises:
-        Refusal: no configuration can be composed of these overrides.
+        ConfigError: no configuration can be composed of these overrides.
     """
     require_one_option(overrides, OPTIONS)
-    with in_words(overrides, composed):
+    with errors_as_config_errors(overrides, composed):
         return composed(overrides)
 
 

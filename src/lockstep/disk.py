@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lockstep.refusal import Refusal, refuse
+from lockstep.config_error import ConfigError, config_error
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What writing meets where there is no room, or no right to any. Errors of `write` do not say of which file."""
@@ -16,15 +16,15 @@ NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
-def writing_below(folder: Path | str) -> Iterator[None]:
+def disk_errors_as_config_errors(folder: Path | str) -> Iterator[None]:
     """Turn the disk's own errors into the refusal of a run's folder.
 
     Raises:
-        Refusal: something below the folder could not be written.
+        ConfigError: something below the folder could not be written.
     """
     try:
         yield
-    except Refusal:
+    except ConfigError:
         raise
     except Exception as error:
         found = of_the_disk(error, Path(folder))
@@ -33,7 +33,7 @@ def writing_below(folder: Path | str) -> Iterator[None]:
         raise not_written(folder, found) from None
 
 
-def hush_threads(folder: Path | str) -> None:
+def silence_thread_errors(folder: Path | str) -> None:
     """Keep a thread from printing what the disk did to it: TensorBoard raises it again where the run writes next."""
     usual = threading.excepthook
 
@@ -44,7 +44,7 @@ def hush_threads(folder: Path | str) -> None:
     threading.excepthook = hook
 
 
-def not_written(folder: Path | str, error: OSError | None, what: str = "what the run leaves") -> Refusal:
+def not_written(folder: Path | str, error: OSError | None, what: str = "what the run leaves") -> ConfigError:
     """The refusal of a folder in which `what`, or the file that the error names, cannot be written."""
     named = Path(error.filename) if error and isinstance(error.filename, str) else None
     if named is not None and named != Path(folder) and named.is_relative_to(folder):
@@ -52,7 +52,7 @@ def not_written(folder: Path | str, error: OSError | None, what: str = "what the
     reason = error.strerror if error and error.strerror else "the disk took only a part of it"
     why = f"{what} cannot be written there ({reason})"
     instead = "a folder that you may write to" if error and error.errno in NO_RIGHT else "a folder with room for it"
-    return refuse("hydra.run.dir", folder, why, f"{instead}; checkpoints that were saved are kept")
+    return config_error("hydra.run.dir", folder, why, f"{instead}; checkpoints that were saved are kept")
 
 
 def of_the_disk(error: BaseException | None, folder: Path) -> OSError | None:
@@ -67,11 +67,11 @@ def of_the_disk(error: BaseException | None, folder: Path) -> OSError | None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[None]:
     """Keep other commands out of a run's folder, by a lock that is gone with this process, however it ends.
 
     Raises:
-        Refusal: another command is in it.
+        ConfigError: another command is in it.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -79,7 +79,7 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             why = "another command is running in it"
-            raise refuse("hydra.run.dir", folder, why, "another folder, or wait for its end") from None
+            raise config_error("hydra.run.dir", folder, why, "another folder, or wait for its end") from None
         except OSError:
             pass  # a file system without locks
         yield

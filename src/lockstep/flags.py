@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from hydra._internal.utils import get_args_parser
 
-from lockstep.refusal import Refusal
+from lockstep.config_error import ConfigError
 
 COMMANDS = ("run", "multirun", "cfg", "shell_completion", "info")
 """What Hydra may be asked to do, one at a time."""
@@ -15,25 +15,25 @@ def require_flags(arguments: list[str]) -> Namespace:
     """The parsed arguments. Of a wrong flag argparse would print how it is used, and Hydra a traceback.
 
     Raises:
-        Refusal: a flag that there is not, a value that it does not take, or flags that do not go together.
+        ConfigError: a flag that there is not, a value that it does not take, or flags that do not go together.
     """
 
     def fail(message: str) -> NoReturn:
-        raise Refusal(f"{message}; write flags that python train.py --hydra-help lists, then KEY=VALUE.")
+        raise ConfigError(f"{message}; write flags that python train.py --hydra-help lists, then KEY=VALUE.")
 
     parser = get_args_parser()
     parser.error = fail  # type: ignore[method-assign]
     flags = parser.parse_args(arguments)
     asked = [f"--{name.replace('_', '-')}" for name in COMMANDS if getattr(flags, name) not in (None, False)]
     if len(asked) > 1:
-        raise Refusal(f"{' '.join(asked)}: these do not go together; write one of them.")
+        raise ConfigError(f"{' '.join(asked)}: these do not go together; write one of them.")
     if flags.resolve and flags.cfg is None and not flags.help:
-        raise Refusal("--resolve: it goes with --cfg alone; write --cfg job --resolve.")
+        raise ConfigError("--resolve: it goes with --cfg alone; write --cfg job --resolve.")
     if flags.package is not None and flags.cfg is None:
-        raise Refusal(
+        raise ConfigError(
             f"--package={flags.package}: it goes with --cfg alone; write --cfg job --package={flags.package}."
         )
     if flags.experimental_rerun is not None:
         why = "a pickled job is not run again here"
-        raise Refusal(f"--experimental-rerun: {why}; write the overrides that it had, or resume=true.")
+        raise ConfigError(f"--experimental-rerun: {why}; write the overrides that it had, or resume=true.")
     return flags

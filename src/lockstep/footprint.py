@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from lockstep import choices
+from lockstep import schemas
+from lockstep.config_error import require
 from lockstep.plan import Plan
-from lockstep.refusal import require
 
 GIGA = 1e9
 NO_LIMIT = 2**60
@@ -46,7 +46,7 @@ def _named(plan: Plan, largest: str) -> tuple[str, object, str, str]:
         return key, value, what, "fewer"
     what = f"{parameter_count(plan.model, inputs, outputs):,} parameters"
     what += " with gradients and optimizer state" if plan.train else ""
-    if isinstance(plan.model, choices.MLP):
+    if isinstance(plan.model, schemas.MLP):
         return "model.hidden", plan.model.hidden, what, "smaller layers, model.hidden=[256,128], say"
     return "model", plan.model.name, what, "a smaller net, or samples of fewer numbers"
 
@@ -57,7 +57,7 @@ def weights_bytes(plan: Plan) -> int:
     if plan.accelerator == "gpu":
         return 4 * count
     optimizer = plan.optimizer
-    state = 2 if isinstance(optimizer, choices.Adam) else int(optimizer.momentum > 0)
+    state = 2 if isinstance(optimizer, schemas.Adam) else int(optimizer.momentum > 0)
     return _number_bytes(plan) * count * (2 + state if plan.train else 1)
 
 
@@ -79,27 +79,27 @@ def activation_bytes(plan: Plan) -> int:
     return samples * activation_count(plan.model) * size
 
 
-def sample_sizes(data: choices.Data) -> tuple[int, int]:
+def sample_sizes(data: schemas.Data) -> tuple[int, int]:
     """Numbers in a sample's input, and outputs that a net has for it."""
     match data:
-        case choices.Points():
+        case schemas.Points():
             return 2, 2
-        case choices.Line():
+        case schemas.Line():
             return 1, 1
-        case choices.Rows():
+        case schemas.RandomRegression():
             return data.features, data.outputs
         case _:
             return 28 * 28, 10
 
 
-def parameter_count(model: choices.Model, inputs: int, outputs: int) -> int:
+def parameter_count(model: schemas.Model, inputs: int, outputs: int) -> int:
     """Of a net for samples of so many inputs; those for images take one channel of 28×28."""
     match model:
-        case choices.Linear():
+        case schemas.Linear():
             return _affine(inputs, outputs)
-        case choices.MLP():
+        case schemas.MLP():
             return _affine(inputs, *model.hidden, outputs)
-        case choices.CNN():  # BatchNorm has a scale and a shift where the convolution has a bias
+        case schemas.CNN():  # BatchNorm has a scale and a shift where the convolution has a bias
             channels = (1, 16, 32, 64, 128)
             shifts = (2 if model.norm == "batch" else 1) * sum(channels[1:])
             return sum(9 * a * b for a, b in pairwise(channels)) + shifts + _affine(2048, 1024, 128, outputs)
@@ -107,14 +107,14 @@ def parameter_count(model: choices.Model, inputs: int, outputs: int) -> int:
             return (25 * 10 + 10) + (25 * 10 * 20 + 20) + _affine(320, 50, outputs)
 
 
-def activation_count(model: choices.Model) -> int:
+def activation_count(model: schemas.Model) -> int:
     """Numbers that a net's layers keep of one sample at the least: the outputs of what is followed by a ReLU."""
     match model:
-        case choices.MLP():
+        case schemas.MLP():
             return sum(model.hidden)
-        case choices.CNN():
+        case schemas.CNN():
             return 16 * 26**2 + 32 * 24**2 + 64 * 10**2 + 128 * 8**2
-        case choices.LeNet() | choices.SplitCNN():
+        case schemas.LeNet() | schemas.SplitCNN():
             return 10 * 12**2 + 20 * 4**2
         case _:
             return 0

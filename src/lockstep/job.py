@@ -9,18 +9,18 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep import choices, data, launch
+from lockstep import data, launch, schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
 from lockstep.compare import compare
 from lockstep.compose import compose_job, composed, folder_given
-from lockstep.disk import held, writing_below
-from lockstep.explain import explained
+from lockstep.disk import disk_errors_as_config_errors, run_lock
+from lockstep.hydra_errors import explained
 from lockstep.plan import Plan
 from lockstep.record import CONFIG, FILES, METRICS, Metrics, clear_records, remove_parts, save_metrics, save_text, table
 from lockstep.record_file import run_of
 from lockstep.resume import run_folder
-from lockstep.unforeseen import in_words
+from lockstep.unforeseen import errors_as_config_errors
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
 """The module of each engine, by name: only the workers import it."""
@@ -30,13 +30,13 @@ def run(overrides: list[str] | None = None) -> Metrics:
     """Do what `python train.py OVERRIDES` does, and return what metrics.json holds.
 
     Raises:
-        Refusal: an override, or a combination of them, that cannot be.
+        ConfigError: an override, or a combination of them, that cannot be.
         RankFailed: a rank failed.
     """
     began = time.perf_counter()
     words = overrides or []
     config, own = compose_job(words)
-    with in_words(words, composed):
+    with errors_as_config_errors(words, composed):
         run_dir = run_folder(config.resume, config.name, own, folder_given(words))
     return execute(config, run_dir, began, overrides=words)
 
@@ -51,8 +51,8 @@ def execute(
         keep_finished: a run that is resumed and has nothing left to do is left as it is.
         overrides: what the configuration was composed of, for what is wrong with it.
     """
-    with writing_below(run_dir.absolute()):
-        with in_words(overrides, lambda words: plan_from(*composed(words))):
+    with disk_errors_as_config_errors(run_dir.absolute()):
+        with errors_as_config_errors(overrides, lambda words: plan_from(*composed(words))):
             plan = plan_from(config, run_dir)
         launch.check_launchable(plan.world)
         if plan.ckpt_path is not None:
@@ -61,7 +61,7 @@ def execute(
             done = check_checkpoint(plan, keep_finished)
             if done:
                 return finished_before(plan)
-            if first_of_all():
+            if is_rank_zero_of_job():
                 print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
         return run_plan(plan, began)
@@ -79,9 +79,9 @@ def finished_before(plan: Plan) -> Metrics:
 def run_plan(plan: Plan, began: float) -> Metrics:
     """By one engine or both, in a folder that no other command uses, and print the result."""
     run_dir = make_folder(plan)
-    with launch.place_held(plan.world), held(run_dir) if first_of_all() else nullcontext():
+    with launch.external_process_group(plan.world), run_lock(run_dir) if is_rank_zero_of_job() else nullcontext():
         metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
-    if first_of_all():
+    if is_rank_zero_of_job():
         print(f"\n{table(metrics)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
@@ -91,7 +91,7 @@ def run_one(plan: Plan, began: float) -> Metrics:
     leave_config(plan)
     metrics: Metrics = launch.start(plan, ENGINES[plan.engine.name])
     metrics["total_seconds"] = time.perf_counter() - began
-    if first_of_all():
+    if is_rank_zero_of_job():
         save_metrics(Path(plan.run_dir), metrics)
     return metrics
 
@@ -99,27 +99,31 @@ def run_one(plan: Plan, began: float) -> Metrics:
 def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     """The plan by Lightning, then by the raw engine, in folders of their own; the comparison's verdict, in words."""
     folder, engine = Path(plan.run_dir), plan.engine
-    assert isinstance(engine, choices.Raw)
+    assert isinstance(engine, schemas.Raw)
     leave_config(plan)
-    engines: dict[str, choices.Engine] = {
-        "lightning": choices.Lightning("lightning"),
+    engines: dict[str, schemas.Engine] = {
+        "lightning": schemas.Lightning("lightning"),
         "raw": replace(engine, name="raw"),
     }
-    if launch.outside() is None and not plan.world.in_process:
-        launch.warm_up(*ENGINES.values())
+    if launch.rank_from_env() is None and not plan.world.in_process:
+        launch.start_forkserver(*ENGINES.values())
     results = {}
     for name, own in engines.items():
-        if first_of_all():
+        if is_rank_zero_of_job():
             print(f"engine={name}", flush=True)
         part = replace(plan, engine=own, run_dir=str(folder / name))
         results[name] = run_one(part, time.perf_counter())
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
-    if not first_of_all():
+    if not is_rank_zero_of_job():
         return metrics, ""
     comparison = compare(folder / "lightning", folder / "raw")
     comparison.save(folder)
-    metrics |= {"verdict": comparison.verdict, "as_owed": comparison.as_owed, "apart_by": comparison.largest}
+    metrics |= {
+        "verdict": comparison.verdict,
+        "within_tolerance": comparison.within_tolerance,
+        "max_diff": comparison.max_diff,
+    }
     metrics["total_seconds"] = time.perf_counter() - began
     save_metrics(folder, metrics)
     return metrics, f"\n{comparison.text()}\n"
@@ -129,7 +133,7 @@ def make_folder(plan: Plan) -> Path:
     """The run's folder."""
     folder = Path(plan.run_dir)
     try:
-        if first_of_all():
+        if is_rank_zero_of_job():
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explained(error) from None
@@ -138,7 +142,7 @@ def make_folder(plan: Plan) -> Path:
 
 def leave_config(plan: Plan) -> None:
     """In the run's folder the plan as config.yaml, and nothing of an earlier run but what this one goes on with."""
-    if not first_of_all():
+    if not is_rank_zero_of_job():
         return
     folder = make_folder(plan)
     remove_parts(folder, FILES)
@@ -149,6 +153,6 @@ def leave_config(plan: Plan) -> None:
     save_text(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(asdict(plan))))
 
 
-def first_of_all() -> bool:
+def is_rank_zero_of_job() -> bool:
     """Whether this process speaks for the job."""
-    return launch.speaks(launch.outside())
+    return launch.is_rank_zero(launch.rank_from_env())

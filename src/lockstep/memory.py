@@ -16,7 +16,7 @@ USUAL_MMAP_MAX, USUAL_TRIM_THRESHOLD = 65536, 128 * 1024
 """glibc's own, from the same page."""
 
 
-def keep_freed() -> None:
+def disable_malloc_trim() -> None:
     """From here on, in the whole process; nothing where the C library is not glibc."""
     _set(0, NEVER)
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from lockstep.config_error import config_error
 from lockstep.plan import Plan
-from lockstep.refusal import refuse
 
 
 class Shape(NamedTuple):
@@ -36,7 +36,7 @@ def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
     """The memory format for a net: as the plan says, or by what the net is made of.
 
     Raises:
-        Refusal: channels_last is asked for, and the net cannot have it, or not safely.
+        ConfigError: channels_last is asked for, and the net cannot have it, or not safely.
     """
     if plan.memory_format == "contiguous":
         return torch.contiguous_format
@@ -47,14 +47,14 @@ def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
     instead = "memory_format=contiguous, or auto"
     if _volumes(net):
         why = f"{_volumes(net)[0]} has a weight of five dimensions, and torch lays out those of four"
-        raise refuse("memory_format", "channels_last", why, instead)
+        raise config_error("memory_format", "channels_last", why, instead)
     if on_cpu and (unsafe := [name for name, module in net.named_modules() if corrupts(module)]):
         shape = shape_of(net.get_submodule(unsafe[0]))
         why = (
             f"on a CPU the backward pass of {unsafe[0]} ({shape.inward} to {shape.outward} channels, 1x1, a stride "
             "above 1, fewer than 16 channels in) writes past its memory"
         )
-        raise refuse("memory_format", "channels_last", why, instead)
+        raise config_error("memory_format", "channels_last", why, instead)
     return torch.channels_last
 
 

@@ -8,21 +8,21 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from lockstep import choices
+from lockstep import schemas
 
 
-def create_optimizer(choice: choices.Optimizer, net: nn.Module) -> Optimizer:
+def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
     groups = parameter_groups(choice, net)
     match choice:
-        case choices.SGD():
+        case schemas.SGD():
             return SGD(groups, lr=choice.lr, momentum=choice.momentum, weight_decay=choice.weight_decay)
-        case choices.Adam():
+        case schemas.Adam():
             kind = AdamW if choice.name == "adamw" else Adam
             # all parameters in each call: the same bits as one after the other, which a CPU does unless told
             return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay, foreach=True)
 
 
-def parameter_groups(choice: choices.Optimizer, net: nn.Module) -> list[dict[str, Any]]:
+def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str, Any]]:
     """One group; or a second one, without decay, of biases and what normalises: all that has one dimension.
 
     Decay draws a weight to 0 so that no input counts too much. A shift or a scale has no such excess to give up.
@@ -35,20 +35,20 @@ def parameter_groups(choice: choices.Optimizer, net: nn.Module) -> list[dict[str
     return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
 
 
-def forget_gradients(parameters: Iterable[nn.Parameter]) -> None:
+def zero_grad(parameters: Iterable[nn.Parameter]) -> None:
     """What `optimizer.zero_grad()` does; it asks the profiler first, which takes longer than a small net's forward."""
     for parameter in parameters:
         parameter.grad = None
 
 
-def create_scheduler(choice: choices.Scheduler, optimizer: Optimizer, total_steps: int) -> LRScheduler | None:
+def create_scheduler(choice: schemas.Scheduler, optimizer: Optimizer, total_steps: int) -> LRScheduler | None:
     """A schedule to step once per optimizer step, `total_steps` of them in the whole run; None keeps the rate."""
     match choice:
-        case choices.Constant():
+        case schemas.Constant():
             return None
-        case choices.OneCycle():
+        case schemas.OneCycle():
             return LambdaLR(optimizer, lambda step: one_cycle(step, choice.warmup_fraction, total_steps))
-        case choices.WarmupLinear():
+        case schemas.WarmupLinear():
             return LambdaLR(optimizer, lambda step: warmup_linear(step, choice.warmup_steps, total_steps))
 
 

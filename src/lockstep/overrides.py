@@ -10,9 +10,9 @@ from hydra.core.override_parser.types import QuotedString, Sweep
 from hydra.errors import HydraException
 
 from lockstep.build import NESTED
-from lockstep.choices import GROUPS
+from lockstep.config_error import config_error
 from lockstep.plan import Plan
-from lockstep.refusal import refuse
+from lockstep.schemas import GROUPS
 
 WORD = re.compile(r"([+]{0,2}[\w./]+)=([^\s'\"\[\]{}()$,]+(?:,[^\s'\"\[\]{}()$,]+)*)")
 """An override of one plain value, or of several with commas between."""
@@ -78,7 +78,7 @@ def require_one_option(overrides: Iterable[str], options: dict[str, list[str]]) 
             if len(names) < len(listed) or (group in GROUPS and len(listed) != 1):
                 known = [name for name in names if name in options[group]] or options[group]
                 why = "a group takes the name of one of its options"
-                raise refuse(group, value, why, f"{group}={known[0]}" if names else f"one of {', '.join(known)}")
+                raise config_error(group, value, why, f"{group}={known[0]}" if names else f"one of {', '.join(known)}")
 
 
 def _lists(override: str) -> list[list[Any]]:

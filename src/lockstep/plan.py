@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from lockstep import choices
-from lockstep.batches import batch_count, window_count, window_samples
-from lockstep.refusal import refuse, require
+from lockstep import schemas
+from lockstep.batch_math import batch_count, window_count, window_samples
+from lockstep.config_error import config_error, require
 from lockstep.world import World
 
 
@@ -33,16 +33,16 @@ def is_text(path: str) -> bool:
 @dataclass(frozen=True)
 class Plan:
     name: str
-    engine: choices.Engine
-    strategy: choices.Strategy
-    model: choices.Model
-    data: choices.Data
-    optimizer: choices.Optimizer
-    scheduler: choices.Scheduler
-    logger: choices.Logger
-    process_group: choices.ProcessGroup
-    checkpoint: choices.Checkpoint
-    record: choices.Record
+    engine: schemas.Engine
+    strategy: schemas.Strategy
+    model: schemas.Model
+    data: schemas.Data
+    optimizer: schemas.Optimizer
+    scheduler: schemas.Scheduler
+    logger: schemas.Logger
+    process_group: schemas.ProcessGroup
+    checkpoint: schemas.Checkpoint
+    record: schemas.Record
     devices: int
     num_nodes: int
     accelerator: Literal["cpu", "gpu"]
@@ -56,7 +56,7 @@ class Plan:
     accumulate_grad_batches: int
     drop_last: bool
     sync_batchnorm: bool
-    dropout: Literal["independent", "sliced"]
+    dropout_rng: Literal["per_rank", "global"]
     show_shapes: bool
     log_every_n_steps: int
     detect_nan: bool
@@ -157,10 +157,10 @@ class Plan:
             "precision": self.precision,
             "memory_format": self.memory_format,
             "gradient_sync": self.gradient_sync,
-            "backend": self.world.backend if self.world.joined else "none",
+            "backend": self.world.backend if self.world.distributed else "none",
             "micro_batches": self.strategy.micro_batches,
             "sync_batchnorm": self.sync_batchnorm,
-            "dropout": self.dropout if getattr(self.model, "dropout", 0) else "none",
+            "dropout_rng": self.dropout_rng if getattr(self.model, "dropout", 0) else "none",
             "seed": self.seed,
             "threads": self.threads,
         }
@@ -176,17 +176,17 @@ class Plan:
         clip = self.gradient_clip_val
         if clip is not None and clip <= 0:
             instead = "gradient_clip_val=1.0, say, or null for none"
-            raise refuse("gradient_clip_val", clip, "it must be above 0", instead)
+            raise config_error("gradient_clip_val", clip, "it must be above 0", instead)
 
     def _check_world(self) -> None:
         strategy, devices = self.strategy, self.devices
         if strategy.wrap == "none" and devices > 1:
-            raise refuse(
+            raise config_error(
                 "devices", devices, f"strategy={strategy.name} trains on one device", "devices=1, or strategy=ddp"
             )
         if strategy.wrap != "ddp" and self.num_nodes > 1:
             why = f"strategy={strategy.name} is one process on one machine"
-            raise refuse("num_nodes", self.num_nodes, why, "num_nodes=1, or strategy=ddp")
+            raise config_error("num_nodes", self.num_nodes, why, "num_nodes=1, or strategy=ddp")
         if strategy.wrap == "stages":
             stages = self.model.stages
             why = "strategy=model_parallel spreads a net's stages, and it has none"
@@ -195,15 +195,15 @@ class Plan:
             require(devices <= stages, "devices", devices, why, f"devices={stages}, or fewer")
         if self.world.backend == "gloo" and self.accelerator == "gpu" and self.gradient_sync == "ring":
             why = "ranks talk by gloo here, which passes no GPU tensors from rank to rank"
-            raise refuse("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
-        if strategy.micro_batches > 1 and self.dropout == "sliced":
+            raise config_error("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
+        if strategy.micro_batches > 1 and self.dropout_rng == "global":
             why = "a mask is of a whole batch, and stages see micro-batches"
-            raise refuse("dropout", "sliced", why, "dropout=independent, or strategy.micro_batches=1")
+            raise config_error("dropout_rng", "global", why, "dropout_rng=per_rank, or strategy.micro_batches=1")
         if strategy.wrap == "stages" and self.show_shapes:
-            raise refuse("show_shapes", True, "stages are no replicas", "show_shapes=false, or strategy=dp")
+            raise config_error("show_shapes", True, "stages are no replicas", "show_shapes=false, or strategy=dp")
         if strategy.wrap == "dp" and self.sync_batchnorm:
             why = "each replica of strategy=dp normalises its own slice of the batch"
-            raise refuse("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")
+            raise config_error("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")
 
     def _check_batches(self) -> None:
         world, samples = self.world_size, self.data.train_samples
@@ -212,45 +212,51 @@ class Plan:
             nodes = f" with num_nodes={self.num_nodes}" if self.num_nodes > 1 else ""
             most = self.batch_size // self.num_nodes or 1
             instead = f"devices={most} or fewer{nodes}, or batch_size={world}"
-            raise refuse("devices", self.devices, why, instead)
+            raise config_error("devices", self.devices, why, instead)
         if spare := self.batch_size % world:
             below, above = self.batch_size - spare, self.batch_size - spare + world
             why = f"{world} ranks (devices={self.devices}) cannot share it equally"
-            raise refuse("batch_size", self.batch_size, why, f"batch_size={below} or batch_size={above}")
+            raise config_error("batch_size", self.batch_size, why, f"batch_size={below} or batch_size={above}")
         if self.drop_last and self.batch_size > samples:
             why = f"batch_size={self.batch_size} is more than the {samples} samples, so every batch would be dropped"
-            raise refuse(
+            raise config_error(
                 "drop_last", True, why, f"drop_last=false, or batch_size={world * (samples // world) or world}"
             )
 
     def _check_parts(self) -> None:
         if self.model.images_only and not self.data.images:
             why = f"it takes images, and data={self.data.name} holds none"
-            raise refuse("model", self.model.name, why, "model=mlp or model=linear, or data=digits")
+            raise config_error("model", self.model.name, why, "model=mlp or model=linear, or data=digits")
         if self.precision == "16-mixed" and self.accelerator == "cpu":
-            raise refuse("precision", self.precision, "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu")
+            raise config_error(
+                "precision", self.precision, "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
+            )
         warmup = getattr(self.scheduler, "warmup_steps", 0)
         if self.train and warmup >= self.total_steps:
             why = f"the whole run has {self.total_steps} step{'s' if self.total_steps > 1 else ''}"
-            raise refuse("scheduler.warmup_steps", warmup, why, f"scheduler.warmup_steps={self.total_steps // 10}")
+            raise config_error(
+                "scheduler.warmup_steps", warmup, why, f"scheduler.warmup_steps={self.total_steps // 10}"
+            )
 
         if self.logger.name == "tensorboard" and not is_text(self.run_dir):
             why = f"TensorBoard writes to no folder whose name is not UTF-8, and the run's is {self.run_dir}"
-            raise refuse("logger", "tensorboard", why, "logger=csv or logger=none, or another hydra.run.dir")
+            raise config_error("logger", "tensorboard", why, "logger=csv or logger=none, or another hydra.run.dir")
 
     def _check_work(self) -> None:
         if not self.train and not self.test:
-            raise refuse("test", False, "with train=false nothing is left to do", "train=true or test=true")
+            raise config_error("test", False, "with train=false nothing is left to do", "train=true or test=true")
         if self.resume and not self.train:
-            raise refuse("resume", True, "with train=false there is no training to go on with", "resume=false")
+            raise config_error("resume", True, "with train=false there is no training to go on with", "resume=false")
         if self.resume and self.engine.name == "both":
             why = "engine=both is two runs, each in a folder of its own"
-            raise refuse("resume", True, why, "resume=false, or engine=raw hydra.run.dir=…/raw for one of them")
+            raise config_error("resume", True, why, "resume=false, or engine=raw hydra.run.dir=…/raw for one of them")
         if not self.train and self.ckpt_path is None:
             why = "with train=false there is no trained net to test"
-            raise refuse("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")
+            raise config_error("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")
         if self.ckpt_path is not None and not os.path.isfile(self.ckpt_path):  # noqa: PTH113  # pathlib's may raise
-            raise refuse("ckpt_path", self.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
+            raise config_error(
+                "ckpt_path", self.ckpt_path, "there is no such file", "the path of a .ckpt file, or null"
+            )
         if self.optimized_metric is not None:
             measured = self._measured()
             known = self.optimized_metric in measured

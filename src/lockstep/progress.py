@@ -44,6 +44,6 @@ class Points:
         self.writer.flush()
 
 
-def curves_from(resume: bool, step: int) -> str:
+def csv_version(resume: bool, step: int) -> str:
     """The folder, below csv/, of a table of curves: one of its own for training that goes on in the run's folder."""
     return f"from_step_{step + 1}" if resume and step else ""

@@ -60,7 +60,7 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Another name under which to make a file: a reader sees it whole or not at all, also where the disk is full."""
     part = part_of(path)
     try:
@@ -87,7 +87,7 @@ def part_of(path: Path) -> Path:
 
 def save_text(path: Path, text: str) -> None:
     """The bytes are on the disk before the file has its name: also after a loss of power it is whole or not there."""
-    with whole(path) as part, part.open("w") as file:
+    with atomic_write(path) as part, part.open("w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lockstep.config_error import config_error
 from lockstep.record import RECORD, json_line, save_text, sync_folder
-from lockstep.refusal import refuse
 
 LONGEST = 2**20
 """Bytes of a first line, at most: what is longer is none."""
@@ -90,7 +90,7 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
     training on would replace what is left of it, it does.
 
     Raises:
-        Refusal: it is damaged, and the folder is its own.
+        ConfigError: it is damaged, and the folder is its own.
     """
     run = run_of(checkpoint)
     path = run / RECORD
@@ -100,7 +100,7 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
         if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
             why = f"its {RECORD} {damaged}"
             instead = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
-            raise refuse("hydra.run.dir", run_dir, why, instead) from None
+            raise config_error("hydra.run.dir", run_dir, why, instead) from None
         return b"", f"{path} {damaged}: the new record begins where training goes on"
     if mark.sha256 is None:
         return (

@@ -17,7 +17,7 @@ def step_lines(
 ) -> Iterator[Line]:
     """The lines of an epoch's steps up to `last_step`, each followed by its fingerprints where it has any.
 
-    A rank's norm is not that of rank 0 only where the ranks have parted; `ranks_apart` is by how much at most. Where
+    `grad_norm_spread` is the largest difference of a rank's norm from rank 0's, 0 unless ranks have diverged. Where
     gradients are all-reduced it is 0 by construction: what ranks hold is what their fingerprints tell.
 
     Args:
@@ -40,7 +40,7 @@ def step_lines(
                 "lr": rate,
                 "loss_sum": losses[index],
                 "grad_norm": norms[0, index].item(),
-                "ranks_apart": apart[index],
+                "grad_norm_spread": apart[index],
             }
         }
         if index in prints:

@@ -16,13 +16,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from lockstep import sample_ids
-from lockstep.ending import NotFinite
+from lockstep.errors import NotFinite
 from lockstep.fingerprint import SIZE, fingerprints
 from lockstep.plan import Plan
 from lockstep.record import FINGERPRINTED, digest
 from lockstep.record_file import Mark, RecordFile, lines_so_far, missing_steps, tell
 from lockstep.record_lines import COLUMNS, step_lines
-from lockstep.task import Judged, Kept, kept, rows, values
+from lockstep.task import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 GPU_LOOK_EVERY = 50
 """Batches between two looks at losses that lie on a GPU; on a CPU each is looked at."""
@@ -45,7 +45,7 @@ class Recorder:
         """`epoch` (from 0) and `batch` are where training begins, `steps` what it has done, the record by then `mark`.
 
         Raises:
-            Refusal: the run goes on in its own folder, and the record there is not what it was.
+            ConfigError: the run goes on in its own folder, and the record there is not what it was.
         """
         self.plan, self.rank, self.net = plan, rank, net
         self.parameters = list(net.parameters())
@@ -53,7 +53,7 @@ class Recorder:
         self.epoch, self.first_batch = epoch, batch
         self.look_every = (1 if plan.accelerator == "cpu" else GPU_LOOK_EVERY) if plan.detect_nan else 0
         self._begin()
-        self.carry({"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)})
+        self.load_partial({"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)})
         self.file = self._file(steps, mark or Mark()) if rank == 0 else None
 
     def _file(self, steps: int, mark: Mark) -> RecordFile:
@@ -81,25 +81,25 @@ class Recorder:
         if self.file:
             self.file.sync()
 
-    def batch(self, judged: Judged, ids: Tensor) -> None:
+    def batch(self, stats: BatchStats, ids: Tensor) -> None:
         """A batch has been through forward and backward: what it adds, and this rank's sample ids of it.
 
         Raises:
             NotFinite: a loss is no number, and the plan has `detect_nan`.
         """
-        self.batches.append(judged)
+        self.batches.append(stats)
         self.ids.append(ids)
         if self.look_every == 1:
-            if not math.isfinite(judged.loss_sum):
-                self._complain(len(self.batches) - 1, float(judged.loss_sum))
+            if not math.isfinite(stats.loss_sum):
+                self._raise_not_finite(len(self.batches) - 1, float(stats.loss_sum))
         elif self.look_every and len(self.batches) % self.look_every == 0:
-            self._look()
+            self._check_finite()
 
     def step(self, lr: float) -> None:
         """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norms = torch._foreach_norm(gradients) if gradients else ()
-        self.norms += map(kept, norms)
+        self.norms += map(to_scalar, norms)
         self.norm_counts.append(len(norms))
         self.rates.append(lr)
 
@@ -118,7 +118,7 @@ class Recorder:
         To be called by every rank. What is under way of the next step is carried over.
         """
         if self.look_every:
-            self._look()
+            self._check_finite()
         sums, digests = self._windows()
         part, own = self._part(sums, digests), self._own_fingerprints()
         parts = self._gathered(torch.cat([part.flatten(), own.flatten().view(torch.float64)]))
@@ -132,11 +132,11 @@ class Recorder:
                 )
             )
         done = len(self.rates)
-        self.carry({"window": sums[done:].sum(0), "ids": digests[done:].sum(0)})  # of one window, or none
+        self.load_partial({"window": sums[done:].sum(0), "ids": digests[done:].sum(0)})  # of one window, or none
         self.first_batch += len(self.batches)
         self._begin()
 
-    def carry(self, carried: Mapping[str, Tensor]) -> None:
+    def load_partial(self, carried: Mapping[str, Tensor]) -> None:
         """Take over what a rank has of an optimizer step that is under way: sums (3,), and its digest."""
         self.carried = {name: carried[name] for name in ("window", "ids")}
 
@@ -159,22 +159,22 @@ class Recorder:
             self.file.append({"tensor": {"name": name, "digest": digest({name: own})}} for name, own in state.items())
             self.file.sync()
 
-    def _look(self) -> None:
+    def _check_finite(self) -> None:
         """Raise if a loss that nobody has looked at yet is no number. On a GPU this waits for it."""
         latest = self.batches[-self.look_every :]
-        for index, loss in enumerate(rows(latest)[:, 0].tolist(), start=len(self.batches) - len(latest)):
+        for index, loss in enumerate(stack_stats(latest)[:, 0].tolist(), start=len(self.batches) - len(latest)):
             if not math.isfinite(loss):
-                self._complain(index, loss)
+                self._raise_not_finite(index, loss)
 
-    def _complain(self, index: int, loss: float) -> None:
+    def _raise_not_finite(self, index: int, loss: float) -> None:
         steps = self.plan.total_steps // self.plan.max_epochs
         step = self.epoch * steps + (self.first_batch + index) // self.window + 1
         raise not_finite(f"the loss of step {step}", loss)
 
     def _begin(self) -> None:
-        self.batches: list[Judged] = []
+        self.batches: list[BatchStats] = []
         self.ids: list[Tensor] = []
-        self.norms: list[Kept] = []
+        self.norms: list[Scalar] = []
         self.norm_counts: list[int] = []
         self.rates: list[float] = []
         self.fingerprints: dict[int, Tensor] = {}  # of those steps that have them
@@ -188,7 +188,7 @@ class Recorder:
         if under_way:
             sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         if self.batches:
-            sums.index_add_(0, windows, rows(self.batches))
+            sums.index_add_(0, windows, stack_stats(self.batches))
             of_batches = sample_ids.digests(
                 self.ids, self.first_batch, self.plan.batch_size, self.rank, self.plan.world_size
             )
@@ -201,7 +201,7 @@ class Recorder:
         if steps == 0:
             return torch.zeros(0, COLUMNS, dtype=torch.float64)
         sums, digests = sums[:steps], digests[:steps]
-        norms = torch.tensor(values(self.norms), dtype=torch.float64)
+        norms = torch.tensor(to_floats(self.norms), dtype=torch.float64)
         of_step = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts))
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, of_step, norms.square()).sqrt()
         return torch.stack([sums[:, 0], sums[:, 2], norm, digests.view(torch.float64)], dim=1)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from lockstep import choices
-from lockstep.data.line import learned
+from lockstep import schemas
+from lockstep.data.line import fitted_line
 from lockstep.plan import Plan
 from lockstep.record import Metrics, digest
 
@@ -27,6 +27,6 @@ def results_of(
         "train_seconds": seconds,
         "samples_per_second": trained / seconds if trained else 0.0,
         **measured,
-        **(learned(net, plan.data.predict) if isinstance(plan.data, choices.Line) else {}),
+        **(fitted_line(net, plan.data.predict) if isinstance(plan.data, schemas.Line) else {}),
         "digest": digest(net.state_dict()),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep import launch
 from lockstep.checkpoint.files import FOLDER, newest_whole
-from lockstep.refusal import refuse
+from lockstep.config_error import config_error
 
 LOGS = Path("logs")
 NEWEST = "last"
@@ -18,14 +18,14 @@ def run_folder(resume: object, name: object, own: Path, given: bool) -> Path:
     """The folder that a run writes to: its own, or, where it resumes and none was `given`, the newest of its name.
 
     Raises:
-        Refusal: there is no run to go on with.
+        ConfigError: there is no run to go on with.
     """
     if resume is not True or given:
         return own
     newest, damaged = newest_whole(_runs(name))
     if newest is None:
         why = f"no run below {LOGS / str(name)} has left a whole checkpoint"
-        raise refuse("resume", True, why, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
+        raise config_error("resume", True, why, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
     _told(newest, [path for path in damaged if path.parent != newest.parent])  # of its own the run itself tells
     return newest.parents[1]
 
@@ -38,7 +38,7 @@ def starting_checkpoint(values: Mapping[str, Any], run_dir: Path) -> str | None:
     path = values["ckpt_path"]
     if values["resume"] is True:
         if path is not None:
-            raise refuse("ckpt_path", path, "resume=true goes on from the run's own checkpoint", "one of the two")
+            raise config_error("ckpt_path", path, "resume=true goes on from the run's own checkpoint", "one of the two")
         last = _told(*newest_whole([run_dir]))
         return None if last is None else str(last)
     if path != NEWEST:
@@ -47,7 +47,7 @@ def starting_checkpoint(values: Mapping[str, Any], run_dir: Path) -> str | None:
     last = _told(*newest_whole(_runs(values["name"])))
     if last is None:
         why = f"there is no whole checkpoint below {LOGS / str(values['name'])}"
-        raise refuse("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
+        raise config_error("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
     return str(last)
 
 
@@ -63,7 +63,7 @@ def _runs(name: object) -> list[Path]:
 
 def _told(newest: Path | None, damaged: list[Path]) -> Path | None:
     """Say which newer checkpoints are damaged, and which one is taken instead."""
-    if newest is not None and damaged and launch.speaks(launch.outside()):
+    if newest is not None and damaged and launch.is_rank_zero(launch.rank_from_env()):
         torn = " and ".join(str(path) for path in damaged)
         print(f"{torn}: damaged; going on from {newest}", file=sys.stderr, flush=True)
     return newest

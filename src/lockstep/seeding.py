@@ -15,13 +15,13 @@ from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 
 
-def initial_net(plan: Plan, data: TensorData) -> nn.Module:
+def build_model(plan: Plan, data: TensorData) -> nn.Module:
     """The net with its first weights: drawn under the run's seed before anything else, the same on every rank.
 
     They are drawn in float32, and widened for a run in float64 before any checkpoint could be loaded into them.
 
     Raises:
-        Refusal: the net cannot have the plan's memory format.
+        ConfigError: the net cannot have the plan's memory format.
     """
     net = plain_net(plan, data).to(dtype_of(plan))
     return net.to(memory_format=memory_format_of(plan, net))

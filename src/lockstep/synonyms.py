@@ -1,6 +1,6 @@
 """Names that users of other tools type, of Lightning's Trainer above all: what the key is here, or that none is."""
 
-from lockstep.refusal import Refusal, refuse, shown
+from lockstep.config_error import ConfigError, as_typed, config_error
 
 SAME: dict[str, str] = {
     "lr": "optimizer.lr",
@@ -63,12 +63,14 @@ LIKE: dict[str, tuple[str, str]] = {
 """What has no key of its own: why, and what to write instead."""
 
 
-def synonym(key: str, value: object) -> Refusal | None:
+def synonym(key: str, value: object) -> ConfigError | None:
     """The refusal of a name that is usual elsewhere; None where it is not one. `trainer.max_epochs` is `max_epochs`."""
     name = key.removeprefix("trainer.")
     if name in LIKE:
         why, instead = LIKE[name]
-        return refuse(key, value, f"there is no such key: {why}", instead)
+        return config_error(key, value, f"there is no such key: {why}", instead)
     if name in SAME:
-        return refuse(key, value, f"there is no such key, it is {SAME[name]} here", f"{SAME[name]}={shown(value)}")
+        return config_error(
+            key, value, f"there is no such key, it is {SAME[name]} here", f"{SAME[name]}={as_typed(value)}"
+        )
     return None

@@ -19,15 +19,15 @@ Sums = Tensor
 """Shape (3,), float64, on the CPU: loss sum, correct count, sample count."""
 
 
-Kept = Tensor | float
+Scalar = Tensor | float
 """A number of one step that somebody will look at later; a tensor stays on its GPU, so that nothing waits for it."""
 
 
-class Judged(NamedTuple):
+class BatchStats(NamedTuple):
     """One batch."""
 
-    loss_sum: Kept
-    correct: Kept
+    loss_sum: Scalar
+    correct: Scalar
     samples: int
 
 
@@ -68,14 +68,14 @@ def task_of(classes: int) -> Task:
     return Classification() if classes else Regression()
 
 
-def kept(number: Tensor) -> Kept:
+def to_scalar(number: Tensor) -> Scalar:
     """On a CPU its value. Thousands of tensors that stay, some from each step, would lie between the blocks that a net
     takes and frees, so that none would fit into the gap of the one before, and every step would take new memory.
     """
     return number.detach() if number.is_cuda else number.item()
 
 
-def values(numbers: Sequence[Kept]) -> Sequence[float]:
+def to_floats(numbers: Sequence[Scalar]) -> Sequence[float]:
     """Of numbers that have been kept; waits for each GPU once."""
     if not any(isinstance(number, Tensor) for number in numbers):
         return cast(Sequence[float], numbers)
@@ -86,33 +86,33 @@ def values(numbers: Sequence[Kept]) -> Sequence[float]:
     return found
 
 
-def judged(task: Task, loss_sum: Tensor, outputs: Tensor, targets: Tensor) -> Judged:
+def batch_stats(task: Task, loss_sum: Tensor, outputs: Tensor, targets: Tensor) -> BatchStats:
     """What a batch adds to the sums."""
     correct = task.correct(outputs.detach(), targets)
-    return Judged(kept(loss_sum), 0.0 if correct is None else kept(correct), len(targets))
+    return BatchStats(to_scalar(loss_sum), 0.0 if correct is None else to_scalar(correct), len(targets))
 
 
-def rows(batches: Sequence[Judged]) -> Tensor:
+def stack_stats(batches: Sequence[BatchStats]) -> Tensor:
     """(batches, 3): the `Sums` of each."""
-    columns = [values(column) for column in zip(*batches, strict=True)] or [(), (), ()]
+    columns = [to_floats(column) for column in zip(*batches, strict=True)] or [(), (), ()]
     return torch.tensor(columns, dtype=torch.float64).T
 
 
-class Tally:
+class RunningSums:
     """Sums over batches. A batch is only kept; all are added, one after the other, when someone looks."""
 
     def __init__(self, begun: Sums | None = None) -> None:
         self.totals = [0.0, 0.0, 0.0] if begun is None else begun.tolist()
-        self.batches: list[Judged] = []
+        self.batches: list[BatchStats] = []
 
-    def add(self, batch: Judged) -> None:
+    def add(self, batch: BatchStats) -> None:
         self.batches.append(batch)
 
     @property
     def sums(self) -> Sums:
         if self.batches:
             columns = zip(self.totals, zip(*self.batches, strict=True), strict=True)
-            self.totals = [reduce(operator.add, values(column), total) for total, column in columns]
+            self.totals = [reduce(operator.add, to_floats(column), total) for total, column in columns]
             self.batches = []
         return torch.tensor(self.totals, dtype=torch.float64)
 
@@ -124,12 +124,12 @@ def means(stage: str, totals: Sums, classes: int) -> Mapping[str, float]:
     return named | {f"{stage}/acc": correct / count} if classes else named
 
 
-def evaluation(sums: Sums, counts: Tensor) -> Tensor:
+def evaluation_sums(sums: Sums, counts: Tensor) -> Tensor:
     """Sums and confusion counts (classes, classes) in one row of float64, exact below 2^53, for one all-reduce."""
     return torch.cat([sums, counts.flatten().to(sums)])
 
 
-def measured(stage: str, totals: Tensor, classes: int) -> tuple[dict[str, float], Tensor]:
+def evaluation_metrics(stage: str, totals: Tensor, classes: int) -> tuple[dict[str, float], Tensor]:
     """`{stage}/loss`, and where there are classes `{stage}/acc` and `{stage}/f1`, and the confusion counts.
 
     Of an `evaluation` over all ranks and batches, each sample once: what is divided is divided once.

@@ -6,29 +6,29 @@ No bug hides in it: the error stays the cause of the refusal, and HYDRA_FULL_ERR
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from lockstep.explain import explained, odd_option
-from lockstep.refusal import Refusal, brief
+from lockstep.config_error import ConfigError, shorten
+from lockstep.hydra_errors import explained, odd_option
 
 Attempt = Callable[[list[str]], object]
 """What has raised the error, to be done again with fewer overrides."""
 
 
 @contextmanager
-def in_words(overrides: Sequence[str], attempt: Attempt) -> Iterator[None]:
+def errors_as_config_errors(overrides: Sequence[str], attempt: Attempt) -> Iterator[None]:
     """Around what makes a configuration or a plan of overrides.
 
     Raises:
-        Refusal: whatever else is raised within, in one sentence.
+        ConfigError: whatever else is raised within, in one sentence.
     """
     try:
         yield
-    except Refusal:
+    except ConfigError:
         raise
     except Exception as error:
-        raise told(error, overrides, attempt)  # noqa: B904  # it knows its cause
+        raise unexpected_as_config_error(error, overrides, attempt)  # noqa: B904  # it knows its cause
 
 
-def told(error: Exception, overrides: Sequence[str], attempt: Attempt) -> Refusal:
+def unexpected_as_config_error(error: Exception, overrides: Sequence[str], attempt: Attempt) -> ConfigError:
     """Hydra's own errors as `explained` has them, any other with the override that it comes from, and as its cause."""
     try:
         refusal = explained(error, overrides)
@@ -39,10 +39,10 @@ def told(error: Exception, overrides: Sequence[str], attempt: Attempt) -> Refusa
     return refusal
 
 
-def unforeseen(error: Exception, overrides: Sequence[str]) -> Refusal:
-    named = brief(" ".join(overrides)) or "the configuration"
-    why = brief(" ".join(f"{type(error).__name__}: {error}".split()))
-    return Refusal(f"{named}: this cannot be composed ({why}); write KEY=VALUE as python train.py --help has it.")
+def unforeseen(error: Exception, overrides: Sequence[str]) -> ConfigError:
+    named = shorten(" ".join(overrides)) or "the configuration"
+    why = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
+    return ConfigError(f"{named}: this cannot be composed ({why}); write KEY=VALUE as python train.py --help has it.")
 
 
 def guilty(error: Exception, overrides: Sequence[str], attempt: Attempt) -> list[str]:

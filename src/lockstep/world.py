@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from lockstep.choices import ProcessGroup
-from lockstep.refusal import refuse
+from lockstep.config_error import config_error
+from lockstep.schemas import ProcessGroup
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class World:
 
     strategy: str
     start: Literal["elastic", "spawn"]
-    joined: bool
+    distributed: bool
     local_world_size: int
     num_nodes: int
     accelerator: Literal["cpu", "gpu"]
@@ -29,12 +29,12 @@ class World:
     in_process: bool = False
 
     def __post_init__(self) -> None:
-        if self.joined and self.process_group.backend == "nccl":
+        if self.distributed and self.process_group.backend == "nccl":
             key = "process_group.backend"
             if self.accelerator == "cpu":
-                raise refuse(key, "nccl", "it passes GPU tensors only, and accelerator=cpu", f"{key}=gloo")
+                raise config_error(key, "nccl", "it passes GPU tensors only, and accelerator=cpu", f"{key}=gloo")
             if self.share_device:
-                raise refuse(key, "nccl", "it takes no two ranks on one GPU", f"{key}=gloo")
+                raise config_error(key, "nccl", "it takes no two ranks on one GPU", f"{key}=gloo")
 
     @property
     def world_size(self) -> int:
@@ -49,7 +49,7 @@ class World:
         return "nccl" if self.accelerator == "gpu" and not self.share_device else "gloo"
 
 
-class Startable(Protocol):
+class Launchable(Protocol):
     """What ranks can be started for: a plan, or another dataclass of plain values that knows its world."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]

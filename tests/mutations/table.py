@@ -14,8 +14,11 @@ class Mutation(NamedTuple):
 
 
 OPTIMIZERS, RESUME = "tests/test_optimizers.py", "tests/test_checkpoint.py::test_each_of_these_is_another_training"
-CURVES, OWED = "tests/test_curves.py::test_a_point_is_of_the_samples_of_all_ranks", "tests/test_compare.py"
-BOUNDS = f"{OWED}::test_the_bounds_in_figures"
+CURVES, COMPARE = (
+    "tests/test_step_curves.py::test_a_point_is_of_the_samples_of_all_ranks",
+    "tests/test_compare.py",
+)
+BOUNDS = f"{COMPARE}::test_the_bounds_in_figures"
 BENCH, STREAMS = "tests/test_bench.py::test_a_goal_is_judged_where_the_run_tells", "tests/test_streams.py"
 HERE = "tests/test_in_process.py::test_the_process_is_left_as_it_was[raw]"
 BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read"
@@ -62,9 +65,9 @@ MUTATIONS = [
     Mutation(
         "resume with another dropout",
         "checkpoint/identity.py",
-        '"sync_batchnorm", "dropout"),',
+        '"sync_batchnorm", "dropout_rng"),',
         '"sync_batchnorm"),',
-        f"{RESUME}[dropout=sliced]",
+        f"{RESUME}[dropout_rng=global]",
     ),
     Mutation(
         "clip before the sum",
@@ -83,46 +86,56 @@ MUTATIONS = [
     Mutation(
         "raw: a curve of rank 0 alone",
         "raw/report.py",
-        "sums_over_ranks(self.tally.sums, self.device).tolist()",
-        "self.tally.sums.tolist()",
+        "all_reduce_sums(self.running_sums.sums, self.device).tolist()",
+        "self.running_sums.sums.tolist()",
         f"{CURVES}[raw]",
     ),
     Mutation(
         "raw: a speed of rank 0 alone",
         "raw/report.py",
         "speed = count /",
-        "speed = float(self.tally.sums[2]) /",
+        "speed = float(self.running_sums.sums[2]) /",
         f"{CURVES}[raw]",
     ),
     Mutation(
         "lightning: a curve of rank 0 alone",
         "lit/callbacks.py",
-        "loss, _correct, count = sums_over_ranks(self.tally.sums, pl_module.device).tolist()",
-        "loss, _correct, count = self.tally.sums.tolist()",
+        "loss, _correct, count = all_reduce_sums(self.running_sums.sums, pl_module.device).tolist()",
+        "loss, _correct, count = self.running_sums.sums.tolist()",
         f"{CURVES}[lightning]",
     ),
     Mutation(
         "lightning: a speed of rank 0 alone",
         "lit/callbacks.py",
         "speed = count /",
-        "speed = float(self.tally.sums[2]) /",
+        "speed = float(self.running_sums.sums[2]) /",
         f"{CURVES}[lightning]",
     ),
     Mutation(
         "buckets are not kept",
-        "parallel/steady.py",
+        "parallel/fixed_bucket_ddp.py",
         "        self.reducer._push_all_rebuilt_params()",
         "        return",
-        "tests/test_steady_ddp.py::test_buckets_are_kept[3]",
+        "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_are_kept[3]",
     ),
-    Mutation("float64 owes less", "compare/owed.py", "FLOAT64 = Owed(1e-10)", "FLOAT64 = Owed(1e-9)", BOUNDS),
-    Mutation("float32 owes less", "compare/owed.py", "FLOAT32 = Owed(1e-4, 3)", "FLOAT32 = Owed(1e-3, 3)", BOUNDS),
-    Mutation("bf16 owes less", "compare/owed.py", "MIXED = Owed(0.1, 3)", "MIXED = Owed(1.0, 3)", BOUNDS),
+    Mutation(
+        "float64 owes less", "compare/tolerance.py", "FLOAT64 = Tolerance(1e-10)", "FLOAT64 = Tolerance(1e-9)", BOUNDS
+    ),
+    Mutation(
+        "float32 owes less",
+        "compare/tolerance.py",
+        "FLOAT32 = Tolerance(1e-4, 3)",
+        "FLOAT32 = Tolerance(1e-3, 3)",
+        BOUNDS,
+    ),
+    Mutation(
+        "bf16 owes less", "compare/tolerance.py", "MIXED = Tolerance(0.1, 3)", "MIXED = Tolerance(1.0, 3)", BOUNDS
+    ),
     *(
         Mutation(
             f"{engine} gives memory back",
             f"{room}/run.py",
-            "    keep_freed()\n",
+            "    disable_malloc_trim()\n",
             "",
             f"tests/test_memory.py::test_the_rank_of_either_engine_keeps_them[{engine}]",
         )

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Sequence
 
-from lockstep.launch import RankFailed, say_last
+from lockstep.cli_args import options
+from lockstep.config_error import ConfigError
+from lockstep.launch import RankFailed, print_exit_reason
 from lockstep.launch.signals import ends_command
-from lockstep.refusal import Refusal
 from lockstep.streams import outlive_readers
-from lockstep.words import options
 
 COMMAND = "python -m lockstep.bench"
 
@@ -51,9 +51,9 @@ def main(words: Sequence[str]) -> int:
 
         with ends_command():
             return guide(wanted)
-    except (Refusal, RankFailed) as error:
-        say_last(str(error), None)
-        return 2 if isinstance(error, Refusal) else 1
+    except (ConfigError, RankFailed) as error:
+        print_exit_reason(str(error), None)
+        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         return 130
 

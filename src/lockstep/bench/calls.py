@@ -13,16 +13,16 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.bench.calls_work import Calls, Counted
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 
 SUM = "c10d::allreduce_"
 
 
-def run(work: Counted, place: Place) -> Calls:
+def run(work: Counted, context: RankContext) -> Calls:
     """The engine that the launcher calls."""
     profiler: Any = torch.autograd.profiler.profile(use_kineto=False)
     with wrapped() as nets, profiler:
-        importlib.import_module(work.engine).run(work.plan, place)
+        importlib.import_module(work.engine).run(work.plan, context)
     called = Counter(event.name for event in profiler.function_events if event.name.startswith("c10d::"))
     return Calls(called[SUM], called.total() - called[SUM], sum(map(bucket_count, nets)))
 

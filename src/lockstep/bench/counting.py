@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lockstep import data
 from lockstep.bench.roofline_work import Counts, Step, Work
-from lockstep.launch import Place
-from lockstep.parallel import devices_of, settle
+from lockstep.launch import RankContext
+from lockstep.parallel import devices_of, synchronize
 from lockstep.seeding import plain_net
 
 TRIES = 5
@@ -26,7 +26,7 @@ TRIES = 5
 KINDS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
-def run(work: Step, place: Place) -> Counts:
+def run(work: Step, context: RankContext) -> Counts:
     """The engine that the launcher calls."""
     plan, (device, *_) = work.plan, devices_of(work.plan)
     tensors = data.load(plan.data)
@@ -81,9 +81,9 @@ def fastest(call: Callable[[], object], device: torch.device) -> float:
     """Seconds, of several tries behind one that warms up."""
     seconds = []
     for _ in range(1 + TRIES):
-        settle(device)
+        synchronize(device)
         began = time.perf_counter()
         call()
-        settle(device)
+        synchronize(device)
         seconds.append(time.perf_counter() - began)
     return min(seconds[1:])

@@ -23,23 +23,23 @@ from lockstep.bench.setting import LOOPS, Setting
 from lockstep.bench.table import text
 from lockstep.bench.wanted import Wanted
 from lockstep.bench.workloads import WORKLOADS
+from lockstep.config_error import ConfigError, config_error
 from lockstep.job import ENGINES
 from lockstep.record import save_table, save_text
-from lockstep.refusal import Refusal, refuse
 from lockstep.streams import lasting
 
 
 def guide(wanted: Wanted) -> int:
     """Exit status 0, whatever the ratios are: it is a measurement."""
-    if launch.outside() is not None:
-        raise Refusal("bench: it starts ranks of its own; write it without torchrun or SLURM around it.")
+    if launch.rank_from_env() is not None:
+        raise ConfigError("bench: it starts ranks of its own; write it without torchrun or SLURM around it.")
     names = wanted.names(WORKLOADS)
     missing = wanted.missing()
     left_out = [name for name in names if missing and WORKLOADS[name].on_mnist]
     names = [name for name in names if name not in left_out]
     if not names:
         why = f"{missing} is not below it, and all of {', '.join(left_out)} train on MNIST"
-        raise refuse("root", wanted.root, why, "root=FOLDER with MNIST/raw in it")
+        raise config_error("root", wanted.root, why, "root=FOLDER with MNIST/raw in it")
     began = time.perf_counter()
     folder, head = make_folder(), machine()
     with runs_apart(folder / "runs.log") as terminal:
@@ -63,11 +63,11 @@ def measured(names: Sequence[str], wanted: Wanted, folder: Path, terminal: TextI
     """All rows, saved as far as they are known after each workload. What cannot be measured here is left out.
 
     Raises:
-        Refusal: nothing could.
+        ConfigError: nothing could.
     """
-    launch.warm_up(*ENGINES.values(), LOOPS, CALLS, COUNTS)  # one fork server, which imports them once
+    launch.start_forkserver(*ENGINES.values(), LOOPS, CALLS, COUNTS)  # one fork server, which imports them once
     rows: list[Row] = []
-    refused: Refusal | None = None
+    refused: ConfigError | None = None
     with tempfile.TemporaryDirectory(prefix="bench-", dir=launch.private_folder()) as scratch:
         for number, name in enumerate(names, start=1):
             at = f"bench {number}/{len(names)}: {name}"
@@ -79,7 +79,7 @@ def measured(names: Sequence[str], wanted: Wanted, folder: Path, terminal: TextI
             setting = Setting(wanted.quick, *wanted.cheap_and_dear, wanted.root, Path(scratch), say)
             try:
                 rows += WORKLOADS[name].measure(setting)
-            except Refusal as error:
+            except ConfigError as error:
                 refused = error
                 print(f"{at}: left out: {error}", file=terminal, flush=True)
                 continue
@@ -117,5 +117,5 @@ def make_folder() -> Path:
         folder.mkdir(parents=True)
     except OSError as error:
         why = f"the bench's folder cannot be made ({error.strerror})"
-        raise refuse("logs/bench", folder, why, "the command in a folder where it can") from None
+        raise config_error("logs/bench", folder, why, "the command in a folder where it can") from None
     return folder

@@ -18,16 +18,16 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from lockstep import choices, data
+from lockstep import data, schemas
 from lockstep.bench.loops_work import Loop
 from lockstep.data.tensors import TensorData
-from lockstep.launch import Place
-from lockstep.parallel import devices_of, settle
+from lockstep.launch import RankContext
+from lockstep.parallel import devices_of, synchronize
 from lockstep.plan import Plan
 from lockstep.seeding import plain_net
 
 
-def run(work: Loop, place: Place) -> float:
+def run(work: Loop, context: RankContext) -> float:
     """The engine that the launcher calls."""
     plan = work.plan
     tensors = data.load(plan.data)
@@ -37,13 +37,13 @@ def run(work: Loop, place: Place) -> float:
     began = time.perf_counter()
     for _ in range(plan.max_epochs):
         epoch()
-    settle(device)
+    synchronize(device)
     return time.perf_counter() - began
 
 
 def plain_optimizer(plan: Plan, net: nn.Module) -> Optimizer:
     choice = plan.optimizer
-    if isinstance(choice, choices.SGD):
+    if isinstance(choice, schemas.SGD):
         return SGD(net.parameters(), lr=choice.lr, momentum=choice.momentum)
     return Adam(net.parameters(), lr=choice.lr)
 

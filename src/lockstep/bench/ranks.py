@@ -14,8 +14,8 @@ from lockstep.bench.calls_work import Calls, Counted
 from lockstep.bench.row import Goal, Row
 from lockstep.bench.setting import Setting
 from lockstep.bench.startup import IMPORT
+from lockstep.config_error import ConfigError
 from lockstep.job import ENGINES
-from lockstep.refusal import Refusal
 
 PROC = Path("/proc")
 LOOK = 0.02
@@ -32,7 +32,7 @@ def memory(setting: Setting) -> list[Row]:
     touches them; anonymous memory, which counts from the start, is free of that.
     """
     if not (PROC / "self" / "status").is_file():
-        raise Refusal("memory: this system has no /proc to look at ranks from outside; write only=… without it.")
+        raise ConfigError("memory: this system has no /proc to look at ranks from outside; write only=… without it.")
     part = ("data=mnist", setting.mnist(), "model=mlp", "batch_size=128", "max_epochs=1", "accelerator=cpu")
     overrides = {
         "raw": ("engine=raw", *part),

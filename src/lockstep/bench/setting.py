@@ -16,11 +16,11 @@ from lockstep import data, launch
 from lockstep.bench.loops_work import Loop, Recipe
 from lockstep.build import plan_from, usable_cores
 from lockstep.compose import compose_job
-from lockstep.explain import CONF
+from lockstep.config_error import ConfigError, shell_quote_override
+from lockstep.hydra_errors import CONF
 from lockstep.job import run
 from lockstep.plan import Plan
 from lockstep.record import Metrics
-from lockstep.refusal import Refusal, typed_in_shell
 
 TRAIN = CONF.parent / "train.py"
 
@@ -94,11 +94,11 @@ LOOPS = "lockstep.bench.loops"
 
 def override(key: str, value: object) -> str:
     """As it stands in the list of overrides, whatever is in its value."""
-    return shlex.split(typed_in_shell(key, value))[0]
+    return shlex.split(shell_quote_override(key, value))[0]
 
 
 def require_status(words: tuple[str, ...], status: int, ended: "subprocess.CompletedProcess[Any]") -> None:
     if ended.returncode != status:
         last = (ended.stderr.strip() or "nothing").splitlines()[-1]
         why = f"it ended with status {ended.returncode} and said last: {last}"
-        raise Refusal(f"python {' '.join(words)}: {why}; write only=… with the other workloads.")
+        raise ConfigError(f"python {' '.join(words)}: {why}; write only=… with the other workloads.")

@@ -7,7 +7,7 @@ from statistics import mean
 
 from lockstep.bench.row import Goal, Row, alternated
 from lockstep.bench.setting import TRAIN, Setting
-from lockstep.refusal import Refusal
+from lockstep.config_error import ConfigError
 
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 TWO = ("strategy=ddp", "devices=2", "accelerator=cpu")
@@ -16,7 +16,7 @@ IMPORT = "import lightning"
 
 def train(*overrides: str) -> tuple[str, ...]:
     if not TRAIN.is_file():
-        raise Refusal(f"{TRAIN}: the command is not there to be timed; write only=… with the other workloads.")
+        raise ConfigError(f"{TRAIN}: the command is not there to be timed; write only=… with the other workloads.")
     return (str(TRAIN), *overrides)
 
 

@@ -5,7 +5,7 @@ from itertools import groupby
 from statistics import median
 
 from lockstep.bench.row import Row
-from lockstep.columns import columns_text, figures
+from lockstep.text_table import columns_text, figures
 
 HEADINGS = ("workload", "way", "median", "min … max", "against", "ratio", "min … max", "goal", "holds")
 

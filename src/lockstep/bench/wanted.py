@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.config_error import config_error, option_error, require
 from lockstep.data.mnist import FILES, find
-from lockstep.refusal import refuse, refuse_option, require
 
 ROUNDS = {False: (3, 3), True: (2, 1)}
 """By `quick`: how often cheap and dear ways take their turn."""
@@ -35,7 +35,7 @@ class Wanted:
         given = self.only.split(",")
         for name in given:
             if name not in known:
-                raise refuse_option("only", name, "there is no such workload", known)
+                raise option_error("only", name, "there is no such workload", known)
         return [name for name in known if name in given]
 
     def missing(self) -> str:
@@ -45,4 +45,4 @@ class Wanted:
             return next((file.name for file in FILES if find(root, file) is None), "")
         except OSError as error:
             why = f"it cannot be read ({error.strerror})"
-            raise refuse("root", self.root, why, "root=FOLDER with MNIST/raw in it") from None
+            raise config_error("root", self.root, why, "root=FOLDER with MNIST/raw in it") from None

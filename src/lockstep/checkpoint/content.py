@@ -19,7 +19,7 @@ PREFIX = "net."
 
 
 @dataclass
-class Position:
+class Progress:
     """Epochs done, global batches done of the next one, optimizer steps done in all."""
 
     epochs: int = 0
@@ -51,7 +51,7 @@ class Content:
 
     identity: Mapping[str, Any]
     digest: str
-    position: Position
+    position: Progress
     record: int
     results: Mapping[str, float]
     best: tuple[str, float] | None
@@ -67,7 +67,7 @@ class Content:
 
     @classmethod
     def from_saved(cls, saved: Mapping[str, Any]) -> "Content":
-        position, ranks = Position(**saved["position"]), [RankState(**rank) for rank in saved["ranks"]]
+        position, ranks = Progress(**saved["position"]), [RankState(**rank) for rank in saved["ranks"]]
         return cls(**{**saved, "position": position, "ranks": ranks})
 
     def of_rank(self, rank: int, world_size: int) -> RankState:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lockstep.plan import is_text
-from lockstep.record import sync_folder, whole
+from lockstep.record import atomic_write, sync_folder
 
 FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -28,21 +28,21 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None], before: str = "",
         OSError: it cannot be written; what was there before still is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as part:
+    with atomic_write(path) as part:
         with part.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         if before and path.exists():
-            also_as(path, before)
+            hardlink(path, before)
         if also:
-            also_as(part, also)
+            hardlink(part, also)
     sync_folder(path.parent)
 
 
-def also_as(path: Path, name: str) -> None:
+def hardlink(path: Path, name: str) -> None:
     """Give a file a second name, in place of what had it: a link, since files are never written to again."""
-    with whole(path.with_name(name)) as part:
+    with atomic_write(path.with_name(name)) as part:
         part.unlink(missing_ok=True)
         try:
             os.link(path, part)
@@ -62,7 +62,7 @@ def damage(path: Path) -> str | None:
     return None if torn is None else "its checksums are wrong"
 
 
-def loads(path: Path) -> bool:
+def is_readable(path: Path) -> bool:
     """Whether a checkpoint's file is whole, its directory too, which has no checksum."""
     if damage(path) is not None:
         return False
@@ -87,7 +87,7 @@ def newest_whole(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
     there = sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
     damaged: list[Path] = []
     for path in there:
-        if loads(path):
+        if is_readable(path):
             return path, damaged
         damaged.append(path)
     return None, damaged

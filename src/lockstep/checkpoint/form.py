@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.batches import window_count
+from lockstep.batch_math import window_count
 from lockstep.checkpoint.content import OWN, SCALER, Content, RankState, state_of
 from lockstep.checkpoint.identity import digest_of
 from lockstep.fingerprint import buffers_of

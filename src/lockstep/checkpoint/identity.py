@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from lockstep.coerce import flatten
+from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
-from lockstep.refusal import Refusal, shown
-from lockstep.typed import flat
 
 MATTERS = (
     *("model", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
-    *("precision", "gradient_clip_val", "sync_batchnorm", "dropout"),
+    *("precision", "gradient_clip_val", "sync_batchnorm", "dropout_rng"),
 )
 """The rest may change: engine, strategy, devices, threads, memory_format, logger, and for how many epochs training
 goes on."""
@@ -25,17 +25,17 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 def identity(plan: Plan) -> dict[str, Any]:
     """What of a plan its results depend on, by the keys of the command line: `model`, `model.hidden`, `seed`, …"""
     values = asdict(plan)
-    found = flat({key: values[key] for key in MATTERS})
-    if tied(plan):  # ddp and ddp_spawn are the same world
+    found = flatten({key: values[key] for key in MATTERS})
+    if world_dependent(plan):  # ddp and ddp_spawn are the same world
         found |= {key: values[key] for key in WORLD}
         found["strategy"] = "ddp" if plan.strategy.wrap == "ddp" else plan.strategy.name
     known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
     return known
 
 
-def tied(plan: Plan) -> bool:
+def world_dependent(plan: Plan) -> bool:
     """Whether what a run computes depends on its world: by dropout masks, or by BatchNorm, of each rank's own."""
-    drops = plan.dropout == "independent" and getattr(plan.model, "dropout", 0) > 0
+    drops = plan.dropout_rng == "per_rank" and getattr(plan.model, "dropout", 0) > 0
     return drops or (getattr(plan.model, "norm", "none") == "batch" and not plan.sync_batchnorm)
 
 
@@ -57,14 +57,14 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
     keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in own and key in saved] or keys
-    if tied(plan) and groups & {*WORLD}:
+    if world_dependent(plan) and groups & {*WORLD}:
         why = "its dropout or BatchNorm was each rank's own, so it goes on only in the world it began in"
     else:
         why = "what is trained would not be the same"
     here = " ".join(_option(key, own) for key in keys)
     there = " ".join(_option(key, saved) for key in keys)
-    raise Refusal(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {why}; write {there}.")
+    raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {why}; write {there}.")
 
 
 def _option(key: str, values: Mapping[str, Any]) -> str:
-    return f"{key}={shown(values[key])}" if key in values else f"no {key}"
+    return f"{key}={as_typed(values[key])}" if key in values else f"no {key}"

@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import OWN, Content, Position
+from lockstep.checkpoint.content import OWN, Content, Progress
 from lockstep.checkpoint.files import can_be_mapped, damage, newest_whole
 from lockstep.checkpoint.form import fits, require_content, require_state, require_weights, unfit
 from lockstep.checkpoint.identity import digest_of, require_same
+from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
 from lockstep.record import CONFIG, METRICS
 from lockstep.record_file import Mark, lines_so_far
 from lockstep.recorder import Recorder
-from lockstep.refusal import refuse, require
 
 ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
 
 
-def going_on(plan: Plan, restarts: int) -> Plan:
+def resume_after_restart(plan: Plan, restarts: int) -> Plan:
     """The plan as ranks take it up: started anew after a failure, they go on from their own last checkpoint."""
     run = Path(plan.run_dir)
     last, _damaged = newest_whole([run]) if plan.train and restarts else (None, [])
@@ -50,15 +50,15 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
 
 
 @dataclass(frozen=True)
-class Start:
+class ResumeState:
     """Where a run begins: at the beginning, or where a checkpoint stands. `content` only where training goes on."""
 
     checkpoint: Mapping[str, Any] | None = None
     content: Content | None = None
 
     @property
-    def at(self) -> Position:
-        return self.content.position if self.content else Position()
+    def at(self) -> Progress:
+        return self.content.position if self.content else Progress()
 
     def recorder(self, plan: Plan, rank: int, net: nn.Module) -> Recorder:
         """That goes on with the record from here."""
@@ -66,20 +66,20 @@ class Start:
         return Recorder(plan, rank, net, epoch=at.epochs, batch=at.batch, steps=at.steps, mark=mark)
 
 
-def starting_point(plan: Plan, net: nn.Module) -> Start:
+def resume_state(plan: Plan, net: nn.Module) -> ResumeState:
     """By the checkpoint of the plan's `ckpt_path`, if it has one; refused, too, if it is of another net."""
     if plan.ckpt_path is None:
-        return Start()
+        return ResumeState()
     checkpoint = _read(plan, mmap=False)
     _done(plan, checkpoint)
     why = f"it holds another net than model={plan.model.name} with its options"
     require(fits(net, checkpoint), "ckpt_path", plan.ckpt_path, why, ANOTHER)
     if not plan.train:
-        return Start(checkpoint)
+        return ResumeState(checkpoint)
     content = Content.from_saved(checkpoint[OWN])
     with _of_the_file(Path(plan.ckpt_path)):
         require_state(plan, net, checkpoint, content)
-    return Start(checkpoint, content)
+    return ResumeState(checkpoint, content)
 
 
 def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
@@ -110,7 +110,7 @@ def _of_the_file(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise refuse("ckpt_path", path, unfit(error), ANOTHER) from None
+        raise config_error("ckpt_path", path, unfit(error), ANOTHER) from None
 
 
 def _done(plan: Plan, checkpoint: Mapping[str, Any], keep_finished: bool = False) -> bool:

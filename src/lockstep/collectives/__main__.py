@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from lockstep import launch
+from lockstep.cli_args import options
+from lockstep.config_error import ConfigError
 from lockstep.launch import RankFailed
 from lockstep.launch.signals import ends_command
-from lockstep.refusal import Refusal
 from lockstep.streams import outlive_readers
-from lockstep.words import options
 
 COMMAND = "python -m lockstep.collectives"
 
@@ -46,16 +46,16 @@ def tour(words: Sequence[str]) -> int:
     from lockstep.collectives.guide import guide
     from lockstep.collectives.tour import Tour, work_of
 
-    place = launch.outside()
-    started = {} if place is None else {"devices": place.local_world_size}
+    context = launch.rank_from_env()
+    started = {} if context is None else {"devices": context.local_world_size}
     return guide(work_of(options(Tour, words, COMMAND, **started)))
 
 
 def partition(words: Sequence[str]) -> int:
     from lockstep.collectives.partition import Partition, text
-    from lockstep.columns import terminal_width
+    from lockstep.text_table import terminal_width
 
-    if launch.speaks(launch.outside()):
+    if launch.is_rank_zero(launch.rank_from_env()):
         print(text(options(Partition, words, COMMAND), terminal_width()))
     return 0
 
@@ -76,18 +76,18 @@ def main(words: Sequence[str]) -> int:
         print(PAGE, end="")
         return 0
     command = COMMANDS.get(words[0], tour) if words else tour
-    place = None
+    context = None
     try:
-        place = launch.outside()
-        with nullcontext() if place else ends_command():
+        context = launch.rank_from_env()
+        with nullcontext() if context else ends_command():
             status = command(words[1:] if command is not tour else words)
-    except (Refusal, RankFailed) as error:
-        launch.say_last(str(error).replace("process_group.", ""), place)
-        return 2 if isinstance(error, Refusal) else 1
+    except (ConfigError, RankFailed) as error:
+        launch.print_exit_reason(str(error).replace("process_group.", ""), context)
+        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         return 130
-    if place is not None:
-        launch.leave(status)
+    if context is not None:
+        launch.exit_now(status)
     return status
 
 

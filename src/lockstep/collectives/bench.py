@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from lockstep.collectives.calls import barrier, own_device
 from lockstep.collectives.entry import NOTHING, Primitive
-from lockstep.parallel import settle, to_all
+from lockstep.parallel import synchronize, to_all
 
 SIZES = tuple(4**power for power in range(1, 14))
 """4, 16, 64, … bytes, up to 64 MiB."""
@@ -89,12 +89,12 @@ def calls(primitive: Primitive, numbers: int, root: int, times: int) -> list[flo
     taken = None if takes is None else torch.zeros(takes, device=device)
     call, seconds = primitive.timed or primitive.call, []
     for _ in range(times):
-        settle(device)
+        synchronize(device)
         barrier()
-        settle(device)
+        synchronize(device)
         began = time.perf_counter()
         call(given, taken, root)
-        settle(device)
+        synchronize(device)
         seconds.append(time.perf_counter() - began)
     return seconds
 

@@ -8,19 +8,19 @@ from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import Report
 from lockstep.collectives.table import bench_text, fit_text, tour_text
 from lockstep.collectives.tour import Work
-from lockstep.columns import terminal_width
+from lockstep.config_error import config_error
 from lockstep.record import save_table
-from lockstep.refusal import refuse
+from lockstep.text_table import terminal_width
 
 ENGINE = "lockstep.collectives.ranks"
 
 
 def guide(work: Work, engine: str = ENGINE) -> int:
     """Exit status 1 if some rank does not hold what theory says."""
-    world, folder, speaker = work.world, Path(work.world.folder), launch.speaks(launch.outside())
+    world, folder, speaker = work.world, Path(work.world.folder), launch.is_rank_zero(launch.rank_from_env())
     if speaker:
         make(folder)
-    with launch.place_held(world):
+    with launch.external_process_group(world):
         report: Report = launch.start(work, engine)
     table = rows(PRIMITIVES, report.seen, world.world_size, work.tour.root, world.backend)
     failed = [row for row in table if row.theory == "fails"]
@@ -52,4 +52,4 @@ def make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         why = f"the tour's folder cannot be made ({error.strerror})"
-        raise refuse("logs/collectives", folder, why, "the command in a folder where it can") from None
+        raise config_error("logs/collectives", folder, why, "the command in a folder where it can") from None

@@ -15,10 +15,10 @@ from lockstep.collectives.guide import make
 from lockstep.collectives.table import mistakes_text
 from lockstep.collectives.tour import Ranks, world_of
 from lockstep.collectives.wrong import SLACK, WRONG, Caught, Work, Wrong
-from lockstep.columns import terminal_width
+from lockstep.config_error import ConfigError, require
 from lockstep.launch import RankFailed
 from lockstep.record import save_table
-from lockstep.refusal import Refusal, require
+from lockstep.text_table import terminal_width
 from lockstep.world import World
 
 ENGINE = "lockstep.collectives.wrong"
@@ -39,8 +39,8 @@ class Mistakes(Ranks):
 
 def make_all(wanted: Mistakes, names: Sequence[str] = tuple(WRONG)) -> int:
     """Print a row for each mistake; exit status 1 if one was not caught within its time."""
-    if launch.outside() is not None:
-        raise Refusal("mistakes: ranks are started for each anew; write it without torchrun or SLURM around it.")
+    if launch.rank_from_env() is not None:
+        raise ConfigError("mistakes: ranks are started for each anew; write it without torchrun or SLURM around it.")
     world = world_of(wanted)
     folder = Path(world.folder)
     make(folder)
@@ -57,7 +57,7 @@ def make_all(wanted: Mistakes, names: Sequence[str] = tuple(WRONG)) -> int:
 
 def made(name: str, world: World) -> Caught:
     """Make one mistake in ranks of its own. A rank that dies of it has caught nothing."""
-    world = replace(world, joined=WRONG[name].joined, folder=f"{world.folder}/{name}")
+    world = replace(world, distributed=WRONG[name].joined, folder=f"{world.folder}/{name}")
     began = time.monotonic()
     try:
         caught: Caught = launch.start(Work(name, world), ENGINE)

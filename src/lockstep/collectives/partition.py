@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from torch.utils.data import DistributedSampler
 
-from lockstep.refusal import require
-from lockstep.shards import ShardSampler
+from lockstep.config_error import require
+from lockstep.sampler import ShardSampler
 
 Batches = Sequence[Sequence[int]]
 
@@ -77,11 +77,11 @@ def repeats(shares: Sequence[Sequence[int]]) -> list[list[bool]]:
     """Which places of which rank hold a sample that came before, where position p of the order is rank p % W's."""
     seen: set[int] = set()
     marks: list[list[bool]] = [[] for _ in shares]
-    for place in range(max(map(len, shares))):
+    for position in range(max(map(len, shares))):
         for share, mark in zip(shares, marks, strict=True):
-            if place < len(share):
-                mark.append(share[place] in seen)
-                seen.add(share[place])
+            if position < len(share):
+                mark.append(share[position] in seen)
+                seen.add(share[position])
     return marks
 
 

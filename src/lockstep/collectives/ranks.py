@@ -17,7 +17,7 @@ from lockstep.collectives.calls import own_device
 from lockstep.collectives.entry import Primitive
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import Work
-from lockstep.launch import Place
+from lockstep.launch import RankContext
 from lockstep.parallel import to_all
 
 
@@ -38,7 +38,7 @@ class Report:
     timings: list[Timing]
 
 
-def run(work: Work, place: Place) -> Report:
+def run(work: Work, context: RankContext) -> Report:
     """The engine that the launcher calls on every rank, inside the process group."""
     return take_part(work, PRIMITIVES)
 

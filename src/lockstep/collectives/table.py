@@ -7,7 +7,7 @@ from itertools import groupby, zip_longest
 from lockstep.collectives.bench import Timing
 from lockstep.collectives.fit import Fit
 from lockstep.collectives.judge import COLUMNS, Row
-from lockstep.columns import GAP, columns_text, figures
+from lockstep.text_table import GAP, columns_text, figures
 
 NUMBERS_WIDTH = 24
 """Characters of `before` and of `after`, at most."""

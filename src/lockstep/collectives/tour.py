@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep import launch
-from lockstep.choices import ProcessGroup
-from lockstep.choices.process_group import Backend
+from lockstep.config_error import config_error, require
 from lockstep.launch.accelerator import gpu_count, require_backend
-from lockstep.refusal import refuse, require
+from lockstep.schemas import ProcessGroup
+from lockstep.schemas.process_group import Backend
 from lockstep.world import World
 
 
@@ -47,7 +47,7 @@ class Work:
 
 
 def work_of(tour: Tour) -> Work:
-    """The tour in its world; raises Refusal where they do not fit."""
+    """The tour in its world; raises ConfigError where they do not fit."""
     world = world_of(tour)
     last = world.world_size - 1
     ranks = f"there are ranks 0 to {last}" if last else "there is rank 0 alone"
@@ -60,12 +60,12 @@ def world_of(ranks: Ranks) -> World:
     devices, process_group = ranks.devices, ranks.process_group
     require_backend(process_group)
     accelerator = accelerator_of(devices, process_group.backend)
-    place, nodes = launch.outside(), 1
-    if place is not None:
-        nodes = place.world_size // place.local_world_size
-        started = f"{place.local_world_size} processes were started on this machine from outside"
-        instead = f"devices={place.local_world_size}, or leave it out"
-        require(devices == place.local_world_size, "devices", devices, started, instead)
+    context, nodes = launch.rank_from_env(), 1
+    if context is not None:
+        nodes = context.world_size // context.local_world_size
+        started = f"{context.local_world_size} processes were started on this machine from outside"
+        instead = f"devices={context.local_world_size}, or leave it out"
+        require(devices == context.local_world_size, "devices", devices, started, instead)
     world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, str(fresh_folder()))
     launch.check_launchable(world)
     return world
@@ -79,7 +79,7 @@ def accelerator_of(devices: int, backend: Backend) -> Literal["cpu", "gpu"]:
     if backend == "nccl" and devices > gpus:
         why = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
         instead = f"devices={gpus}, or backend=gloo" if gpus else "backend=gloo"
-        raise refuse("devices", devices, why, instead) if gpus else refuse("backend", backend, why, instead)
+        raise config_error("devices", devices, why, instead) if gpus else config_error("backend", backend, why, instead)
     return "gpu" if devices <= gpus else "cpu"
 
 

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from lockstep.collectives.calls import own_device
 from lockstep.collectives.checked import checked_recv, checked_send
 from lockstep.collectives.reading import sentence
-from lockstep.launch import Place
-from lockstep.launch.store import Meeting, join
+from lockstep.launch import RankContext
+from lockstep.launch.store import Rendezvous, join
 from lockstep.world import World
 
 Group = dist.ProcessGroup | None
@@ -117,7 +117,7 @@ SLACK = 5.0
 """Seconds beyond its limit that a mistake may take before it counts as a hang."""
 
 
-def run(work: Work, place: Place) -> Caught:
+def run(work: Work, context: RankContext) -> Caught:
     """The engine: make the mistake, and say what came of it."""
     wrong, limit = WRONG[work.mistake], work.world.process_group.timeout
     with ended_if_it_hangs(limit), silent():
@@ -127,20 +127,20 @@ def run(work: Work, place: Place) -> Caught:
             if wrong.make is not None:
                 wrong.make(group, limit)
             else:
-                never_join(work.world, place)
+                never_join(work.world, context)
         except (RuntimeError, ValueError) as error:
-            reads = sentence(str(error), place.world_size, limit)
+            reads = sentence(str(error), context.world_size, limit)
             return Caught(reads, time.monotonic() - began, all(words in reads for words in wrong.names))
         return Caught("nothing: the call went through", time.monotonic() - began, False)
 
 
-def never_join(world: World, place: Place) -> None:
+def never_join(world: World, context: RankContext) -> None:
     """What the launcher does on every rank before its work; the last rank does something else meanwhile."""
-    if place.rank == place.world_size - 1:
+    if context.rank == context.world_size - 1:
         time.sleep(world.process_group.timeout + 1)
     else:
         Path(world.folder).mkdir(parents=True, exist_ok=True)
-        join(world, place, Meeting(path=f"{world.folder}/group"))
+        join(world, context, Rendezvous(path=f"{world.folder}/group"))
 
 
 def debug_group(timeout: float) -> Group:

@@ -9,11 +9,11 @@ from lockstep.compare.checkpoints import compare_files
 from lockstep.compare.folder import RunFolder
 from lockstep.compare.leaves import MISSING, compare_leaves, furthest
 from lockstep.compare.ledger import entry_of
-from lockstep.compare.owed import Owed, owed_between
 from lockstep.compare.ranks import compare_ranks
+from lockstep.compare.tolerance import Tolerance, tolerance_between
 from lockstep.compare.verdict import Comparison
+from lockstep.config_error import ConfigError, require
 from lockstep.record import digest
-from lockstep.refusal import Refusal, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         tolerance: instead of what the two plans owe each other.
 
     Raises:
-        Refusal: a folder that holds no run.
+        ConfigError: a folder that holds no run.
     """
     if tolerance is not None:
         why = "it is the largest difference allowed"
@@ -47,8 +47,8 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
 
 def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = None) -> Comparison:
     """Of two folders that have been read the records and results, without torch: no checkpoint is opened."""
-    owed = owed_between(left.heading, right.heading) if tolerance is None else Owed(tolerance)
-    comparison = Comparison(str(left.folder), str(right.folder), owed)
+    expected = tolerance_between(left.heading, right.heading) if tolerance is None else Tolerance(tolerance)
+    comparison = Comparison(str(left.folder), str(right.folder), expected)
     _leave_out_missing(comparison, left, right)
     _compare_steps(comparison, left, right)
     compare_ranks(comparison, left, right, RANKS)
@@ -58,7 +58,7 @@ def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = No
     comparison.unfinished = bool(left.steps) and not left.tensors and not right.tensors
     if comparison.quantities.keys() <= {"configuration"}:
         nothing = f"it has nothing in common with {right.folder} to compare"
-        raise Refusal(f"{left.folder}: {nothing}; write the folders of two trained runs.")
+        raise ConfigError(f"{left.folder}: {nothing}; write the folders of two trained runs.")
     return comparison
 
 
@@ -79,17 +79,17 @@ def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) ->
         pair = left.steps.get((epoch, step)), right.steps.get((epoch, step))
         if None in pair:
             here, there = (MISSING if line is None else "there" for line in pair)
-            comparison.of("steps").see(here, there, where, (step, -1))
+            comparison.of("steps").add(here, there, where, (step, -1))
             continue
         a, b = (_with_mean_loss(line) for line in pair if line is not None)
         for order, key in enumerate(FIELDS):
             name = entry_of(f"record.jsonl:step.{key}")[1].quantity
-            comparison.of(name).see(a.get(key), b.get(key), f"{where}, {key}", (step, order))
-        for key in (a.keys() | b.keys()) - {"epoch", "step", "ranks_apart", *FIELDS}:
+            comparison.of(name).add(a.get(key), b.get(key), f"{where}, {key}", (step, order))
+        for key in (a.keys() | b.keys()) - {"epoch", "step", "grad_norm_spread", *FIELDS}:
             comparison.leave_out(entry_of(f"record.jsonl:step.{key}")[1].reason, f"record.jsonl:step.{key}")
         for run, line in ((left, a), (right, b)):
-            inside = f"{where}, ranks_apart in {run.folder}"
-            comparison.of("ranks in step").see(line.get("ranks_apart"), 0.0, inside, (step, len(FIELDS)))
+            inside = f"{where}, grad_norm_spread in {run.folder}"
+            comparison.of("ranks in step").add(line.get("grad_norm_spread"), 0.0, inside, (step, len(FIELDS)))
 
 
 def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _compare_validations(comparison: Comparison, left: RunFolder, right: RunFold
         for key in sorted((a.keys() | b.keys()) - {"epoch"}):
             when = (last.get(epoch, math.inf), VALIDATION)
             quantity = entry_of(f"record.jsonl:validation.{key}")[1].quantity
-            comparison.of(quantity).see(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
+            comparison.of(quantity).add(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
 
 
 def _last_steps(left: RunFolder, right: RunFolder) -> dict[int, int]:
@@ -127,7 +127,7 @@ def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) 
         if None not in values and values[0] != values[1]:
             weights = weights or (left.weights(), right.weights())
             values = _furthest(name, values, weights)
-        comparison.of(name, tensor=True).see(*values, "after the last epoch", (end, TENSORS + order))
+        comparison.of(name, tensor=True).add(*values, "after the last epoch", (end, TENSORS + order))
 
 
 def _furthest(

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from lockstep.compare import compare
-from lockstep.refusal import Refusal
+from lockstep.config_error import ConfigError
 from lockstep.streams import outlive_readers
 
 
@@ -19,11 +19,11 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         comparison = compare(given.run_a, given.run_b, given.tolerance)
-    except Refusal as error:
+    except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     print(comparison.text())
-    return 0 if comparison.as_owed else 1
+    return 0 if comparison.within_tolerance else 1
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def _apart_by_right(key: str, left: RunFolder, right: RunFolder) -> bool:
 
 def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[float, float]) -> None:
     """What a run says twice: of its plan in record and metrics, of its end in record, metrics and last checkpoint."""
-    see = comparison.of(ITSELF).see
+    see = comparison.of(ITSELF).add
     for key in run.heading.keys() & run.results.keys():
         see(run.heading[key], run.results[key], f"{run.folder}, {key} in {RECORD} and in {METRICS}", BEFORE)
     checkpoint, weights = run.checkpoint(LAST), run.weights()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from lockstep.config_error import config_error
 from lockstep.record import CONFIG, CONFUSION, METRICS, RECORD
-from lockstep.refusal import refuse
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,7 @@ class RunFolder:
     """`heading` tells the run from others; each may be empty.
 
     Raises:
-        Refusal: there is no run, or there are two, or what it left is damaged.
+        ConfigError: there is no run, or there are two, or what it left is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,12 +43,12 @@ class RunFolder:
         self._read({METRICS: self._read_results, RECORD: self._read_record})
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
             instead = f"{folder / 'lightning'} or {folder / 'raw'}"
-            raise refuse("run", folder, "it holds two runs", instead)
+            raise config_error("run", folder, "it holds two runs", instead)
         if self.heading and not self.heading.keys() >= TELLING:
-            raise refuse("run", folder, "an older version left it", "the folder of a run of this version")
+            raise config_error("run", folder, "an older version left it", "the folder of a run of this version")
         if not self.heading:
             why = f"there is neither {RECORD} nor {METRICS} in this folder"
-            raise refuse("run", folder, why, "the folder of a run, logs/train/…")
+            raise config_error("run", folder, why, "the folder of a run, logs/train/…")
         self._read({CONFIG: self._read_config, CONFUSION: self._read_confusion})
 
     def _read(self, readers: Mapping[str, Any]) -> None:
@@ -57,7 +57,9 @@ class RunFolder:
                 try:
                     read((self.folder / name).read_text())
                 except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError, csv.Error):
-                    raise refuse("run", self.folder / name, "it is damaged", "the folder of another run") from None
+                    raise config_error(
+                        "run", self.folder / name, "it is damaged", "the folder of another run"
+                    ) from None
 
     def leaves(self) -> dict[str, Any]:
         """What the files beside the checkpoints say, by the keys of the ledger; of the record its first line."""

@@ -22,12 +22,12 @@ def compare_leaves(
         pattern, entry = entry_of(key)
         if entry.how == "itself":
             continue
-        if entry.how == "not" or (entry.how == "bits" and comparison.owed.within):
+        if entry.how == "not" or (entry.how == "bits" and comparison.tolerance.within):
             comparison.leave_out(entry.reason, pattern)
             continue
         a, b = furthest(left.get(key, MISSING), right.get(key, MISSING))
         where = key.removesuffix(":").replace(":", ", ", 1)
-        comparison.of(entry.quantity).see(a, b, where, BEFORE if entry.quantity == "configuration" else when)
+        comparison.of(entry.quantity).add(a, b, where, BEFORE if entry.quantity == "configuration" else when)
 
 
 def furthest(a: Any, b: Any) -> tuple[Any, Any]:

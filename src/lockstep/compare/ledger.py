@@ -44,7 +44,7 @@ def left_out(reason: str) -> Entry:
 ITSELF = "each run with itself"
 NAMES = left_out("names and paths")
 TIMES = left_out("times")
-OWED = left_out("what the bound accounts for")
+ACCOUNTED_FOR = left_out("what the bound accounts for")
 WATCHED = left_out("how a run is watched and saved")
 BEGUN = left_out("where it went on from")
 CURVES = left_out("curves and logs")
@@ -61,7 +61,7 @@ _WORLD = (
     "threads",
     "precision",
     "sync_batchnorm",
-    "dropout",
+    "dropout_rng",
 )
 _WORLD_MEASURED = ("world_size", "gradient_sync", "backend", "micro_batches", "memory_format", "per_rank_buffers")
 _WATCHED = (
@@ -74,23 +74,23 @@ TABLE: dict[str, Entry] = {
     **{f"{name}:": exact(name) for name in ("last.ckpt", "best.ckpt", "previous.ckpt", "confusion.csv")},
     **{f"{name}:": exact(name) for name in ("metrics.json", "record.jsonl", "config.yaml")},
     **dict.fromkeys(("tensorboard/*:", "csv/*:", "ranks/*:"), CURVES),
-    **dict.fromkeys(("comparison.json:", "unfinished.json:"), VERDICTS),
+    **dict.fromkeys(("comparison.json:", "failure.json:"), VERDICTS),
     **dict.fromkeys(("config.yaml:name", "config.yaml:run_dir", "config.yaml:data.root"), NAMES),
     **dict.fromkeys(("config.yaml:ckpt_path", "config.yaml:resume"), BEGUN),
-    **{f"config.yaml:{key}": OWED for key in (*_WORLD, "memory_format")},
+    **{f"config.yaml:{key}": ACCOUNTED_FOR for key in (*_WORLD, "memory_format")},
     **{f"config.yaml:{key}": WATCHED for key in _WATCHED},
     "config.yaml:*": exact("configuration"),
-    **{f"metrics.json:{key}": OWED for key in (*_WORLD, *_WORLD_MEASURED)},
+    **{f"metrics.json:{key}": ACCOUNTED_FOR for key in (*_WORLD, *_WORLD_MEASURED)},
     **{f"metrics.json:{key}": exact("configuration") for key in _CHOSEN},
     **dict.fromkeys(("metrics.json:epochs", "metrics.json:steps"), exact("steps")),
     **dict.fromkeys(("metrics.json:*seconds", "metrics.json:samples_per_second"), TIMES),
-    **dict.fromkeys(("metrics.json:verdict", "metrics.json:as_owed", "metrics.json:apart_by"), VERDICTS),
+    **dict.fromkeys(("metrics.json:verdict", "metrics.json:within_tolerance", "metrics.json:max_diff"), VERDICTS),
     "metrics.json:train/*": bound("train"),
     "metrics.json:val/*": bound("validation"),
     "metrics.json:test/*": bound("test"),
     **dict.fromkeys(("metrics.json:slope", "metrics.json:intercept"), bound("line learned")),
     "metrics.json:digest": bits("digest"),
-    **{f"record.jsonl:run.{key}": OWED for key in (*_WORLD, *_WORLD_MEASURED)},
+    **{f"record.jsonl:run.{key}": ACCOUNTED_FOR for key in (*_WORLD, *_WORLD_MEASURED)},
     **{f"record.jsonl:run.{key}": exact("configuration") for key in _CHOSEN},
     "record.jsonl:run.missing_steps": BEGUN,
     **dict.fromkeys(("record.jsonl:step.epoch", "record.jsonl:step.step"), exact("steps")),
@@ -99,7 +99,7 @@ TABLE: dict[str, Entry] = {
     "record.jsonl:step.lr": exact("learning rate"),
     "record.jsonl:step.loss_sum": bound("loss"),
     "record.jsonl:step.grad_norm": bound("gradient norm"),
-    "record.jsonl:step.ranks_apart": exact("ranks in step"),
+    "record.jsonl:step.grad_norm_spread": exact("ranks in step"),
     "record.jsonl:fingerprint.*": bits("fingerprints"),
     "record.jsonl:validation.*": bound("validation"),
     "record.jsonl:tensor.*": bound("parameters and buffers"),
@@ -109,7 +109,7 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:optimizer_states*": bound("optimizer state"),
     "last.ckpt:lr_schedulers*": bound("schedule"),
     "last.ckpt:MixedPrecision*": bound("gradient scaler"),
-    **{f"last.ckpt:lockstep.identity.{key}": OWED for key in _WORLD},
+    **{f"last.ckpt:lockstep.identity.{key}": ACCOUNTED_FOR for key in _WORLD},
     "last.ckpt:lockstep.identity.*": exact("configuration"),
     "last.ckpt:lockstep.digest": itself(),
     "last.ckpt:lockstep.record*": itself(),

@@ -21,7 +21,7 @@ def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, ord
     pattern, entry = entry_of(f"{RECORD}:fingerprint.{FINGERPRINTED[0]}")
     if not (left.fingerprints or right.fingerprints):
         return
-    if comparison.owed.within:
+    if comparison.tolerance.within:
         comparison.leave_out(entry.reason, pattern)
         return
     if not (left.fingerprints and right.fingerprints):
@@ -31,7 +31,7 @@ def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, ord
         pair = left.fingerprints.get(at, {}), right.fingerprints.get(at, {})
         for kind in FINGERPRINTED:
             a, b = (line.get(kind) for line in pair)
-            comparison.of(entry.quantity).see(*_parting(a, b), f"{_where(at)}, {kind}", (at[1], order))
+            comparison.of(entry.quantity).add(*_parting(a, b), f"{_where(at)}, {kind}", (at[1], order))
 
 
 def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any], order: int) -> None:
@@ -42,7 +42,7 @@ def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any
         held = line.get(kind) or [MISSING]
         odd = next((rank for rank, own in enumerate(held) if own != held[0]), 0)
         where = f"{_where(at)}, {kind} of ranks 0 and {odd} in {run.folder}"
-        comparison.of("ranks in step").see(held[0], held[odd], where, (at[1], order))
+        comparison.of("ranks in step").add(held[0], held[odd], where, (at[1], order))
 
 
 def _shared(left: RunFolder, right: RunFolder) -> Iterator[At]:

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from lockstep.compare.ledger import EXACT
-from lockstep.compare.owed import IDENTICAL, OTHER_MASKS, Owed
+from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
 from lockstep.record import COMPARISON, save_json
 
 
@@ -16,7 +16,7 @@ class Quantity:
     """One thing compared over the whole run. Differences are absolute below 1, relative above."""
 
     name: str
-    owed: Owed
+    tolerance: Tolerance
     tensor: bool = False
     """Whether it is a parameter or a buffer."""
     compared: int = 0
@@ -29,9 +29,9 @@ class Quantity:
     def verdict(self) -> str:
         if self.first is not None:
             return "apart"
-        return in_words(self.difference, self.owed)
+        return in_words(self.difference, self.tolerance)
 
-    def see(self, a: Any, b: Any, where: str, when: tuple[float, float]) -> None:
+    def add(self, a: Any, b: Any, where: str, when: tuple[float, float]) -> None:
         """One more pair of values of this quantity.
 
         Args:
@@ -40,8 +40,8 @@ class Quantity:
         self.compared += 1
         distance = difference(a, b)
         self.difference = max(self.difference, distance)
-        judged = when[0] <= self.owed.steps or math.isinf(distance)
-        if distance > self.owed.within and judged and self.first is None:
+        counts = when[0] <= self.tolerance.steps or math.isinf(distance)
+        if distance > self.tolerance.within and counts and self.first is None:
             by = f" (by {distance:.1e})" if math.isfinite(distance) else ""
             self.first, self.when = f"{where}: {a!r} against {b!r}{by}", when
 
@@ -50,7 +50,7 @@ class Quantity:
 class Comparison:
     a: str
     b: str
-    owed: Owed
+    tolerance: Tolerance
     quantities: dict[str, Quantity] = field(default_factory=dict)
     unfinished: bool = False
     """Whether both runs broke off before their end."""
@@ -58,29 +58,29 @@ class Comparison:
     """What is not compared, by the reason."""
 
     def of(self, name: str, tensor: bool = False) -> Quantity:
-        owed = IDENTICAL if name in EXACT and not tensor else self.owed
-        return self.quantities.setdefault(name, Quantity(name, owed, tensor))
+        tolerance = IDENTICAL if name in EXACT and not tensor else self.tolerance
+        return self.quantities.setdefault(name, Quantity(name, tolerance, tensor))
 
     def leave_out(self, reason: str, key: str) -> None:
         """Say that something is not compared, and why."""
         self.left_out.setdefault(reason, set()).add(key)
 
     @property
-    def first(self) -> Quantity | None:
+    def first_divergence(self) -> Quantity | None:
         """The quantity that parts first."""
         parted = [quantity for quantity in self.quantities.values() if quantity.first is not None]
         return min(parted, key=lambda quantity: quantity.when, default=None)
 
     @property
-    def as_owed(self) -> bool:
-        return self.first is None
+    def within_tolerance(self) -> bool:
+        return self.first_divergence is None
 
     @property
     def verdict(self) -> str:
-        return in_words(self.largest, self.owed) if self.as_owed else "apart"
+        return in_words(self.max_diff, self.tolerance) if self.within_tolerance else "apart"
 
     @property
-    def largest(self) -> float:
+    def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
     def text(self) -> str:
@@ -97,11 +97,11 @@ class Comparison:
         for head, listed in (("identical", names), ("not compared", sorted(self.left_out))):
             if listed:
                 lines += wrap(f"{head}: {', '.join(listed)}", 116, initial_indent="  ", subsequent_indent="    ")
-        end = f"{self.verdict}; owed: {self.owed}"
+        end = f"{self.verdict}; expected: {self.tolerance}"
         if self.unfinished:
             end += "; neither run came to its end"
-        if self.first is not None:
-            end += f"\nThey part first in {self.first.name}, {self.first.first}."
+        if self.first_divergence is not None:
+            end += f"\nThey part first in {self.first_divergence.name}, {self.first_divergence.first}."
         return "\n".join([f"{self.a}\n  against\n{self.b}", *lines, end])
 
     def save(self, folder: Path) -> None:
@@ -111,24 +111,30 @@ class Comparison:
                 "verdict": quantity.verdict,
                 "compared": quantity.compared,
                 "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
-                "parts_first": quantity.first,
+                "first_divergence": quantity.first,
             }
             for name, quantity in self.quantities.items()
         }
-        first = self.first and f"{self.first.name}, {self.first.first}"
-        summary = {"a": self.a, "b": self.b, "verdict": self.verdict, "as_owed": self.as_owed, "owed": str(self.owed)}
+        first = self.first_divergence and f"{self.first_divergence.name}, {self.first_divergence.first}"
+        summary = {
+            "a": self.a,
+            "b": self.b,
+            "verdict": self.verdict,
+            "within_tolerance": self.within_tolerance,
+            "tolerance": str(self.tolerance),
+        }
         left_out = {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())}
-        found = {**summary, "parts_first": first, "quantities": quantities, "not_compared": left_out}
+        found = {**summary, "first_divergence": first, "quantities": quantities, "not_compared": left_out}
         save_json(folder / COMPARISON, found)
 
 
-def in_words(largest: float, owed: Owed) -> str:
+def in_words(largest: float, tolerance: Tolerance) -> str:
     """A difference that is as owed. Beyond the steps for which a bound is owed it may be larger: that is drift."""
     if largest == 0:
         return "identical"
-    if owed == OTHER_MASKS:
+    if tolerance == INCOMPARABLE:
         return f"other masks: {largest:.1e}"
-    return f"within {largest:.1e}" if largest <= owed.within else f"drifts to {largest:.1e}"
+    return f"within {largest:.1e}" if largest <= tolerance.within else f"drifts to {largest:.1e}"
 
 
 def difference(a: Any, b: Any) -> float:

@@ -2,52 +2,52 @@
 
 from typing import TYPE_CHECKING
 
-from lockstep import choices
+from lockstep import schemas
+from lockstep.config_error import require
 from lockstep.data import mnist
-from lockstep.refusal import require
 
 if TYPE_CHECKING:
     from lockstep.data.tensors import TensorData
 
 
-def prepare(choice: choices.Data) -> None:
-    """Have the files of this data set on this machine, whole and checked; raises Refusal where that cannot be.
+def prepare(choice: schemas.Data) -> None:
+    """Have the files of this data set on this machine, whole and checked; raises ConfigError where that cannot be.
 
     Imports no torch unless it has to download, so that a bad path is refused at once.
     """
-    if isinstance(choice, choices.MNIST):
+    if isinstance(choice, schemas.MNIST):
         mnist.prepare(choice.root)
 
 
-def load(choice: choices.Data) -> "TensorData":
+def load(choice: schemas.Data) -> "TensorData":
     """The splits as tensors. What is random in them (order of splits, noise) is fixed, whatever the run's seed.
 
     Raises:
-        Refusal: a split holds more or fewer samples than the choice says.
+        ConfigError: a split holds more or fewer samples than the choice says.
     """
     tensors = _loaded(choice)
     _require_sizes(choice, tensors)
     return tensors
 
 
-def _loaded(choice: choices.Data) -> "TensorData":
-    from lockstep.data import digits, line, points, rows
+def _loaded(choice: schemas.Data) -> "TensorData":
+    from lockstep.data import digits, line, points, random_regression
 
     match choice:
-        case choices.Digits():
+        case schemas.Digits():
             return digits.load(choice.val_size, choice.test_size)
-        case choices.MNIST():
+        case schemas.MNIST():
             return mnist.load(choice.root, choice.val_size, choice.mean, choice.std, choice.train_samples)
-        case choices.Points():
+        case schemas.Points():
             return points.load(choice.samples)
-        case choices.Line():
+        case schemas.Line():
             own = (choice.slope, choice.intercept, choice.noise, choice.train_samples, choice.val_size)
             return line.load(*own, choice.inputs)
-        case choices.Rows():
-            return rows.load(choice.features, choice.outputs, choice.noise, choice.samples)
+        case schemas.RandomRegression():
+            return random_regression.load(choice.features, choice.outputs, choice.noise, choice.samples)
 
 
-def _require_sizes(choice: choices.Data, tensors: "TensorData") -> None:
+def _require_sizes(choice: schemas.Data, tensors: "TensorData") -> None:
     """Steps, schedules and the weight of each sample in its gradient come from what the choice says."""
     said = {
         "train": ("train_samples", choice.train_samples, tensors.train),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lockstep.data.tensors import Batch, Split, TensorData
-from lockstep.shards import ShardSampler
+from lockstep.sampler import ShardSampler
 
 BLOCK_BYTES = 2**20
 """Batches are fetched together until they make this."""
@@ -23,7 +23,7 @@ RESIDENT = 0.25
 """Of a GPU's free memory: so much may a data set take there."""
 
 
-def resident(data: TensorData, device: torch.device) -> TensorData:
+def to_device_if_fits(data: TensorData, device: torch.device) -> TensorData:
     """The data on the GPU, where it fits beside the net: then only the indices of a block travel."""
     if device.type != "cuda":
         return data

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from lockstep.refusal import Refusal, refuse
+from lockstep.config_error import ConfigError, config_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,12 +79,12 @@ def prepare(root: str) -> None:
     """Check the four files below `root`; download those that are not there. One process of a machine does it at a time.
 
     Raises:
-        Refusal: a file is damaged, or missing and not to be had.
+        ConfigError: a file is damaged, or missing and not to be had.
     """
     folder = Path(root)
     try:
         if folder.exists() and not folder.is_dir():
-            raise refuse("data.root", root, "it is a file", "the folder that holds (or will hold) MNIST/raw")
+            raise config_error("data.root", root, "it is a file", "the folder that holds (or will hold) MNIST/raw")
         missing = [file for file in FILES if find(folder, file) is None]
     except OSError as error:
         raise _unreadable(root, Path(error.filename or root), error) from None
@@ -126,7 +126,7 @@ def _content(root: Path, file: IdxFile) -> bytearray:
     """The uncompressed bytes, of the right length and header. A bytearray, so that a tensor can share its memory."""
     path = find(root, file)
     if path is None:
-        raise refuse("data.root", root, f"{file.name} has vanished from it", "the folder that holds MNIST/raw")
+        raise config_error("data.root", root, f"{file.name} has vanished from it", "the folder that holds MNIST/raw")
     try:
         with path.open("rb") as stream:
             content = _uncompressed(stream, file) if path.suffix == ".gz" else _read(stream, file)
@@ -164,14 +164,14 @@ def _check_bits(file: IdxFile, content: bytearray, path: Path | None) -> None:
         raise _damaged(path, f"SHA-256 {file.sha256}", found)
 
 
-def _unreadable(root: str | Path, path: Path, error: OSError) -> Refusal:
+def _unreadable(root: str | Path, path: Path, error: OSError) -> ConfigError:
     why = f"{path} cannot be read ({error.strerror})"
-    return refuse("data.root", root, why, "a folder that can be, or data=digits, which needs no file")
+    return config_error("data.root", root, why, "a folder that can be, or data=digits, which needs no file")
 
 
-def _damaged(path: Path | None, expected: str, found: str) -> Refusal:
+def _damaged(path: Path | None, expected: str, found: str) -> ConfigError:
     instead = "replace it by MNIST's own, or write data=digits, which needs no file"
-    return Refusal(f"data=mnist: {path} is damaged: expected {expected}, found {found}; {instead}.")
+    return ConfigError(f"data=mnist: {path} is damaged: expected {expected}, found {found}; {instead}.")
 
 
 def _download_missing(root: Path, missing: Sequence[IdxFile]) -> None:
@@ -187,11 +187,11 @@ def _download_missing(root: Path, missing: Sequence[IdxFile]) -> None:
                     _download(file, folder, MNIST.mirrors)
     except Timeout:
         why = f"another process holds {folder / LOCK}, longer than any download takes"
-        raise refuse("data.root", root, why, "another folder, or end that process") from None
+        raise config_error("data.root", root, why, "another folder, or end that process") from None
     except OSError as error:
         why = f"it cannot hold the download ({error.strerror})"
-        raise refuse("data.root", root, why, "a writable folder") from None
-    except Refusal:
+        raise config_error("data.root", root, why, "a writable folder") from None
+    except ConfigError:
         _remove_if_empty(folder, new)
         raise
 
@@ -235,7 +235,7 @@ def _download(file: IdxFile, folder: Path, mirrors: Sequence[str]) -> None:
             reasons.append(f"{url}: its bits are not MNIST's")
         except (OSError, EOFError, zlib.error) as error:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
-    raise Refusal(
+    raise ConfigError(
         f"data=mnist: {file.name} is not below data.root={folder.parents[1]} and could not be downloaded "
         f"({'; '.join(reasons)}); put MNIST's four files, plain or .gz, into {folder}, "
         "or write data=digits, which needs no file."

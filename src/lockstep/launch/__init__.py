@@ -9,53 +9,53 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
-from lockstep.ending import Stopped
+from lockstep.config_error import config_error, shell_quote_override
+from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
-from lockstep.launch.place import Place, check_outside, outside, speaks
+from lockstep.launch.preserved_process import preserved_process
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
-from lockstep.launch.server import warm_up
-from lockstep.launch.undisturbed import undisturbed
-from lockstep.refusal import refuse, typed_in_shell
+from lockstep.launch.server import start_forkserver
+from lockstep.launch.topology import RankContext, check_world_size, is_rank_zero, rank_from_env
 from lockstep.streams import open_closed
-from lockstep.world import Startable, World
+from lockstep.world import Launchable, World
 
 __all__ = [
-    "Place",
+    "RankContext",
     "RankFailed",
     "check_launchable",
-    "leave",
-    "outside",
-    "place_held",
+    "exit_now",
+    "external_process_group",
+    "is_rank_zero",
+    "print_exit_reason",
     "private_folder",
-    "say_last",
-    "speaks",
+    "rank_from_env",
     "start",
-    "warm_up",
+    "start_forkserver",
 ]
 
 
 def check_launchable(world: World) -> None:
     """Refuse a world whose ranks cannot be started from here."""
-    place = outside()
-    if place is not None:
-        check_outside(place, world)
+    context = rank_from_env()
+    if context is not None:
+        check_world_size(context, world)
     elif world.num_nodes > 1:
         why = "a command starts ranks on its own machine only"
         instead = f"num_nodes=1, or start it on every machine by torchrun --nnodes={world.num_nodes}"
-        raise refuse("num_nodes", world.num_nodes, why, f"{instead} --nproc-per-node={world.local_world_size} …")
+        raise config_error("num_nodes", world.num_nodes, why, f"{instead} --nproc-per-node={world.local_world_size} …")
 
 
-def place_held(world: World) -> AbstractContextManager[None]:
+def external_process_group(world: World) -> AbstractContextManager[None]:
     """Around all that a job starts: where ranks were started from outside, they stay in one process group."""
-    place = outside()
-    if place is None:
+    context = rank_from_env()
+    if context is None:
         return nullcontext()
-    from lockstep.launch.guest import membership
+    from lockstep.launch.external_worker import joined_group
 
-    return membership(world, place)
+    return joined_group(world, context)
 
 
-def leave(status: int) -> NoReturn:
+def exit_now(status: int) -> NoReturn:
     """End a process that was started from outside as a rank, its work done, at once.
 
     At the interpreter's own end gloo's threads now and then abort it. Ranks that we start end so too, as
@@ -67,37 +67,37 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def say_last(said: str, place: Place | None) -> None:
+def print_exit_reason(said: str, context: RankContext | None) -> None:
     """Why the command ends, once for all its ranks."""
     print(end="", flush=True)  # a program without streams may have called `run`
-    if speaks(place):
+    if is_rank_zero(context):
         print(said, file=sys.stderr, flush=True)
-    elif place is not None and place.local_rank == 0:  # the first of another machine, whose trouble may be its own
-        print(f"rank {place.rank}: {said}", file=sys.stderr, flush=True)
+    elif context is not None and context.local_rank == 0:  # the first of another machine, whose trouble may be its own
+        print(f"rank {context.rank}: {said}", file=sys.stderr, flush=True)
 
 
-def end_stopped(world: World, stopped: Stopped, number: int, place: Place | None) -> NoReturn:
+def end_stopped(world: World, stopped: TrainingInterrupted, number: int, context: RankContext | None) -> NoReturn:
     """The end of a command whose ranks were asked to stop, and did."""
-    going_on = f"resume=true {typed_in_shell('hydra.run.dir', world.folder)} goes on from there"
-    say_last(f"{signal.Signals(number).name}: {stopped}, which its checkpoint holds; {going_on}.", place)
+    instruction = f"resume=true {shell_quote_override('hydra.run.dir', world.folder)} resumes from there"
+    print_exit_reason(f"{signal.Signals(number).name}: {stopped}, which its checkpoint holds; {instruction}.", context)
     raise SystemExit(128 + number)
 
 
-def start(work: Startable, engine: str) -> Any:
+def start(work: Launchable, engine: str) -> Any:
     """Run `engine` (a module with a `run(work, place)`) on every rank of the work's world; what it returns on rank 0.
 
     Raises:
-        Refusal: a rank met something that cannot be, or there is no place to meet.
+        ConfigError: a rank met something that cannot be, or there is no place to meet.
         RankFailed: a rank failed; the others have been ended.
         SystemExit: a signal ended the ranks.
     """
-    place = outside()
-    if place is not None:  # a member of the group, see `place_held`
-        from lockstep.launch.guest import work_as_guest
+    context = rank_from_env()
+    if context is not None:  # a member of the group, see `external_process_group`
+        from lockstep.launch.external_worker import run_external
 
-        result = work_as_guest(work, engine, place)
-        if isinstance(result, Stopped):
-            end_stopped(work.world, result, result.number, place)
+        result = run_external(work, engine, context)
+        if isinstance(result, TrainingInterrupted):
+            end_stopped(work.world, result, result.number, context)
         return result
     open_closed()
     if work.world.in_process:
@@ -105,21 +105,21 @@ def start(work: Startable, engine: str) -> Any:
 
         result, asked = run_here(work, engine)
     else:
-        result, asked = run_apart(work, engine)
-    if isinstance(result, Stopped):
+        result, asked = run_in_processes(work, engine)
+    if isinstance(result, TrainingInterrupted):
         end_stopped(work.world, result, asked[0], None)
     if asked:  # too late for the ranks, which have done what is left
         raise SystemExit(128 + asked[0])
     return result
 
 
-def run_apart(work: Startable, engine: str) -> tuple[Any, list[int]]:
+def run_in_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """What rank 0 of processes of their own returns, or Stopped; and the signals by which they were asked to stop."""
-    warm_up(engine)
-    from lockstep.launch.meeting import opened
+    start_forkserver(engine)
     from lockstep.launch.processes import STARTS
-    from lockstep.launch.worker import Job
+    from lockstep.launch.rendezvous import open_rendezvous
+    from lockstep.launch.worker import LaunchSpec
 
-    with job_folder() as folder, undisturbed(folder) as asked, opened(work.world, folder) as meeting:
+    with job_folder() as folder, preserved_process(folder) as asked, open_rendezvous(work.world, folder) as rendezvous:
         environment = {**own_caches(), **os.environ}
-        return STARTS[work.world.start](Job(work, engine, meeting, folder, environment)), asked
+        return STARTS[work.world.start](LaunchSpec(work, engine, rendezvous, folder, environment)), asked

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from lockstep import choices
-from lockstep.refusal import refuse, require
+from lockstep import schemas
+from lockstep.config_error import config_error, require
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")
 """Device files of NVIDIA's driver, AMD's, and WSL's: without one Linux has no GPU, and torch need not be asked."""
@@ -21,24 +21,24 @@ def gpu_count() -> int:
 
 
 def resolve_accelerator(
-    wanted: Literal["auto", "cpu", "gpu"], devices: int, strategy: choices.Strategy
+    wanted: Literal["auto", "cpu", "gpu"], devices: int, strategy: schemas.Strategy
 ) -> Literal["cpu", "gpu"]:
-    """What `auto` comes to; raises Refusal where GPUs are wanted that are not there."""
+    """What `auto` comes to; raises ConfigError where GPUs are wanted that are not there."""
     gpus = 0 if wanted == "cpu" else gpu_count()
     if gpus == 0:
         if wanted == "gpu":
-            raise refuse("accelerator", wanted, "torch sees no GPU on this machine", "accelerator=cpu")
+            raise config_error("accelerator", wanted, "torch sees no GPU on this machine", "accelerator=cpu")
         return "cpu"
     if strategy.share_device:
         return "gpu"
     if devices > gpus:
         why = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
         sharing = ", strategy.share_device=true" if strategy.wrap == "ddp" else ""
-        raise refuse("devices", devices, why, f"devices={gpus}{sharing}, or accelerator=cpu")
+        raise config_error("devices", devices, why, f"devices={gpus}{sharing}, or accelerator=cpu")
     return "gpu"
 
 
-def require_backend(process_group: choices.ProcessGroup) -> None:
+def require_backend(process_group: schemas.ProcessGroup) -> None:
     """Refuse a backend that this torch was built without."""
     backend = process_group.backend
     if backend == "auto":

@@ -18,12 +18,12 @@ import torch.multiprocessing
 
 from lockstep.launch.failure import Note, RankFailed, first_failure
 from lockstep.launch.process_table import alive, end_those, started_by
-from lockstep.launch.server import end_stopped_server, ensure_server, how_server_ended, start_method
-from lockstep.launch.worker import Done, Job, run_rank
+from lockstep.launch.server import end_stopped_server, ensure_forkserver, how_forkserver_ended, start_method
+from lockstep.launch.worker import Done, LaunchSpec, run_rank
 
-PATIENCE = 10.0
+KILL_TIMEOUT = 10.0
 """Seconds within which a process is gone after SIGKILL, unless the kernel itself waits in it (for a disk, a GPU)."""
-LOOK = 0.01
+POLL_INTERVAL = 0.01
 LOST = 255
 """What multiprocessing takes for the exit status of a process whose fork server is gone."""
 
@@ -37,13 +37,13 @@ class Attempt:
         RankFailed: the fork server ended before it had started all of them.
     """
 
-    def __init__(self, job: Job, restarts: int = 0, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, job: LaunchSpec, restarts: int = 0, variables: Mapping[str, str] | None = None) -> None:
         context: Any = torch.multiprocessing.get_context(start_method())
         self.processes: list[BaseProcess] = []
         self.readers: list[Connection | None] = []
-        self.told: dict[int, Done | Note] = {}
+        self.reports: dict[int, Done | Note] = {}
         self.starting, self.over = True, threading.Event()
-        ensure_server()
+        ensure_forkserver()
         threading.Thread(target=end_stopped_server, args=(self._needs_server, self.over), daemon=True).start()
         try:
             for rank in range(job.work.world.local_world_size):
@@ -56,7 +56,7 @@ class Attempt:
             self.starting = False
         except (EOFError, ConnectionError):
             self.end()
-            ended = how_server_ended()
+            ended = how_forkserver_ended()
             if ended is None:
                 raise
             raise RankFailed(None, ended) from None
@@ -72,21 +72,21 @@ class Attempt:
         """What each rank returned, once all have ended; None if that does not come about within so many seconds.
 
         Raises:
-            Refusal, RankFailed: a rank ended before its work was done; all have been ended.
+            ConfigError, RankFailed: a rank ended before its work was done; all have been ended.
         """
         running = [process.sentinel for process in self.processes if process.exitcode is None]
         wait([*running, *(reader for reader in self.readers if reader)], seconds)
         codes = {rank: process.exitcode for rank, process in enumerate(self.processes)}
         self._read()  # what a process said before it ended is there by now
-        done = {rank: told.result for rank, told in self.told.items() if isinstance(told, Done)}
+        done = {rank: told.result for rank, told in self.reports.items() if isinstance(told, Done)}
         bad = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
-        server = how_server_ended() if bad and {*bad.values()} == {LOST} else None
+        server = how_forkserver_ended() if bad and {*bad.values()} == {LOST} else None
         if bad:
             self.end()
         if server is not None and len(done) < len(codes):
             raise RankFailed(None, server)
         if bad and server is None:
-            raise first_failure([told for told in self.told.values() if isinstance(told, Note)], bad)
+            raise first_failure([told for told in self.reports.values() if isinstance(told, Note)], bad)
         return done if bad or (len(done) == len(codes) and None not in codes.values()) else None
 
     def end(self) -> None:
@@ -103,13 +103,13 @@ class Attempt:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         end_those(left)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + KILL_TIMEOUT
         for rank, pid in pids.items():
             while alive(pid):
                 if time.monotonic() > deadline:
                     raise RankFailed(rank, f"its process {pid} cannot be ended, not even by SIGKILL")
-                time.sleep(LOOK)
-            self.processes[rank].join(PATIENCE)
+                time.sleep(POLL_INTERVAL)
+            self.processes[rank].join(KILL_TIMEOUT)
         for reader in self.readers:
             if reader:
                 reader.close()
@@ -124,7 +124,7 @@ class Attempt:
         for rank, reader in enumerate(self.readers):
             try:
                 while reader and reader.poll():
-                    self.told[rank] = reader.recv()
+                    self.reports[rank] = reader.recv()
             except (EOFError, OSError):
                 reader.close()  # type: ignore[union-attr]
                 self.readers[rank] = None

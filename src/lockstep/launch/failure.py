@@ -11,9 +11,9 @@ import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lockstep.ending import Ending, NotFinite, PeerStopped
+from lockstep.config_error import ConfigError
+from lockstep.errors import ExpectedError, NotFinite, PeerStopped
 from lockstep.launch.signals import end_tidily
-from lockstep.refusal import Refusal
 
 LINGER = 3.0
 """Seconds that a rank whose peer is lost stays, so that the peer is seen to have failed first."""
@@ -52,9 +52,13 @@ class Note:
     final: bool = False
 
 
-def told(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """An error as the user reads it."""
-    return str(error) if isinstance(error, Ending | Refusal) else "".join(traceback.format_exception(error)).rstrip()
+    return (
+        str(error)
+        if isinstance(error, ExpectedError | ConfigError)
+        else "".join(traceback.format_exception(error)).rstrip()
+    )
 
 
 def note_of(error: Exception, rank: int) -> Note:
@@ -62,14 +66,14 @@ def note_of(error: Exception, rank: int) -> Note:
     return Note(
         rank=error.rank if isinstance(error, PeerStopped) else rank,
         time=time.time(),
-        reason=told(error),
+        reason=format_error(error),
         lost_peer=lost_a_peer(error),
-        refusal=isinstance(error, Refusal),
-        final=isinstance(error, Refusal | NotFinite),
+        refusal=isinstance(error, ConfigError),
+        final=isinstance(error, ConfigError | NotFinite),
     )
 
 
-def linger(error: BaseException) -> None:
+def delay_exit(error: BaseException) -> None:
     """A rank that only lost a peer waits to be ended, so that the peer is seen to have failed first."""
     if lost_a_peer(error):
         signal.signal(signal.SIGTERM, end_tidily)
@@ -84,7 +88,7 @@ def lost_a_peer(error: BaseException) -> bool:
     return isinstance(error, DistError | RuntimeError) and any(sign in text for sign in LOST_PEER)
 
 
-def first_failure(notes: Iterable[Note], exit_codes: Mapping[int, int]) -> Refusal | RankFailed:
+def first_failure(notes: Iterable[Note], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
     """The error to raise in the command.
 
     Args:
@@ -94,7 +98,7 @@ def first_failure(notes: Iterable[Note], exit_codes: Mapping[int, int]) -> Refus
     final = any(note.final for note in notes)
     for note in notes:
         if note.refusal:
-            return Refusal(note.reason)
+            return ConfigError(note.reason)
         if not note.lost_peer:
             return RankFailed(note.rank, note.reason, final)
     noted = {note.rank for note in notes}

@@ -20,37 +20,37 @@ from typing import Any
 
 import torch
 
-from lockstep.launch.failure import RankFailed, how_it_ended, told
-from lockstep.launch.place import Place
+from lockstep.config_error import ConfigError
+from lockstep.launch.failure import RankFailed, format_error, how_it_ended
+from lockstep.launch.graceful_shutdown import FileRequest
 from lockstep.launch.private_dir import job_folder, own_caches
 from lockstep.launch.signals import ENDING, asks_ranks
-from lockstep.launch.stop import FileRequest
-from lockstep.launch.store import Meeting
-from lockstep.launch.worker import group, run_engine
+from lockstep.launch.store import Rendezvous
+from lockstep.launch.topology import RankContext
+from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory import give_back_freed
-from lockstep.refusal import Refusal
 from lockstep.seeding import random_state, restore_random_state
-from lockstep.world import Startable
+from lockstep.world import Launchable
 
-PLACE = Place(0, 1, 0, 1)
+PLACE = RankContext(0, 1, 0, 1)
 PROMPT = "cmdloop"
 """The function in which pdb waits at its prompt, and IPython's."""
 
 
-def run_here(work: Startable, engine: str) -> tuple[Any, list[int]]:
+def run_here(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """What the engine returns, or Stopped; and the signals by which it was asked to stop.
 
     Raises:
-        Refusal, RankFailed, SystemExit: as `lockstep.launch.start`.
+        ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`.
     """
     with job_folder() as folder, left_as_it_was(), asks_ranks(folder) as asked, heard_at_a_prompt() as signals:
         os.environ.update({**own_caches(), **os.environ, **PLACE.variables})
-        place = replace(PLACE, stop=FileRequest(folder, PLACE.rank, PLACE.world_size, None))
+        context = replace(PLACE, stop=FileRequest(folder, PLACE.rank, PLACE.world_size, None))
         try:
-            with group(work.world, place, Meeting()):
-                return run_engine(work, engine, place), asked
-        except Refusal as error:
-            raise Refusal(str(error)) from None
+            with process_group(work.world, context, Rendezvous()):
+                return run_engine(work, engine, context), asked
+        except ConfigError as error:
+            raise ConfigError(str(error)) from None
         except BdbQuit:
             raise RankFailed(PLACE.rank, "it was ended at the prompt of the debugger") from None
         except SystemExit as ended:
@@ -58,7 +58,7 @@ def run_here(work: Startable, engine: str) -> tuple[Any, list[int]]:
                 raise
             raise RankFailed(PLACE.rank, how_it_ended(status_of(ended))) from None
         except Exception as error:
-            raise RankFailed(PLACE.rank, told(error)) from None
+            raise RankFailed(PLACE.rank, format_error(error)) from None
 
 
 def status_of(ended: SystemExit) -> int:

@@ -24,12 +24,12 @@ from pathlib import Path
 
 from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined]
 
-from lockstep.disk import not_written, writing_below
-from lockstep.ending import NotJoined
-from lockstep.launch.place import Place
+from lockstep.disk import disk_errors_as_config_errors, not_written
+from lockstep.errors import RendezvousTimeout
 from lockstep.launch.private_dir import private_folder, writing_temporaries
-from lockstep.launch.signed_store import DIGITS, LOOK, signature
-from lockstep.launch.store import RETRY, Meeting, find_store, limit, nobody
+from lockstep.launch.signed_store import DIGITS, POLL_INTERVAL, signature
+from lockstep.launch.store import RETRY, Rendezvous, find_store, nobody, timeout_text
+from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
 HEAD = b"secret of a Lockstep rendezvous\n"
@@ -48,27 +48,27 @@ class NotInvited(Exception):
 
 
 @contextmanager
-def invited(world: World, place: Place, door: Meeting) -> Iterator[Meeting]:
+def invited(world: World, context: RankContext, door: Rendezvous) -> Iterator[Rendezvous]:
     """Where the ranks meet that come to the store at `door`.
 
     Raises:
-        NotJoined: rank 0 did not answer in time, or what it told cannot be read here.
-        Refusal: there is no place for the secret.
+        RendezvousTimeout: rank 0 did not answer in time, or what it told cannot be read here.
+        ConfigError: there is no place for the secret.
     """
     deadline = time.monotonic() + world.process_group.timeout
     store = find_store(world, door, deadline)
-    if place.rank:
-        yield meeting_at(world, door, *answer(world, place, door, store, deadline))
+    if context.rank:
+        yield meeting_at(world, door, *answer(world, context, door, store, deadline))
         return
     folder = own_folder(world)
     try:
         path, secret = folder / SECRET, secrets.token_hex(DIGITS // 2).encode()
-        with writing_temporaries(folder) if world.num_nodes == 1 else writing_below(world.folder):
+        with writing_temporaries(folder) if world.num_nodes == 1 else disk_errors_as_config_errors(world.folder):
             path.touch(mode=0o600, exist_ok=False)
             path.write_bytes(HEAD + secret)
 
         def invite() -> None:
-            for rank in range(1, place.world_size):
+            for rank in range(1, context.world_size):
                 key = f"rank {rank} comes as"
                 if NAME.fullmatch(name := at_once(store, key)):
                     proof = proof_of(secret, name.decode(), str(path), world, door)
@@ -79,10 +79,12 @@ def invited(world: World, place: Place, door: Meeting) -> Iterator[Meeting]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def meeting_at(world: World, door: Meeting, path: str, secret: bytes, invite: Callable[[], None] = nobody) -> Meeting:
+def meeting_at(
+    world: World, door: Rendezvous, path: str, secret: bytes, invite: Callable[[], None] = nobody
+) -> Rendezvous:
     """A file of the same folder on one machine, else the door itself."""
     if world.num_nodes == 1:
-        return Meeting(str(Path(path).with_name(GROUP)), door.address, door.port, invite=invite)
+        return Rendezvous(str(Path(path).with_name(GROUP)), door.address, door.port, invite=invite)
     folder = Path(path).parent
     return replace(door, secret=secret, invite=invite, met=lambda: shutil.rmtree(folder, ignore_errors=True))
 
@@ -98,7 +100,7 @@ def own_folder(world: World) -> Path:
         raise not_written(world.folder, error) from None
 
 
-def answer(world: World, place: Place, door: Meeting, store: Store, deadline: float) -> tuple[str, bytes]:
+def answer(world: World, context: RankContext, door: Rendezvous, store: Store, deadline: float) -> tuple[str, bytes]:
     """Where the secret lies, and the secret: what rank 0 says to the name under which this rank comes.
 
     A name of its own for each rank, since at an agent's store earlier ranks may have met, whom the number of restarts
@@ -107,16 +109,16 @@ def answer(world: World, place: Place, door: Meeting, store: Store, deadline: fl
     name, why, again = uuid.uuid4().hex, "", 0.0
     while time.monotonic() < deadline:
         if time.monotonic() > again:
-            store.set(f"rank {place.rank} comes as", name)  # again and again: it may be overwritten
+            store.set(f"rank {context.rank} comes as", name)  # again and again: it may be overwritten
             again = time.monotonic() + RETRY
         if said := at_once(store, f"{name} goes to"):
             try:
                 return believed(world, door, name, said)
             except NotInvited as doubt:  # rank 0 may yet answer
                 why = str(doubt)
-        time.sleep(LOOK)
-    missing = f"rank 0 of {place.world_size} did not join within {limit(world)}"
-    raise NotJoined(f"{missing}: {why}" if why else missing)
+        time.sleep(POLL_INTERVAL)
+    missing = f"rank 0 of {context.world_size} did not join within {timeout_text(world)}"
+    raise RendezvousTimeout(f"{missing}: {why}" if why else missing)
 
 
 def at_once(store: Store, key: str) -> bytes:
@@ -133,7 +135,7 @@ def at_once(store: Store, key: str) -> bytes:
         store.set_timeout(patience)
 
 
-def believed(world: World, door: Meeting, name: str, said: bytes) -> tuple[str, bytes]:
+def believed(world: World, door: Rendezvous, name: str, said: bytes) -> tuple[str, bytes]:
     """The path and the secret in an answer that proves itself.
 
     Raises:
@@ -152,7 +154,7 @@ def believed(world: World, door: Meeting, name: str, said: bytes) -> tuple[str, 
     return path, secret
 
 
-def proof_of(secret: bytes, name: str, path: str, world: World, door: Meeting) -> str:
+def proof_of(secret: bytes, name: str, path: str, world: World, door: Rendezvous) -> str:
     """That rank 0 of this run answers, and not of another of the same user's, from where someone fetched it."""
     run = os.environ.get("TORCHELASTIC_RUN_ID", "")
     about = (name, path, str(door.port), str(world.world_size), str(world.num_nodes), run)

@@ -12,20 +12,20 @@ from collections.abc import Mapping
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.ending import NotJoined, PeerStopped
-from lockstep.launch.place import Place
+from lockstep.errors import PeerStopped, RendezvousTimeout
 from lockstep.launch.process_table import process_table, stopped
+from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
 
-def announce(store: Store, place: Place) -> None:
-    store.set(f"process of {place.rank}", str(os.getpid()))
+def publish_pid(store: Store, context: RankContext) -> None:
+    store.set(f"process of {context.rank}", str(os.getpid()))
 
 
-def beside(store: Store, place: Place) -> dict[int, int]:
+def local_peer_pids(store: Store, context: RankContext) -> dict[int, int]:
     """Process numbers by rank, of this machine's other ranks, once all have announced theirs."""
-    first = place.rank - place.local_rank
-    ranks = (rank for rank in range(first, first + place.local_world_size) if rank != place.rank)
+    first = context.rank - context.local_rank
+    ranks = (rank for rank in range(first, first + context.local_world_size) if rank != context.rank)
     return {rank: int(store.get(f"process of {rank}")) for rank in ranks}
 
 
@@ -48,7 +48,7 @@ def limit(world: World) -> str:
     return f"{world.process_group.timeout:g} s (process_group.timeout)"
 
 
-def end_the_stopped(error: Exception, peers: Mapping[int, int]) -> None:
+def kill_stopped_peers(error: Exception, peers: Mapping[int, int]) -> None:
     """Nobody else can: the launcher's SIGTERM waits until they go on.
 
     Args:
@@ -56,7 +56,9 @@ def end_the_stopped(error: Exception, peers: Mapping[int, int]) -> None:
             launcher, where that starts nothing but ranks.
     """
     processes = [*peers.values()] if isinstance(error, PeerStopped) else []
-    if isinstance(error, NotJoined) and (multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ):
+    if isinstance(error, RendezvousTimeout) and (
+        multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ
+    ):
         processes = _siblings()
     for process in processes:
         if stopped(process):

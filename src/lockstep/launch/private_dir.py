@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lockstep.refusal import Refusal, refuse
+from lockstep.config_error import ConfigError, config_error
 
 PREFIX, MARK = "lockstep-", "made-by-lockstep"
 """Begin of the folder's name, and the file in it without which nobody removes it."""
@@ -39,7 +39,7 @@ def private_folder() -> Path:
     """Made at the first call.
 
     Raises:
-        Refusal: no temporary folder can be written to.
+        ConfigError: no temporary folder can be written to.
     """
     if os.getpid() in OWN and OWN[os.getpid()][0].is_dir():
         return OWN[os.getpid()][0]
@@ -65,7 +65,7 @@ def job_folder() -> Iterator[Path]:
     """A folder for one job, in the private one.
 
     Raises:
-        Refusal: there is no room for it.
+        ConfigError: there is no room for it.
     """
     with writing_temporaries(private_folder()):
         folder = Path(tempfile.mkdtemp(prefix="job-", dir=private_folder()))
@@ -81,8 +81,8 @@ def own_caches() -> dict[str, str]:
     return {"TORCHINDUCTOR_CACHE_DIR": str(private_folder() / "torchinductor")}
 
 
-def unusable(why: str) -> Refusal:
-    return refuse(
+def unusable(why: str) -> ConfigError:
+    return config_error(
         "TMPDIR",
         os.environ.get("TMPDIR", "/tmp"),
         f"no temporary folder can be used ({why})",
@@ -123,7 +123,7 @@ def made(base: Path) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
         descriptor = None
         try:
-            descriptor = held(folder)
+            descriptor = hold_private_dir(folder)
             if descriptor is None:  # someone took it for one left behind
                 continue
             with (folder / MARK).open("wb") as file:
@@ -147,7 +147,7 @@ def require_room(descriptor: int) -> None:
             raise
 
 
-def held(folder: Path) -> int | None:
+def hold_private_dir(folder: Path) -> int | None:
     """The descriptor by which this process shares the lock on a folder until it ends; None if that is being removed.
 
     systemd's cleaner of /tmp, too, leaves a folder alone that is locked so.
@@ -210,11 +210,11 @@ def writing_temporaries(folder: Path) -> Iterator[None]:
     """Turn what a temporary folder does to its writer that has become full, or read-only, into its refusal.
 
     Raises:
-        Refusal: naming TMPDIR.
+        ConfigError: naming TMPDIR.
     """
     try:
         yield
-    except Refusal:
+    except ConfigError:
         raise
     except Exception as error:
         why = no_room(folder) if of_a_disk(error) else None

@@ -21,22 +21,22 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 
 from lockstep.launch.attempt import Attempt
 from lockstep.launch.failure import RankFailed
-from lockstep.launch.worker import Job, run_rank
+from lockstep.launch.worker import LaunchSpec, run_rank
 
-LOOK = 0.5
+POLL_INTERVAL = 0.5
 """Seconds until a supervisor goes on waiting; what happens to a rank it sees at once."""
 
 
-def by_elastic(job: Job) -> Any:
+def by_elastic(job: LaunchSpec) -> Any:
     """Under torch's elastic agent, which starts the ranks anew where that is wanted."""
     return Agent(job).run().return_values[0]
 
 
-def by_spawn(job: Job) -> Any:
+def by_spawn(job: LaunchSpec) -> Any:
     """By torch.multiprocessing alone."""
     attempt = Attempt(job)
     try:
-        while (returned := attempt.wait(LOOK)) is None:
+        while (returned := attempt.wait(POLL_INTERVAL)) is None:
             pass
         return returned[0]
     finally:
@@ -46,7 +46,7 @@ def by_spawn(job: Job) -> Any:
 class Agent(SimpleElasticAgent):
     """Torch's agent, with the ranks of an attempt for its workers."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: LaunchSpec) -> None:
         world, self.run_id = job.work.world, uuid.uuid4().hex
         super().__init__(
             WorkerSpec(
@@ -76,7 +76,7 @@ class Agent(SimpleElasticAgent):
         """Raises what the ranks failed of, where they are not to be started anew."""
         assert self.attempt is not None
         try:
-            returned = self.attempt.wait(LOOK)
+            returned = self.attempt.wait(POLL_INTERVAL)
         except RankFailed as failure:
             if failure.final or self.left == 0:
                 raise
@@ -125,4 +125,4 @@ class Alone(RendezvousHandler):
         return True
 
 
-STARTS: dict[str, Callable[[Job], Any]] = {"elastic": by_elastic, "spawn": by_spawn}
+STARTS: dict[str, Callable[[LaunchSpec], Any]] = {"elastic": by_elastic, "spawn": by_spawn}

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.launch.failure import how_it_ended
+from lockstep.launch.preserved_process import hide_main_module
 from lockstep.launch.private_dir import own_caches, private_folder
 from lockstep.launch.process_table import stopped
 from lockstep.launch.signals import signals_held
-from lockstep.launch.undisturbed import no_main_module
 
 PRELOADED: list[str] = []
 """The engines that the fork server has imported."""
 STOPPED_SERVERS: set[int] = set()
 """Process numbers of those that have been ended since they were stopped."""
-LOOK, LOOKS = 0.5, 6
+POLL_INTERVAL, STOPPED_POLLS = 0.5, 6
 """Seconds between two looks for a stopped server, and how many find it so before it is ended."""
-MOMENT = 1.0
+EXIT_TIMEOUT = 1.0
 """Seconds within which the kernel tells that a process has ended."""
 
 
@@ -38,7 +38,7 @@ def start_method() -> str:
     return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
-def warm_up(*engines: str) -> None:
+def start_forkserver(*engines: str) -> None:
     """Start the fork server, which imports the engines while this process goes on.
 
     Once in the life of a process, and again for an engine that the server has not imported yet.
@@ -46,24 +46,24 @@ def warm_up(*engines: str) -> None:
     new = [engine for engine in engines if engine not in PRELOADED]
     if start_method() != "forkserver" or not new:
         return
-    end_server()
+    end_forkserver()
     PRELOADED.extend(new)
-    multiprocessing.forkserver.set_forkserver_preload([*PRELOADED, "lockstep.launch.frozen"])
-    ensure_server()
-    cool_down_at_exit()
+    multiprocessing.forkserver.set_forkserver_preload([*PRELOADED, "lockstep.launch.gc_freeze"])
+    ensure_forkserver()
+    end_servers_at_exit()
 
 
-def ensure_server() -> None:
+def ensure_forkserver() -> None:
     """Start the fork server anew if it has ended, or cannot be reached; ranks are forked from it alone."""
     if start_method() != "forkserver":
         return
     address = multiprocessing.forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
     if address is not None and not Path(address).exists():  # whoever clears the temporary folder took it away
-        end_server()
+        end_forkserver()
     place_sockets()
     with signals_held():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and lets signals through again
-    with signals_held(), in_private_folder(), no_main_module():  # under pdb the script has no `__spec__` to look at
+    with signals_held(), in_private_folder(), hide_main_module():  # under pdb the script has no `__spec__` to look at
         multiprocessing.forkserver.ensure_running()
 
 
@@ -79,10 +79,10 @@ def place_sockets() -> None:
         remembered["tempdir"] = tempfile.mkdtemp(prefix="pymp-", dir=private_folder())
 
 
-def how_server_ended() -> str | None:
-    """In words; None where it has not, within a moment. `ensure_server` starts another."""
+def how_forkserver_ended() -> str | None:
+    """In words; None where it has not, within a moment. `ensure_forkserver` starts another."""
     server: Any = multiprocessing.forkserver._forkserver
-    deadline = time.monotonic() + MOMENT
+    deadline = time.monotonic() + EXIT_TIMEOUT
     while server._forkserver_pid is not None:
         ended, status = os.waitpid(server._forkserver_pid, os.WNOHANG)
         if ended:
@@ -103,10 +103,10 @@ def end_stopped_server(needed: Callable[[], bool], over: threading.Event) -> Non
     Where it is found stopped at so many looks on end. After Ctrl-Z and `fg` it goes on before the second.
     """
     looks = 0
-    while not over.wait(LOOK):
+    while not over.wait(POLL_INTERVAL):
         process = multiprocessing.forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
         looks = looks + 1 if process is not None and stopped(process) and needed() else 0
-        if looks == LOOKS:
+        if looks == STOPPED_POLLS:
             STOPPED_SERVERS.add(process)
             os.kill(process, signal.SIGKILL)
 
@@ -127,14 +127,14 @@ def in_private_folder() -> Iterator[None]:
 
 
 @cache
-def cool_down_at_exit() -> None:
+def end_servers_at_exit() -> None:
     """Once in the life of this process, behind what still needs the two servers."""
-    multiprocessing.util.Finalize(None, cool_down, exitpriority=-1)
+    multiprocessing.util.Finalize(None, end_servers, exitpriority=-1)
 
 
-def cool_down() -> None:
+def end_servers() -> None:
     """End multiprocessing's two servers: left alone, they outlive this process by a moment."""
-    end_server()
+    end_forkserver()
     end_tracker()
 
 
@@ -144,7 +144,7 @@ def end_tracker() -> None:
     if tracker._pid is None:
         return
     os.close(tracker._fd)
-    deadline = time.monotonic() + MOMENT
+    deadline = time.monotonic() + EXIT_TIMEOUT
     while os.waitpid(tracker._pid, os.WNOHANG)[0] == 0:
         if time.monotonic() > deadline:
             os.kill(tracker._pid, signal.SIGKILL)
@@ -152,7 +152,7 @@ def end_tracker() -> None:
     tracker._fd = tracker._pid = None
 
 
-def end_server() -> None:
+def end_forkserver() -> None:
     server: Any = multiprocessing.forkserver._forkserver
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)

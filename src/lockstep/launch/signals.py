@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from lockstep.launch.place import ASKED, GRACE, HEARING
 from lockstep.launch.private_dir import remove_private_folder
+from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -64,11 +64,11 @@ def asks_ranks(folder: Path) -> Iterator[list[int]]:
             last = now
         if again:
             return
-        ends = bool(asked) or not (folder / HEARING).exists()
+        ends = bool(asked) or not (folder / ACCEPTS_STOP).exists()
         if ends:
             raise SystemExit(128 + number)
         asked.append(number)
-        (folder / ASKED).touch()
+        (folder / STOP_REQUESTED).touch()
         behind.enter_context(_sent_again(number))
 
     with _handled(ask_or_end), ExitStack() as behind:
@@ -78,7 +78,7 @@ def asks_ranks(folder: Path) -> Iterator[list[int]]:
 @contextmanager
 def _sent_again(number: int) -> Iterator[None]:
     """To the main thread when the ranks' time is over. SIGALRM and its timer are left to the user."""
-    timer = threading.Timer(GRACE, signal.pthread_kill, (threading.main_thread().ident, number))
+    timer = threading.Timer(SHUTDOWN_TIMEOUT, signal.pthread_kill, (threading.main_thread().ident, number))
     timer.daemon = True
     timer.start()
     try:
@@ -164,7 +164,7 @@ def _ended_by_their_rank(folder: Path) -> None:
 def _end_unless_all_were_told(folder: Path, number: int, _frame: FrameType | None) -> None:
     deadline = time.monotonic() + TOLD_TOO
     while time.monotonic() < deadline:
-        if (folder / ASKED).exists():
+        if (folder / STOP_REQUESTED).exists():
             return
         time.sleep(0.01)
     signal.signal(number, signal.SIG_DFL)

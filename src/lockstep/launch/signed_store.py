@@ -17,7 +17,7 @@ from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined
 
 DIGITS = 64
 """Of an HMAC-SHA-256 in hexadecimal, in front of each value."""
-LOOK = 0.005
+POLL_INTERVAL = 0.005
 """Seconds between two looks for a key."""
 
 
@@ -108,7 +108,7 @@ class SignedStore(Store):
         deadline = time.monotonic() + limit.total_seconds()
         while time.monotonic() < deadline:
             yield
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
         raise DistStoreError(f"timed out after {limit.total_seconds():g} s waiting for {', '.join(keys)}")
 
     def _signed(self, key: str, value: str | bytes) -> bytes:

@@ -9,11 +9,11 @@ from datetime import timedelta
 
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from lockstep.ending import NotJoined
-from lockstep.launch.agent import hosts_store
-from lockstep.launch.peers import announce
-from lockstep.launch.place import Place
-from lockstep.launch.signed_store import LOOK, SignedStore, immortal, signature
+from lockstep.errors import RendezvousTimeout
+from lockstep.launch.peers import publish_pid
+from lockstep.launch.signed_store import POLL_INTERVAL, SignedStore, immortal, signature
+from lockstep.launch.topology import RankContext
+from lockstep.launch.torchelastic_agent import agent_hosts_store
 from lockstep.world import World
 
 KEY = "process_group.init_method"
@@ -26,7 +26,7 @@ def nobody() -> None:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     """A file, which is its owner's alone, or an address and a port, where only what `secret` signs is believed.
 
     Beside a file the address is only what MASTER_ADDR and MASTER_PORT say. `invite` is called while ranks are missing,
@@ -49,65 +49,67 @@ class Meeting:
         return {"MASTER_ADDR": self.address, "MASTER_PORT": str(self.port)} if self.port else {}
 
 
-def join(world: World, place: Place, meeting: Meeting) -> Store:
+def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
     """The store at the meeting place, once every rank has come there.
 
     Raises:
-        NotJoined: some did not within the time that the process group has; they are named.
+        RendezvousTimeout: some did not within the time that the process group has; they are named.
     """
     deadline = time.monotonic() + world.process_group.timeout
-    store = find_store(world, meeting, deadline)
-    if not meeting.path:
-        own = signature(meeting.secret, b"group").decode()  # at an agent's store earlier ranks may have met
+    store = find_store(world, rendezvous, deadline)
+    if not rendezvous.path:
+        own = signature(rendezvous.secret, b"group").decode()  # at an agent's store earlier ranks may have met
         patience = timedelta(seconds=world.process_group.timeout)
-        store = immortal(SignedStore(PrefixStore(own, store), meeting.secret, patience))
-    keys = {rank: f"rank {rank} is here" for rank in range(place.world_size)}
-    if store.check([keys[place.rank]]):
-        raise NotJoined(f"a group has met at {meeting} before; remove it, or write {KEY}=file")
-    announce(store, place)
-    store.set(keys[place.rank], "")
-    if missing := awaited(store, [*keys.values()], deadline, meanwhile=meeting.invite):
+        store = immortal(SignedStore(PrefixStore(own, store), rendezvous.secret, patience))
+    keys = {rank: f"rank {rank} is here" for rank in range(context.world_size)}
+    if store.check([keys[context.rank]]):
+        raise RendezvousTimeout(f"a group has met at {rendezvous} before; remove it, or write {KEY}=file")
+    publish_pid(store, context)
+    store.set(keys[context.rank], "")
+    if missing := wait_for_keys(store, [*keys.values()], deadline, meanwhile=rendezvous.invite):
         absent = [str(rank) for rank, key in keys.items() if key in missing]
-        named = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {place.world_size}"
-        raise NotJoined(f"{named} did not join within {limit(world)}")
-    meeting.met()
+        named = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
+        raise RendezvousTimeout(f"{named} did not join within {timeout_text(world)}")
+    rendezvous.met()
     return store
 
 
-def awaited(store: Store, keys: Sequence[str], deadline: float, meanwhile: Callable[[], None] = nobody) -> list[str]:
+def wait_for_keys(
+    store: Store, keys: Sequence[str], deadline: float, meanwhile: Callable[[], None] = nobody
+) -> list[str]:
     """Wait for keys; those that are not there at the deadline."""
     meanwhile()
     while missing := [key for key in keys if not store.check([key])]:
         if time.monotonic() > deadline:
             return missing
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)
         meanwhile()
     return []
 
 
-def find_store(world: World, meeting: Meeting, deadline: float) -> Store:
+def find_store(world: World, rendezvous: Rendezvous, deadline: float) -> Store:
     """At a file or a port; what lies at a port anybody may have written."""
-    if meeting.path:
+    if rendezvous.path:
         # its destructor writes to the file, and aborts the process if a peer that was quicker has removed it
-        found = immortal(FileStore(meeting.path))
+        found = immortal(FileStore(rendezvous.path))
     else:
-        _wait_for_host(world, meeting, deadline)
-        found = TCPStore(meeting.address, meeting.port, is_master=False)
+        _wait_for_host(world, rendezvous, deadline)
+        found = TCPStore(rendezvous.address, rendezvous.port, is_master=False)
     found.set_timeout(timedelta(seconds=world.process_group.timeout))
-    restarts = 0 if not meeting.path and hosts_store() else os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+    restarts = 0 if not rendezvous.path and agent_hosts_store() else os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     return PrefixStore(f"start {restarts}", found)
 
 
-def _wait_for_host(world: World, meeting: Meeting, deadline: float) -> None:
+def _wait_for_host(world: World, rendezvous: Rendezvous, deadline: float) -> None:
     """torch would wait too, and print a page of C++ frames for each time it asked."""
     while time.monotonic() < deadline:
         try:
-            socket.create_connection((meeting.address, meeting.port), timeout=10 * RETRY).close()
+            socket.create_connection((rendezvous.address, rendezvous.port), timeout=10 * RETRY).close()
             return
         except OSError:
             time.sleep(RETRY)
-    raise NotJoined(f"nobody answered at {meeting} within {limit(world)}; is rank 0 running?")
+    raise RendezvousTimeout(f"nobody answered at {rendezvous} within {timeout_text(world)}; is rank 0 running?")
 
 
-def limit(world: World) -> str:
+def timeout_text(world: World) -> str:
     return f"{world.process_group.timeout:g} s (timeout of the process group)"

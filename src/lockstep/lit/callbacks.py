@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 
 from lockstep import task
 from lockstep.lit.module import Classifier
-from lockstep.parallel import same_buffers, settle, sums_over_ranks
+from lockstep.parallel import all_reduce_sums, broadcast_buffers, synchronize
 from lockstep.recorder import Recorder
-from lockstep.task import Sums, Tally
+from lockstep.task import RunningSums, Sums
 
 
-class Totals(Callback):
+class EpochMetrics(Callback):
     """Add the steps' sums over batches, then over ranks in one collective, and divide once.
 
     `results` holds the latest metrics in float64 (`log` rounds what it hands on to float32), `confusion` the counts of
@@ -25,47 +25,47 @@ class Totals(Callback):
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
-        self.training, self.evaluation = Tally(), Tally()
+        self.training, self.evaluation = RunningSums(), RunningSums()
         self.results: dict[str, float] = {}
         self.trained = 0
         self.met = False  # whether the epoch's sums have met those of the other ranks
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.training = Tally()
+        self.training = RunningSums()
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = Tally()
+        self.evaluation = RunningSums()
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = Tally()
+        self.evaluation = RunningSums()
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.training.add(outputs["judged"])
+        self.training.add(outputs["stats"])
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
     ) -> None:
-        self.evaluation.add(outputs["judged"])
+        self.evaluation.add(outputs["stats"])
 
     def on_test_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.evaluation.add(outputs["judged"])
+        self.evaluation.add(outputs["stats"])
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Of the training epoch too, which ends after its validation: the sums of both meet in one message."""
-        totals = sums_over_ranks(torch.cat([self.training.sums, self._evaluated(pl_module)]), pl_module.device)
+        totals = all_reduce_sums(torch.cat([self.training.sums, self._evaluated(pl_module)]), pl_module.device)
         self._trained(totals[:3])
         self._measured("val", totals[3:], trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Kept from the loggers, where `train/loss` is a curve over steps."""
         if not self.met:
-            self._trained(sums_over_ranks(self.training.sums, pl_module.device))
+            self._trained(all_reduce_sums(self.training.sums, pl_module.device))
         self.met = False
         trained = {name: value for name, value in self.results.items() if name.startswith("train/")}
         pl_module.log_dict(trained, logger=False, prog_bar=True)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._measured("test", sums_over_ranks(self._evaluated(pl_module), pl_module.device), trainer, pl_module)
+        self._measured("test", all_reduce_sums(self._evaluated(pl_module), pl_module.device), trainer, pl_module)
 
     def _evaluated(self, module: pl.LightningModule) -> Tensor:
         """Of this rank: see `task.evaluation`."""
@@ -73,7 +73,7 @@ class Totals(Callback):
             return self.evaluation.sums
         counts = module.confusion.compute()
         module.confusion.reset()
-        return task.evaluation(self.evaluation.sums, counts)
+        return task.evaluation_sums(self.evaluation.sums, counts)
 
     def _trained(self, totals: Sums) -> None:
         self.met = True
@@ -82,19 +82,19 @@ class Totals(Callback):
 
     def _measured(self, stage: str, totals: Tensor, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """To the loggers at the step that training has reached: by `self.log` it would be one less."""
-        metrics, self.confusion = task.measured(stage, totals, self.classes)
+        metrics, self.confusion = task.evaluation_metrics(stage, totals, self.classes)
         self.results |= metrics
         module.log_dict(dict(metrics), logger=False, prog_bar=True)
         for logger in trainer.loggers:
             logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=trainer.global_step)
 
 
-class Curves(Callback):
+class StepLogger(Callback):
     """Every N optimizer steps: the loss over them on all ranks, the learning rate used, samples per second."""
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self.tally = Tally()
+        self.running_sums = RunningSums()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """An epoch that is gone on with does not start."""
@@ -109,11 +109,11 @@ class Curves(Callback):
         self.rate = optimizer.param_groups[0]["lr"]  # after the step the schedule has moved on
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.tally.add(outputs["judged"])
+        self.running_sums.add(outputs["stats"])
         step = trainer.global_step
         if step == self.begun or step % self.every:
             return
-        loss, _correct, count = sums_over_ranks(self.tally.sums, pl_module.device).tolist()
+        loss, _correct, count = all_reduce_sums(self.running_sums.sums, pl_module.device).tolist()
         speed = count / (time.perf_counter() - self.since)
         curves = {"train/loss": loss / count, "lr": self.rate, "samples_per_second": speed}
         for logger in trainer.loggers:
@@ -121,13 +121,13 @@ class Curves(Callback):
         self._begin(step)
 
     def _begin(self, step: int) -> None:
-        self.begun, self.since, self.tally = step, time.perf_counter(), Tally()
+        self.begun, self.since, self.running_sums = step, time.perf_counter(), RunningSums()
 
 
-class Recording(Callback):
+class RecordCallback(Callback):
     """Tell the record what every optimizer step did."""
 
-    def __init__(self, recorder: Recorder, totals: Totals) -> None:
+    def __init__(self, recorder: Recorder, totals: EpochMetrics) -> None:
         self.recorder, self.totals = recorder, totals
         self.stepping: Optimizer | None = None
 
@@ -139,13 +139,13 @@ class Recording(Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         """After the optimizer and the schedule, and before the epoch's validation."""
-        self.recorder.batch(outputs["judged"], outputs["ids"])
+        self.recorder.batch(outputs["stats"], outputs["ids"])
         if self.stepping is not None:
             self.recorder.stepped(self.stepping)
             self.stepping = None
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """After the epoch's validation, whose metrics Totals has logged."""
+        """After the epoch's validation, whose metrics EpochMetrics has logged."""
         epoch = trainer.current_epoch + 1
         self.recorder.end_epoch(epoch, trainer.global_step)
         if validation := {name: value for name, value in self.totals.results.items() if name.startswith("val/")}:
@@ -177,16 +177,16 @@ class Stopwatch(Callback):
 
     def _stop(self, module: pl.LightningModule) -> None:
         if self.since is not None:
-            settle(module.device)
+            synchronize(module.device)
             self.seconds += time.perf_counter() - self.since
             self.since = None
 
 
-class SameBuffers(Callback):
+class BroadcastBuffers(Callback):
     """Before a net is measured let all ranks have the same."""
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        same_buffers(pl_module)
+        broadcast_buffers(pl_module)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        same_buffers(pl_module)
+        broadcast_buffers(pl_module)

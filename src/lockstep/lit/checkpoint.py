@@ -6,15 +6,15 @@ from typing import Any
 import lightning
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from lockstep.checkpoint.content import OWN, SCALER, Content, Position
-from lockstep.checkpoint.keeper import save
+from lockstep.checkpoint.content import OWN, SCALER, Content, Progress
+from lockstep.checkpoint.saving import save
 from lockstep.plan import Plan
 
 KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", SCALER, OWN)
 """What either engine's checkpoints hold, and a run goes on from."""
 
 
-class EitherEngine(TorchCheckpointIO):
+class CrossEngineCheckpointIO(TorchCheckpointIO):
     """The state of Lightning's loops, which raw checkpoints lack, follows from where training stood."""
 
     def __init__(self, plan: Plan) -> None:
@@ -33,7 +33,7 @@ class EitherEngine(TorchCheckpointIO):
             checkpoint["loops"] = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
         return checkpoint
 
-    def _fit_loop(self, at: Position) -> dict[str, Any]:
+    def _fit_loop(self, at: Progress) -> dict[str, Any]:
         """The progress of a fit loop at a position: within an epoch, or about to save at the end of one."""
         if at.batch:
             batches, epoch = at.batch, {**_all(at.epochs), "ready": at.epochs + 1, "started": at.epochs + 1}

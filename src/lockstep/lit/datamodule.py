@@ -5,22 +5,24 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from lockstep.checkpoint.content import Position
+from lockstep.checkpoint.content import Progress
 from lockstep.data.loader import Loader
 from lockstep.data.tensors import Batch, Split, TensorData
-from lockstep.launch.place import Place
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
-from lockstep.shards import ShardSampler, evaluation_batch
+from lockstep.sampler import ShardSampler, evaluation_batch
 
 
 class ShardedData(pl.LightningDataModule):
     """The three splits of a data set, in this rank's shares. Lightning turns the page of a loader's sampler."""
 
-    def __init__(self, data: TensorData, plan: Plan, place: Place, begin: Position, device: torch.device) -> None:
+    def __init__(
+        self, data: TensorData, plan: Plan, context: RankContext, begin: Progress, device: torch.device
+    ) -> None:
         """Training begins at a position."""
         super().__init__()
-        self.data, self.plan, self.place, self.begin, self.device = data, plan, place, begin, device
+        self.data, self.plan, self.context, self.begin, self.device = data, plan, context, begin, device
 
     def train_dataloader(self) -> Loader:
         plan, begin = self.plan, (self.begin.epochs, self.begin.batch)
@@ -40,6 +42,6 @@ class ShardedData(pl.LightningDataModule):
         return self._loader(split, evaluation_batch(self.plan.batch_size))
 
     def _loader(self, split: Split, batch_size: int, **options: Any) -> Loader:
-        rank, world = self.place.rank, self.place.world_size
+        rank, world = self.context.rank, self.context.world_size
         sampler = ShardSampler(len(split), batch_size, rank=rank, world_size=world, **options)
         return Loader(self.data, split, sampler, self.device, dtype_of(self.plan))

@@ -23,7 +23,7 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from lockstep.optimizers import forget_gradients
+from lockstep.optimizers import zero_grad
 
 HOOKS = (
     "on_train_batch_start",
@@ -41,7 +41,7 @@ NOT_PLAIN = ("on_train_batch_start", "optimizer_step", "lr_scheduler_step")
 """Methods of a module that may change what the loop does."""
 
 
-class LeanEpochLoop(_TrainingEpochLoop):
+class FastTrainingEpochLoop(_TrainingEpochLoop):
     """In place of the trainer's own epoch loop."""
 
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
@@ -55,12 +55,14 @@ class LeanEpochLoop(_TrainingEpochLoop):
         owners = {name: select.get_instance(name) for name in TRANSFER}
         self.before, self.transfer, self.after = (getattr(owners[name], name) for name in TRANSFER)
         self.clips = trainer.gradient_clip_val is not None or is_overridden("configure_gradient_clipping", module)
-        self.forgets = not is_overridden("optimizer_zero_grad", module)
+        self.zero_inline = not is_overridden("optimizer_zero_grad", module)
         self.parameters = [own for group in trainer.optimizers[0].param_groups for own in group["params"]]
         self.numbered = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
-        self.plain = isinstance(data_fetcher, _PrefetchDataFetcher) and self._is_plain()
+        self.fast_path = isinstance(data_fetcher, _PrefetchDataFetcher) and self._is_plain()
         at_end = trainer.val_check_batch == trainer.num_training_batches and trainer.check_val_every_n_epoch is not None
-        self.quiet = self.plain and at_end and not any(own.reduce_on_plateau for own in trainer.lr_scheduler_configs)
+        self.skip_validation = (
+            self.fast_path and at_end and not any(own.reduce_on_plateau for own in trainer.lr_scheduler_configs)
+        )
 
     def _overriding(self, name: str) -> list[Callable[..., Any]]:
         trainer, module = self.trainer, self.trainer.lightning_module
@@ -82,7 +84,7 @@ class LeanEpochLoop(_TrainingEpochLoop):
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
         """One batch, from the fetcher to the end of its hooks."""
-        if self.restarting or not self.plain:
+        if self.restarting or not self.fast_path:
             super().advance(data_fetcher)
             return
         trainer, progress = self.trainer, self.batch_progress
@@ -108,7 +110,7 @@ class LeanEpochLoop(_TrainingEpochLoop):
     def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
         """Between two batches there is nothing to validate and nothing to end, unless somebody asked."""
         asked = self.trainer.should_stop or self.trainer.received_sigterm or self._skip_next_val
-        if not self.quiet or asked or self.batch_progress.is_last_batch:
+        if not self.skip_validation or asked or self.batch_progress.is_last_batch:
             super().on_advance_end(data_fetcher)
         elif not self._should_accumulate():
             self._batches_that_stepped += 1
@@ -154,8 +156,8 @@ class LeanEpochLoop(_TrainingEpochLoop):
         return outputs
 
     def _zero_grad(self, batch_idx: int, optimizer: Optimizer) -> None:
-        if self.forgets:
-            forget_gradients(self.parameters)
+        if self.zero_inline:
+            zero_grad(self.parameters)
         else:
             self.module.optimizer_zero_grad(self.trainer.current_epoch, batch_idx, optimizer)
 

@@ -8,15 +8,15 @@ from torchmetrics.classification import MulticlassConfusionMatrix
 
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer, create_scheduler
-from lockstep.parallel import Masks, forward_of
+from lockstep.parallel import GlobalMasks, forward_of
 from lockstep.plan import Plan
-from lockstep.task import Judged, judged, task_of
+from lockstep.task import BatchStats, batch_stats, task_of
 
 
 class Supervised(pl.LightningModule):
-    """A net and how it is judged. Steps return what they judged; the callback Totals adds it over batches and ranks."""
+    """A net and its task. Steps return the batch's statistics; EpochMetrics adds them over batches and ranks."""
 
-    def __init__(self, net: nn.Module, plan: Plan, masks: Masks) -> None:
+    def __init__(self, net: nn.Module, plan: Plan, masks: GlobalMasks) -> None:
         super().__init__()
         self.net, self.plan, self.masks = net, plan, masks
         self.compute = forward_of(plan, net)
@@ -27,14 +27,14 @@ class Supervised(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         self.masks.begin(self.current_epoch, batch_idx)
-        loss_sum, judged, _ = self.judge(batch)
-        return {"loss": loss_sum * self.plan.loss_scale(batch_idx), "judged": judged, "ids": batch.ids}
+        loss_sum, stats, _ = self.shared_step(batch)
+        return {"loss": loss_sum * self.plan.loss_scale(batch_idx), "stats": stats, "ids": batch.ids}
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        return {"judged": self.judge(batch)[1]}
+        return {"stats": self.shared_step(batch)[1]}
 
     def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        return {"judged": self.judge(batch)[1]}
+        return {"stats": self.shared_step(batch)[1]}
 
     def configure_optimizers(self) -> Any:
         optimizer = create_optimizer(self.plan.optimizer, self.net)
@@ -43,11 +43,11 @@ class Supervised(pl.LightningModule):
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def judge(self, batch: Batch) -> tuple[Tensor, Judged, Tensor]:
+    def shared_step(self, batch: Batch) -> tuple[Tensor, BatchStats, Tensor]:
         """The loss summed over the batch, what the batch adds to the sums, and the net's outputs."""
         outputs = self(batch.inputs)
         loss_sum = self.task.loss_sum(outputs, batch.targets)
-        return loss_sum, judged(self.task, loss_sum, outputs, batch.targets), outputs
+        return loss_sum, batch_stats(self.task, loss_sum, outputs, batch.targets), outputs
 
 
 class Regressor(Supervised):
@@ -60,7 +60,7 @@ class Classifier(Supervised):
     torchmetrics adds them over batches; over ranks they are added with the sums, in one message.
     """
 
-    def __init__(self, net: nn.Module, plan: Plan, masks: Masks) -> None:
+    def __init__(self, net: nn.Module, plan: Plan, masks: GlobalMasks) -> None:
         super().__init__(net, plan, masks)
         unchecked: dict[str, Any] = {"validate_args": False, "sync_on_compute": False}  # a rank may have no sample
         self.confusion = MulticlassConfusionMatrix(plan.data.classes, **unchecked)
@@ -72,10 +72,10 @@ class Classifier(Supervised):
         return self._counted(batch)
 
     def _counted(self, batch: Batch) -> dict[str, Any]:
-        _, judged, outputs = self.judge(batch)
+        _, stats, outputs = self.shared_step(batch)
         self.confusion.update(outputs, batch.targets)
-        return {"judged": judged}
+        return {"stats": stats}
 
 
-def create_module(net: nn.Module, plan: Plan, masks: Masks) -> Supervised:
+def create_module(net: nn.Module, plan: Plan, masks: GlobalMasks) -> Supervised:
     return (Classifier if plan.data.classes else Regressor)(net, plan, masks)

@@ -12,23 +12,23 @@ from torch import nn
 
 from lockstep import data
 from lockstep.checkpoint.content import own_names
-from lockstep.checkpoint.keeper import Keeper
-from lockstep.checkpoint.reading import Start, going_on, starting_point
-from lockstep.data.loader import resident
-from lockstep.launch.place import Place
-from lockstep.lit.callbacks import Curves, Recording, Stopwatch, Totals
+from lockstep.checkpoint.reading import ResumeState, resume_after_restart, resume_state
+from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.data.loader import to_device_if_fits
+from lockstep.launch.topology import RankContext
+from lockstep.lit.callbacks import EpochMetrics, RecordCallback, StepLogger, Stopwatch
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.module import create_module
 from lockstep.lit.progress import create_progress
-from lockstep.lit.saving import Saving
+from lockstep.lit.saving import CheckpointCallback
 from lockstep.lit.trainer import create_trainer
-from lockstep.memory import keep_freed
-from lockstep.parallel import devices_of, show_shapes, slice_dropout, synchronise_batchnorm
+from lockstep.memory import disable_malloc_trim
+from lockstep.parallel import convert_batchnorm, convert_dropout, devices_of, show_shapes
 from lockstep.plan import Plan
 from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder
 from lockstep.results import results_of
-from lockstep.seeding import initial_net, seed_rank
+from lockstep.seeding import build_model, seed_rank
 from lockstep.task import EVALUATED
 
 METRICS = ("train/loss", "train/acc", *EVALUATED)
@@ -42,40 +42,40 @@ NOT_FOR_US = (
 )
 
 
-def run(plan: Plan, place: Place) -> Metrics:
+def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says, in this rank's place. Every rank returns the same metrics."""
     _hush()
-    keep_freed()
-    plan = going_on(plan, place.restarts)
+    disable_malloc_trim()
+    plan = resume_after_restart(plan, context.restarts)
     tensors = data.load(plan.data)
-    net = synchronise_batchnorm(plan, initial_net(plan, tensors))
-    masks = slice_dropout(plan, place.rank, net)
+    net = convert_batchnorm(plan, build_model(plan, tensors))
+    masks = convert_dropout(plan, context.rank, net)
     show_shapes(plan, net)
-    seed_rank(plan.seed, place.rank)
-    start = starting_point(plan, net)
+    seed_rank(plan.seed, context.rank)
+    start = resume_state(plan, net)
     device, *_ = devices_of(plan)
     module, loaders = (
         create_module(net, plan, masks),
-        ShardedData(resident(tensors, device), plan, place, start.at, device),
+        ShardedData(to_device_if_fits(tensors, device), plan, context, start.at, device),
     )
-    stopwatch, totals, curves = Stopwatch(), Totals(plan.data.classes), Curves(plan.log_every_n_steps)
-    callbacks: list[Callback] = [stopwatch, totals, create_progress()]  # the last shows what Totals has summed
+    stopwatch, totals, curves = Stopwatch(), EpochMetrics(plan.data.classes), StepLogger(plan.log_every_n_steps)
+    callbacks: list[Callback] = [stopwatch, totals, create_progress()]  # the last shows what EpochMetrics has summed
     if plan.logger.name != "none":
         callbacks.append(curves)
     if plan.train:
-        recorder = start.recorder(plan, place.rank, net)
-        keeper = Keeper(plan, place.rank, recorder)
-        callbacks += [Recording(recorder, totals), Saving(keeper, start, totals, curves, place)]
+        recorder = start.recorder(plan, context.rank, net)
+        manager = CheckpointManager(plan, context.rank, recorder)
+        callbacks += [RecordCallback(recorder, totals), CheckpointCallback(manager, start, totals, curves, context)]
     trainer = create_trainer(plan, start.at, callbacks)
     if plan.train and start.at.epochs == plan.max_epochs:  # Lightning would not even restore it
-        take_up_finished(net, start, totals, recorder)
+        restore_finished(net, start, totals, recorder)
     elif plan.train:
-        with place.stop.heard(plan.batches_before(start.at.epochs, start.at.batch)):
+        with context.stop.listening(plan.batches_before(start.at.epochs, start.at.batch)):
             trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
     if plan.test:
         ckpt_path = None if plan.train else plan.ckpt_path
         trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
-        if place.rank == 0 and plan.data.classes:
+        if context.rank == 0 and plan.data.classes:
             save_confusion(Path(plan.run_dir), totals.confusion.tolist())
     results = {name: totals.results[name] for name in METRICS if name in totals.results}
     _log_final(trainer, plan, results)
@@ -90,7 +90,7 @@ def run(plan: Plan, place: Place) -> Metrics:
     )
 
 
-def take_up_finished(net: nn.Module, start: Start, totals: Totals, recorder: Recorder) -> None:
+def restore_finished(net: nn.Module, start: ResumeState, totals: EpochMetrics, recorder: Recorder) -> None:
     """Training was done when the run was interrupted: what is left is to be tested."""
     assert start.checkpoint is not None
     assert start.content is not None

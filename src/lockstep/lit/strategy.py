@@ -7,19 +7,19 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import nn
 
 from lockstep.lit.module import Supervised
-from lockstep.parallel import devices_of, place
-from lockstep.parallel.steady import SteadyDDP
+from lockstep.parallel import devices_of, move_to_devices
+from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 from lockstep.plan import Plan
 
 
-class SteadyStrategy(DDPStrategy):
+class FixedBucketDDPStrategy(DDPStrategy):
     """With the wrapping that the raw engine has, too."""
 
-    def _setup_model(self, model: nn.Module) -> SteadyDDP:
-        return SteadyDDP(model, self.determine_ddp_device_ids(), **self._ddp_kwargs)
+    def _setup_model(self, model: nn.Module) -> FixedBucketDDP:
+        return FixedBucketDDP(model, self.determine_ddp_device_ids(), **self._ddp_kwargs)
 
 
-class StagesStrategy(SingleDeviceStrategy):
+class PipelineStagesStrategy(SingleDeviceStrategy):
     """Batches and losses are on the first device, each stage is on its own.
 
     Lightning's single-device strategy would gather the whole net on the first.
@@ -33,7 +33,7 @@ class StagesStrategy(SingleDeviceStrategy):
     def model_to_device(self) -> None:
         module = self.lightning_module
         assert isinstance(module, Supervised)
-        place(self.plan, module.net)
+        move_to_devices(self.plan, module.net)
         for child in module.children():
             if child is not module.net:  # what counts, counts where outputs and targets are
                 child.to(self.root_device)

@@ -12,31 +12,31 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_only
 
-from lockstep.checkpoint.content import Position
-from lockstep.lit.callbacks import SameBuffers
-from lockstep.lit.checkpoint import EitherEngine
-from lockstep.lit.loop import LeanEpochLoop
-from lockstep.lit.strategy import StagesStrategy, SteadyStrategy
+from lockstep.checkpoint.content import Progress
+from lockstep.lit.callbacks import BroadcastBuffers
+from lockstep.lit.checkpoint import CrossEngineCheckpointIO
+from lockstep.lit.loop import FastTrainingEpochLoop
+from lockstep.lit.strategy import FixedBucketDDPStrategy, PipelineStagesStrategy
 from lockstep.parallel import devices_of
 from lockstep.plan import Plan
-from lockstep.progress import Points, curves_from
+from lockstep.progress import Points, csv_version
 
 
-def create_trainer(plan: Plan, at: Position, callbacks: list[Callback]) -> pl.Trainer:
+def create_trainer(plan: Plan, at: Progress, callbacks: list[Callback]) -> pl.Trainer:
     """What could surprise (samplers, sanity steps, summaries) is off. Training begins `at` a position."""
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
         devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
         num_nodes=plan.num_nodes,
         strategy=create_strategy(plan),
-        plugins=[EitherEngine(plan)],
+        plugins=[CrossEngineCheckpointIO(plan)],
         precision=plan.precision,
         max_epochs=plan.max_epochs,
         gradient_clip_val=plan.gradient_clip_val,
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=list(_loggers(plan, at.steps)),
-        callbacks=[SameBuffers(), *callbacks],
+        callbacks=[BroadcastBuffers(), *callbacks],
         default_root_dir=plan.run_dir,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
@@ -47,7 +47,7 @@ def create_trainer(plan: Plan, at: Position, callbacks: list[Callback]) -> pl.Tr
     # its handler of SIGTERM would broadcast, to lost peers too, and end training without its checkpoint
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     own = trainer.fit_loop.epoch_loop
-    trainer.fit_loop.epoch_loop = LeanEpochLoop(trainer, own.min_steps, own.max_steps)
+    trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(trainer, own.min_steps, own.max_steps)
     return trainer
 
 
@@ -58,16 +58,16 @@ def create_strategy(plan: Plan) -> Strategy:
         case "ddp":
             sharing = devices * plan.devices if plan.strategy.share_device else None
             environment = TorchElasticEnvironment()
-            return SteadyStrategy(
+            return FixedBucketDDPStrategy(
                 parallel_devices=sharing, cluster_environment=environment, gradient_as_bucket_view=True
             )
         case "stages":
-            return StagesStrategy(plan)
+            return PipelineStagesStrategy(plan)
         case _:
             return SingleDeviceStrategy(first)
 
 
-class PatientLogger(TensorBoardLogger):
+class BufferedTensorBoardLogger(TensorBoardLogger):
     """Hands its points on together."""
 
     @cached_property
@@ -97,6 +97,6 @@ def _loggers(plan: Plan, step: int) -> Iterator[Logger]:
     """Points behind `step`, where training goes on, are of training that was lost and is done anew."""
     if plan.logger.name == "tensorboard":
         purge: dict[str, Any] = {"purge_step": step + 1} if plan.resume else {}
-        yield PatientLogger(plan.run_dir, name="tensorboard", version="", default_hp_metric=False, **purge)
+        yield BufferedTensorBoardLogger(plan.run_dir, name="tensorboard", version="", default_hp_metric=False, **purge)
     elif plan.logger.name == "csv":
-        yield CSVLogger(plan.run_dir, name="csv", version=curves_from(plan.resume, step))
+        yield CSVLogger(plan.run_dir, name="csv", version=csv_version(plan.resume, step))

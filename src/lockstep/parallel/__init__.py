@@ -5,30 +5,30 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.autocast import Autocasting
-from lockstep.parallel.buffers import same_buffers
+from lockstep.parallel.all_reduce import all_reduce_sums
+from lockstep.parallel.autocast import AutocastWrapper
+from lockstep.parallel.buffers import broadcast_buffers
+from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+from lockstep.parallel.global_dropout import GlobalMasks, convert_dropout
 from lockstep.parallel.messages import from_first, to_all, to_first
-from lockstep.parallel.replicas import Replicas
-from lockstep.parallel.settle import settle
+from lockstep.parallel.pipeline_stages import PipelineStages, Staged
 from lockstep.parallel.shapes import show_shapes
-from lockstep.parallel.sliced_dropout import Masks, slice_dropout
-from lockstep.parallel.stages import Staged, Stages
-from lockstep.parallel.sums import sums_over_ranks
-from lockstep.parallel.sync_batchnorm import synchronise_batchnorm
+from lockstep.parallel.sync_batchnorm import convert_batchnorm
+from lockstep.parallel.synchronize import synchronize
 from lockstep.plan import Plan
 
 __all__ = [
-    "Masks",
+    "GlobalMasks",
+    "all_reduce_sums",
+    "broadcast_buffers",
+    "convert_batchnorm",
+    "convert_dropout",
     "devices_of",
     "forward_of",
     "from_first",
-    "place",
-    "same_buffers",
-    "settle",
+    "move_to_devices",
     "show_shapes",
-    "slice_dropout",
-    "sums_over_ranks",
-    "synchronise_batchnorm",
+    "synchronize",
     "to_all",
     "to_first",
 ]
@@ -52,18 +52,18 @@ def forward_of(plan: Plan, net: nn.Module) -> Forward:
     """
     if plan.strategy.wrap == "dp":
         if plan.accelerator == "gpu":
-            return nn.DataParallel(Autocasting(net, plan), device_ids=list(range(plan.devices))).__call__
-        return Replicas(net, plan.devices)
+            return nn.DataParallel(AutocastWrapper(net, plan), device_ids=list(range(plan.devices))).__call__
+        return CpuDataParallel(net, plan.devices)
     if plan.strategy.wrap == "stages":
         assert isinstance(net, Staged)
-        return Stages(net.stages, devices_of(plan), plan.strategy.micro_batches)
+        return PipelineStages(net.stages, devices_of(plan), plan.strategy.micro_batches)
     return net.__call__
 
 
-def place(plan: Plan, net: nn.Module) -> None:
+def move_to_devices(plan: Plan, net: nn.Module) -> None:
     """Move the net to where it computes: to the process's first device, or each stage to its own."""
     devices = devices_of(plan)
     net.to(devices[0])
     if plan.strategy.wrap == "stages":
         assert isinstance(net, Staged)
-        Stages(net.stages, devices, plan.strategy.micro_batches).place()
+        PipelineStages(net.stages, devices, plan.strategy.micro_batches).to_devices()

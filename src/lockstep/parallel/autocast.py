@@ -7,7 +7,7 @@ from lockstep.plan import Plan
 from lockstep.precision import MIXED
 
 
-class Autocasting(nn.Module):
+class AutocastWrapper(nn.Module):
     """The net under autocast in the plan's short numbers, in whichever thread it is called.
 
     torch.nn.DataParallel tells its threads whether autocast is on, but not in which numbers: without this, bfloat16

@@ -4,7 +4,7 @@ import torch.distributed as dist
 from torch import nn
 
 
-def same_buffers(net: nn.Module) -> None:
+def broadcast_buffers(net: nn.Module) -> None:
     """Give every rank the buffers of rank 0 (BatchNorm's running statistics), so that all judge the net that is saved.
 
     While a net trains each rank has its own.

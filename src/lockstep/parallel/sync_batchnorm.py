@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from lockstep.plan import Plan
 
 
-def synchronise_batchnorm(plan: Plan, net: nn.Module) -> nn.Module:
+def convert_batchnorm(plan: Plan, net: nn.Module) -> nn.Module:
     """The net with each BatchNorm replaced, where the plan asks for it.
 
     Names, parameters and buffers stay what they are. One rank alone takes its sums in the same way as many: torch's own

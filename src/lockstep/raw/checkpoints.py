@@ -7,8 +7,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lockstep.checkpoint.content import SCALER, Position, own_names, state_of
-from lockstep.checkpoint.keeper import Keeper, save
+from lockstep.checkpoint.content import SCALER, Progress, own_names, state_of
+from lockstep.checkpoint.saving import CheckpointManager, save
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.task import Sums
@@ -19,25 +19,25 @@ class Checkpoints:
 
     def __init__(
         self,
-        keeper: Keeper,
+        manager: CheckpointManager,
         net: nn.Module,
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
         precision: Precision,
         report: Report,
     ) -> None:
-        self.keeper, self.net, self.report = keeper, net, report
+        self.manager, self.net, self.report = manager, net, report
         self.optimizer, self.scheduler, self.precision = optimizer, scheduler, precision
 
-    def save(self, at: Position, results: Mapping[str, float], sums: Mapping[str, Sums]) -> None:
+    def save(self, at: Progress, results: Mapping[str, float], sums: Mapping[str, Sums]) -> None:
         """Save where training stands, between two batches. To be called by every rank."""
-        section = self.keeper.section(at, results, sums, self.net)
-        if self.keeper.rank != 0:
+        section = self.manager.extra_state(at, results, sums, self.net)
+        if self.manager.rank != 0:
             return
         self.report.flush()
-        save(self._own(at) | section, self.keeper.last)
+        save(self._own(at) | section, self.manager.last)
 
-    def _own(self, at: Position) -> dict[str, Any]:
+    def _own(self, at: Progress) -> dict[str, Any]:
         checkpoint = {
             "epoch": at.epochs if at.batch else at.epochs - 1,  # as Lightning counts: of the epoch that it is from
             "global_step": at.steps,

@@ -10,21 +10,21 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lockstep import task
-from lockstep.checkpoint.content import Position
+from lockstep.checkpoint.content import Progress
 from lockstep.data.loader import Loader
 from lockstep.data.tensors import Batch, Split, TensorData
-from lockstep.ending import Stopped
-from lockstep.launch.place import Place
-from lockstep.optimizers import forget_gradients
-from lockstep.parallel import Forward, Masks, same_buffers, settle, sums_over_ranks
+from lockstep.errors import TrainingInterrupted
+from lockstep.launch.topology import RankContext
+from lockstep.optimizers import zero_grad
+from lockstep.parallel import Forward, GlobalMasks, all_reduce_sums, broadcast_buffers, synchronize
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.raw.wrap import Wrapped
 from lockstep.recorder import Recorder
-from lockstep.shards import ShardSampler, evaluation_batch
-from lockstep.task import Judged, Sums, Tally
+from lockstep.sampler import ShardSampler, evaluation_batch
+from lockstep.task import BatchStats, RunningSums, Sums
 
 
 @dataclass
@@ -32,18 +32,18 @@ class Run:
     """All that the loops work on. `at` counts what is done; `tally` has this rank's sums of the epoch so far."""
 
     plan: Plan
-    place: Place
+    context: RankContext
     device: torch.device
     data: TensorData
     wrapped: Wrapped
-    masks: Masks
+    masks: GlobalMasks
     optimizer: Optimizer
     scheduler: LRScheduler | None
     precision: Precision
     report: Report
     task: task.Task
-    at: Position = field(default_factory=Position)
-    tally: Tally = field(default_factory=Tally)
+    at: Progress = field(default_factory=Progress)
+    running_sums: RunningSums = field(default_factory=RunningSums)
     parameters: list[nn.Parameter] = field(init=False)
     factors: dict[tuple[float, float], Tensor] = field(default_factory=dict)
     trained: int = 0
@@ -69,29 +69,29 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
     while run.at.epochs < run.plan.max_epochs:
         began = time.perf_counter()
         train_epoch(run, recorder, checkpoints)
-        settle(run.device)
+        synchronize(run.device)
         run.seconds += time.perf_counter() - began
-        run.at = Position(run.at.epochs + 1, 0, run.at.steps)
+        run.at = Progress(run.at.epochs + 1, 0, run.at.steps)
         recorder.end_epoch(run.at.epochs, run.at.steps)
         measure_epoch(run, recorder)
         run.report.epoch_line(run.at.epochs, run.results, time.perf_counter() - began)
-        checkpoints.keeper.judge(run.results)
+        checkpoints.manager.update_best(run.results)
         checkpoints.save(run.at, run.results, own_sums(run))
-        if run.place.stop.after(run.batches):
-            raise Stopped(run.at.steps)
+        if run.context.stop.should_stop(run.batches):
+            raise TrainingInterrupted(run.at.steps)
     recorder.end()
 
 
 def measure_epoch(run: Run, recorder: Recorder) -> None:
     """Validate; the sums of training and of validation, of all ranks, meet in one message."""
-    classes, trained = run.plan.data.classes, run.tally.sums
+    classes, trained = run.plan.data.classes, run.running_sums.sums
     validated = evaluate(run, run.data.val) if len(run.data.val) else torch.zeros(0, dtype=torch.float64)
-    totals = sums_over_ranks(torch.cat([trained, validated]), run.device)
-    run.tally = Tally()
+    totals = all_reduce_sums(torch.cat([trained, validated]), run.device)
+    run.running_sums = RunningSums()
     run.trained += int(totals[2])
     run.results |= task.means("train", totals[:3], classes)
     if len(validated):
-        validation, _ = task.measured("val", totals[3:], classes)
+        validation, _ = task.evaluation_metrics("val", totals[3:], classes)
         run.results |= validation
         run.report.log({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
         recorder.validation(run.at.epochs, validation)
@@ -104,8 +104,8 @@ def train_epoch(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
     sampler = ShardSampler(
         len(run.data.train),
         plan.batch_size,
-        rank=run.place.rank,
-        world_size=run.place.world_size,
+        rank=run.context.rank,
+        world_size=run.context.world_size,
         seed=plan.seed,
         drop_last=plan.drop_last,
         begin=(run.at.epochs, run.at.batch),
@@ -118,31 +118,31 @@ def train_epoch(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
         run.masks.begin(run.at.epochs, number)
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
-                loss_sum, judged, _ = judge(run, wrapped.forward, batch)
+                loss_sum, stats, _ = shared_step(run, wrapped.forward, batch)
             if first:
-                forget_gradients(run.parameters)
+                zero_grad(run.parameters)
             backward(run, loss_sum, number)
-        recorder.batch(judged, batch.ids)
-        run.tally.add(judged)
+        recorder.batch(stats, batch.ids)
+        run.running_sums.add(stats)
         run.at.batch += 1
         rate = optimizer_step(run, recorder) if last else None
-        run.report.batch(judged, run.at.steps, rate)  # on every rank: its curves are sums over ranks
+        run.report.batch(stats, run.at.steps, rate)  # on every rank: its curves are sums over ranks
         if number + 1 < len(sampler):  # the epoch's end saves by itself
             save_or_stop(run, checkpoints, stepped=last)
 
 
 def save_or_stop(run: Run, checkpoints: Checkpoints, stepped: bool) -> None:
     """Between two batches: a checkpoint, if an optimizer step makes one due, and the end, if someone asked."""
-    stop = run.place.stop.after(run.batches)
-    if stop or (stepped and checkpoints.keeper.due(run.at.steps)):
+    stop = run.context.stop.should_stop(run.batches)
+    if stop or (stepped and checkpoints.manager.due(run.at.steps)):
         checkpoints.save(run.at, run.results, own_sums(run))
     if stop:
-        raise Stopped(run.at.steps)
+        raise TrainingInterrupted(run.at.steps)
 
 
 def own_sums(run: Run) -> dict[str, Sums]:
     """This rank's sums that have not met those of the other ranks yet."""
-    return {"epoch": run.tally.sums, "curve": run.report.tally.sums}
+    return {"epoch": run.running_sums.sums, "curve": run.report.running_sums.sums}
 
 
 def backward(run: Run, loss_sum: Tensor, batch: int) -> None:
@@ -180,25 +180,25 @@ def evaluate(run: Run, split: Split) -> Tensor:
     """This rank's sums and confusion counts (see `task.evaluation`) over a split, of which ranks share the samples."""
     classes = run.plan.data.classes
     run.wrapped.net.eval()
-    same_buffers(run.wrapped.net)
+    broadcast_buffers(run.wrapped.net)
     size = evaluation_batch(run.plan.batch_size)
-    sampler = ShardSampler(len(split), size, rank=run.place.rank, world_size=run.place.world_size)
-    tally = Tally()
+    sampler = ShardSampler(len(split), size, rank=run.context.rank, world_size=run.context.world_size)
+    running_sums = RunningSums()
     counts = torch.zeros(classes, classes, dtype=torch.int64, device=run.device)
     for batch in loader(run, split, sampler):
         with run.precision.autocast():
-            _, judged, outputs = judge(run, run.wrapped.evaluate, batch)
-        tally.add(judged)
+            _, stats, outputs = shared_step(run, run.wrapped.evaluate, batch)
+        running_sums.add(stats)
         if classes:
             counts += task.confusion(outputs, batch.targets, classes)
-    return task.evaluation(tally.sums, counts)
+    return task.evaluation_sums(running_sums.sums, counts)
 
 
-def judge(run: Run, forward: Forward, batch: Batch) -> tuple[Tensor, Judged, Tensor]:
+def shared_step(run: Run, forward: Forward, batch: Batch) -> tuple[Tensor, BatchStats, Tensor]:
     """The loss summed over the batch, to go backward from, what the batch adds to the sums, and the net's outputs."""
     outputs = forward(batch.inputs)
     loss_sum = run.task.loss_sum(outputs, batch.targets)
-    return loss_sum, task.judged(run.task, loss_sum, outputs, batch.targets), outputs
+    return loss_sum, task.batch_stats(run.task, loss_sum, outputs, batch.targets), outputs
 
 
 def loader(run: Run, split: Split, sampler: ShardSampler) -> Loader:

@@ -10,10 +10,10 @@ from typing import Any, Never
 import torch
 from tqdm import tqdm
 
-from lockstep.parallel import sums_over_ranks
+from lockstep.parallel import all_reduce_sums
 from lockstep.plan import Plan
-from lockstep.progress import Points, curves_from, epoch_line
-from lockstep.task import EVALUATED, Judged, Tally
+from lockstep.progress import Points, csv_version, epoch_line
+from lockstep.task import EVALUATED, BatchStats, RunningSums
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *EVALUATED)
 
@@ -25,7 +25,7 @@ class Report:
         """`step` optimizer steps are done; points behind it are of training that was lost and is done anew."""
         self.plan, self.shows = plan, rank == 0
         folder = Path(plan.run_dir)
-        self.device, self.tally = device, Tally()
+        self.device, self.running_sums = device, RunningSums()
         self.bar: tqdm[Never] | None = None
         self.writer: Any = None  # a SummaryWriter, imported only where one is wanted
         self.rows: csv.DictWriter[str] | None = None
@@ -35,7 +35,7 @@ class Report:
             self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if plan.resume else None)
             self.points = Points(self.writer)
         elif self.shows and plan.logger.name == "csv":
-            table = folder / "csv" / curves_from(plan.resume, step) / "metrics.csv"
+            table = folder / "csv" / csv_version(plan.resume, step) / "metrics.csv"
             table.parent.mkdir(parents=True, exist_ok=True)
             self.file = table.open("w", newline="")
             self.rows = csv.DictWriter(self.file, COLUMNS)
@@ -45,24 +45,24 @@ class Report:
         """An epoch begins, or goes on where so many of its batches are done."""
         self.since = time.perf_counter()
         if not done:
-            self.tally = Tally()
+            self.running_sums = RunningSums()
         if self.shows and sys.stdout.isatty():
             name = f"epoch {epoch}/{self.plan.max_epochs}"
             self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)
 
-    def batch(self, judged: Judged, step: int, rate: float | None) -> None:
+    def batch(self, stats: BatchStats, step: int, rate: float | None) -> None:
         """A batch is done, and if there is a rate, optimizer step `step`. Every N steps: a point on each curve."""
         if self.bar is not None:
             self.bar.update()
         if self.plan.logger.name == "none":
             return
-        self.tally.add(judged)
+        self.running_sums.add(stats)
         if rate is None or step % self.plan.log_every_n_steps:
             return
-        loss, _correct, count = sums_over_ranks(self.tally.sums, self.device).tolist()
+        loss, _correct, count = all_reduce_sums(self.running_sums.sums, self.device).tolist()
         speed = count / (time.perf_counter() - self.since)
         self.log({"train/loss": loss / count, "lr": rate, "samples_per_second": speed}, step)
-        self.since, self.tally = time.perf_counter(), Tally()
+        self.since, self.running_sums = time.perf_counter(), RunningSums()
 
     def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:
         if self.bar is not None:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from lockstep import data, task
 from lockstep.checkpoint.content import Content, own_names
-from lockstep.checkpoint.keeper import Keeper
-from lockstep.checkpoint.reading import going_on, starting_point
-from lockstep.data.loader import resident
-from lockstep.ending import NotFinite
-from lockstep.launch.place import Place
-from lockstep.memory import keep_freed
+from lockstep.checkpoint.reading import resume_after_restart, resume_state
+from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.data.loader import to_device_if_fits
+from lockstep.errors import NotFinite
+from lockstep.launch.topology import RankContext
+from lockstep.memory import disable_malloc_trim
 from lockstep.optimizers import create_optimizer, create_scheduler
-from lockstep.parallel import devices_of, show_shapes, slice_dropout, sums_over_ranks, synchronise_batchnorm
+from lockstep.parallel import all_reduce_sums, convert_batchnorm, convert_dropout, devices_of, show_shapes
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import Run, evaluate, fit
@@ -20,43 +20,43 @@ from lockstep.raw.report import Report
 from lockstep.raw.wrap import wrap
 from lockstep.record import Metrics, save_confusion
 from lockstep.results import results_of
-from lockstep.seeding import initial_net, seed_rank
-from lockstep.task import Tally
+from lockstep.seeding import build_model, seed_rank
+from lockstep.task import RunningSums
 
 
-def run(plan: Plan, place: Place) -> Metrics:
+def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics.
 
     Each rank is a process, and has joined its peers: `lockstep.launch.worker` calls init_process_group and set_device.
     """
-    keep_freed()
-    plan = going_on(plan, place.restarts)
+    disable_malloc_trim()
+    plan = resume_after_restart(plan, context.restarts)
     tensors = data.load(plan.data)
-    net = synchronise_batchnorm(plan, initial_net(plan, tensors))  # the same weights on every rank
-    masks = slice_dropout(plan, place.rank, net)
+    net = convert_batchnorm(plan, build_model(plan, tensors))  # the same weights on every rank
+    masks = convert_dropout(plan, context.rank, net)
     show_shapes(plan, net)
-    seed_rank(plan.seed, place.rank)  # and from here on random numbers of its own
+    seed_rank(plan.seed, context.rank)  # and from here on random numbers of its own
 
-    start = starting_point(plan, net)
+    start = resume_state(plan, net)
     device, *_ = devices_of(plan)
     precision = Precision(plan, device)
     wrapped = wrap(plan, net)
     optimizer = create_optimizer(plan.optimizer, net)
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
-    report = Report(plan, place.rank, device, start.at.steps)
+    report = Report(plan, context.rank, device, start.at.steps)
     judge = task.task_of(plan.data.classes)
-    tensors = resident(tensors, device)
-    state = Run(plan, place, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, judge)
+    tensors = to_device_if_fits(tensors, device)
+    state = Run(plan, context, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, judge)
 
     if plan.train:
-        recorder = start.recorder(plan, place.rank, net)
-        keeper = Keeper(plan, place.rank, recorder)
-        checkpoints = Checkpoints(keeper, net, optimizer, scheduler, precision, report)
+        recorder = start.recorder(plan, context.rank, net)
+        manager = CheckpointManager(plan, context.rank, recorder)
+        checkpoints = Checkpoints(manager, net, optimizer, scheduler, precision, report)
         if start.checkpoint is not None and start.content is not None:
             checkpoints.restore(start.checkpoint)
-            take_up(state, start.content, keeper)
+            restore_run(state, start.content, manager)
         try:
-            with place.stop.heard(state.batches):
+            with context.stop.listening(state.batches):
                 fit(state, recorder, checkpoints)
         except NotFinite:
             report.flush()  # the curve shows how it came about
@@ -64,10 +64,10 @@ def run(plan: Plan, place: Place) -> Metrics:
     elif start.checkpoint is not None:
         net.load_state_dict(own_names(start.checkpoint["state_dict"]))
     if plan.test:
-        totals = sums_over_ranks(evaluate(state, tensors.test), device)
-        tested, counts = task.measured("test", totals, plan.data.classes)
+        totals = all_reduce_sums(evaluate(state, tensors.test), device)
+        tested, counts = task.evaluation_metrics("test", totals, plan.data.classes)
         state.results |= tested
-        if place.rank == 0 and plan.data.classes:
+        if context.rank == 0 and plan.data.classes:
             save_confusion(Path(plan.run_dir), counts.tolist())
         report.log({**tested, "epoch": state.at.epochs}, state.at.steps)
     report.close(state.results)
@@ -82,9 +82,9 @@ def run(plan: Plan, place: Place) -> Metrics:
     )
 
 
-def take_up(state: Run, content: Content, keeper: Keeper) -> None:
+def restore_run(state: Run, content: Content, manager: CheckpointManager) -> None:
     """Go on from where a checkpoint stands: position, metrics, and what is this rank's own."""
-    sums = keeper.take_up(content, state.wrapped.net)
+    sums = manager.restore(content, state.wrapped.net)
     state.at, state.results = content.position, dict(content.results)
-    state.tally, state.report.tally = Tally(sums["epoch"]), Tally(sums["curve"])
+    state.running_sums, state.report.running_sums = RunningSums(sums["epoch"]), RunningSums(sums["curve"])
     state.trained = -content.samples  # of the epoch under way: an earlier run trained on them

@@ -8,8 +8,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from lockstep.parallel import Forward, devices_of, forward_of, place
-from lockstep.parallel.steady import SteadyDDP
+from lockstep.parallel import Forward, devices_of, forward_of, move_to_devices
+from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 from lockstep.plan import Plan
 from lockstep.raw.reduce import BY_HAND
 
@@ -34,13 +34,13 @@ def wrap(plan: Plan, net: nn.Module) -> Wrapped:
 
     DDP gives every rank the first weights of rank 0. By hand nobody does: they are the same by the same seed.
     """
-    place(plan, net)
+    move_to_devices(plan, net)
     plain = forward_of(plan, net)
     if plan.strategy.wrap != "ddp":
         return Wrapped(net, plain, plain, _nothing, nullcontext)
     if plan.gradient_sync == "ddp":
         device_ids = devices_of(plan) if plan.accelerator == "gpu" else None
-        ddp = SteadyDDP(net, device_ids, gradient_as_bucket_view=True)
+        ddp = FixedBucketDDP(net, device_ids, gradient_as_bucket_view=True)
         return Wrapped(net, ddp, plain, _nothing, ddp.no_sync)
     return Wrapped(net, plain, plain, partial(_by_hand, plan.gradient_sync, net), nullcontext)
 

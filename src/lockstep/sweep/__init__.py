@@ -8,11 +8,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from lockstep.config_error import ConfigError
 from lockstep.launch import RankFailed
 from lockstep.record import METRICS, save_json
-from lockstep.refusal import Refusal
 
-UNFINISHED = "unfinished.json"
+UNFINISHED = "failure.json"
 OWN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
@@ -20,14 +20,14 @@ def in_sweep() -> bool:
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
 
 
-def report_unfinished(config: DictConfig, run_dir: Path, error: Refusal | RankFailed) -> None:
+def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | RankFailed) -> None:
     """Say at once why this job of the sweep has no result, and leave the reason in its folder for the table.
 
     Hydra's own sweeper wants no value back and would end the sweep at an error. Others (Optuna and the like) have a way
     to deal with a job that failed: they get the error.
     """
     job = HydraConfig.get()
-    status = "refused" if isinstance(error, Refusal) else "failed"
+    status = "refused" if isinstance(error, ConfigError) else "failed"
     sys.stdout.flush()
     print(f"job {job.job.num} {status}: {error}", file=sys.stderr, flush=True)
     left = {"status": status, "reason": str(error), "config": OmegaConf.to_container(config)}

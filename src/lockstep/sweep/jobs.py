@@ -31,7 +31,7 @@ MAY_DIFFER = (
 """What two runs may differ in and still owe each other the same numbers."""
 
 
-class Job:
+class SweepJob:
     """A job's folder: its results and its configuration, or why it has none."""
 
     def __init__(self, folder: Path, sweep: Path) -> None:
@@ -69,23 +69,23 @@ class Job:
         stages = self.config["strategy"]["name"] == "model_parallel"
         return float(self.config["batch_size"] / (1 if stages else self.devices))
 
-    def does_the_work_of(self, other: "Job") -> bool:
+    def does_the_work_of(self, other: "SweepJob") -> bool:
         return all(self.config.get(key) == other.config.get(key) for key in SAME_WORK)
 
-    def shares_the_batch_of(self, other: "Job") -> bool:
+    def shares_the_batch_of(self, other: "SweepJob") -> bool:
         return bool(self.config["batch_size"] == other.config["batch_size"])
 
-    def owes_the_numbers_of(self, other: "Job") -> bool:
+    def has_tolerance_with(self, other: "SweepJob") -> bool:
         keys = (self.config.keys() | other.config.keys()) - set(MAY_DIFFER)
         return all(self.config.get(key) == other.config.get(key) for key in keys)
 
 
-def jobs_of(sweep: Path, since: float) -> list[Job]:
+def jobs_of(sweep: Path, since: float) -> list[SweepJob]:
     """The jobs that wrote a result, or why there is none, after `since`, by number; wherever the launcher put them."""
     written = [path for name in (METRICS, UNFINISHED) for path in sweep.rglob(name) if path.stat().st_mtime >= since]
     folders = {path.parent for path in written}
     whole = [folder for folder in folders if not folders & set(folder.parents)]
-    return [Job(folder, sweep) for folder in sorted(whole, key=lambda folder: (len(folder.name), folder.name))]
+    return [SweepJob(folder, sweep) for folder in sorted(whole, key=lambda folder: (len(folder.name), folder.name))]
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

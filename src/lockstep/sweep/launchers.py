@@ -2,7 +2,7 @@
 
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.refusal import refuse
+from lockstep.config_error import config_error
 
 JOBLIB = "hydra_plugins.hydra_joblib_launcher."
 
@@ -16,6 +16,6 @@ def require_launcher(config: DictConfig) -> None:
     target = OmegaConf.select(config, "hydra.launcher._target_", throw_on_resolution_failure=False)
     if str(target).startswith(JOBLIB):
         why = "its jobs run at the same time, and each takes all cores and ends without a checkpoint at a signal"
-        raise refuse(
+        raise config_error(
             "hydra/launcher", "joblib", why, "-m without it for one job after another, or hydra/launcher=slurm"
         )

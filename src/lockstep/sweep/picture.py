@@ -7,14 +7,14 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.sweep.jobs import Job
-from lockstep.sweep.rows import Row
+from lockstep.sweep.jobs import SweepJob
+from lockstep.sweep.rows import SweepRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw(rows: Sequence[Row], jobs: Sequence[Job], path: Path) -> None:
+def draw(rows: Sequence[SweepRow], jobs: Sequence[SweepJob], path: Path) -> None:
     """Write the picture, as a PNG file."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its first import tells of building a font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -28,7 +28,7 @@ def draw(rows: Sequence[Row], jobs: Sequence[Job], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _speed_ups(axes: "Axes", rows: Sequence[Row]) -> None:
+def _speed_ups(axes: "Axes", rows: Sequence[SweepRow]) -> None:
     lines = defaultdict(list)
     for row in rows:
         if row.speed_up is not None:
@@ -42,7 +42,7 @@ def _speed_ups(axes: "Axes", rows: Sequence[Row]) -> None:
     axes.legend()
 
 
-def _losses(axes: "Axes", rows: Sequence[Row], jobs: Sequence[Job]) -> None:
+def _losses(axes: "Axes", rows: Sequence[SweepRow], jobs: Sequence[SweepJob]) -> None:
     for row, job in zip(rows, jobs, strict=True):
         if steps := job.steps:
             losses = [nan if line["loss_sum"] is None else line["loss_sum"] / line["samples"] for line in steps]

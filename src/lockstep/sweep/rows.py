@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from lockstep.coerce import flatten
 from lockstep.compare import compare_runs
-from lockstep.refusal import Refusal
-from lockstep.sweep.jobs import MAY_DIFFER, Job
-from lockstep.typed import flat
+from lockstep.config_error import ConfigError
+from lockstep.sweep.jobs import MAY_DIFFER, SweepJob
 
 FOUND = {"test_acc": "test/acc", "slope": "slope", "intercept": "intercept"}
 """What a job may have found, by the names of the table and of metrics.json."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One job; what it has not measured is None. `loss_apart` is the largest difference of the loss at any step."""
+class SweepRow:
+    """One job; what it has not measured is None. `max_loss_diff` is the largest difference of the loss at any step."""
 
     job: str
     engine: str
@@ -28,7 +28,7 @@ class Row:
     test_acc: float | None = None
     slope: float | None = None
     intercept: float | None = None
-    loss_apart: float | None = None
+    max_loss_diff: float | None = None
     verdict: str = ""
     reason: str = ""
     varied: Mapping[str, object] = field(default_factory=dict)
@@ -46,13 +46,13 @@ class Row:
         return {key: own[key] for key in chosen} | dict(self.varied) | own
 
 
-def rows_of(jobs: Sequence[Job]) -> list[Row]:
+def rows_of(jobs: Sequence[SweepJob]) -> list[SweepRow]:
     """The table's rows, in the order of the jobs."""
-    keys = _varied([flat(job.config) for job in jobs if job.results])
+    keys = _varied([flatten(job.config) for job in jobs if job.results])
     return [
         replace(
             _row(job, _reference(job, jobs) if job.results else None),
-            varied={key: flat(job.config).get(key, "") for key in keys},
+            varied={key: flatten(job.config).get(key, "") for key in keys},
         )
         for job in jobs
     ]
@@ -65,7 +65,7 @@ def _varied(configs: Sequence[Mapping[str, object]]) -> list[str]:
     return sorted(key for key in own if len({str(config[key]) for config in configs}) > 1)
 
 
-def _reference(job: Job, jobs: Sequence[Job]) -> Job | None:
+def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
     """The first job on one device that trained the same model on the same data, in the same batches.
 
     Where there is none, in batches of as many samples a device: a speed-up too, by more work at once.
@@ -77,15 +77,15 @@ def _reference(job: Job, jobs: Sequence[Job]) -> Job | None:
     return next(same, None) or next(scaled, None)
 
 
-def _row(job: Job, reference: Job | None) -> Row:
+def _row(job: SweepJob, reference: SweepJob | None) -> SweepRow:
     if not job.results:
         left = job.unfinished
         reason = f"{left['status']}: {left['reason'].strip().splitlines()[-1]}"
-        wanted = flat(left["config"])
-        return Row(job.name, str(wanted["engine"]), str(wanted["strategy"]), wanted["devices"], reason=reason)
+        wanted = flatten(left["config"])
+        return SweepRow(job.name, str(wanted["engine"]), str(wanted["strategy"]), wanted["devices"], reason=reason)
     results = job.results
     found: dict[str, Any] = {name: results.get(key) for name, key in FOUND.items()}
-    row = Row(job.name, results["engine"], results["strategy"], job.devices, **found)
+    row = SweepRow(job.name, results["engine"], results["strategy"], job.devices, **found)
     if not job.speed:
         return row
     measured: dict[str, Any] = {"epoch_seconds": _epoch_samples(job) / job.speed, "samples_per_second": job.speed}
@@ -96,21 +96,21 @@ def _row(job: Job, reference: Job | None) -> Row:
     return replace(row, **measured)
 
 
-def _epoch_samples(job: Job) -> int:
+def _epoch_samples(job: SweepJob) -> int:
     return sum(line["samples"] for line in job.steps if line["epoch"] == job.results["epochs"])
 
 
-def _compared(job: Job, reference: Job) -> dict[str, Any]:
-    if job.results.get("as_owed") is False:
+def _compared(job: SweepJob, reference: SweepJob) -> dict[str, Any]:
+    if job.results.get("within_tolerance") is False:
         return {"verdict": "engines apart"}
     if job is reference:
-        return {"verdict": "reference", "loss_apart": 0.0}
+        return {"verdict": "reference", "max_loss_diff": 0.0}
     if not job.shares_the_batch_of(reference):
         return {"verdict": "another batch"}
     try:
         comparison = compare_runs(reference.record, job.record)
-    except Refusal:
+    except ConfigError:
         return {}
-    verdict = comparison.verdict if job.owes_the_numbers_of(reference) else "another plan"
+    verdict = comparison.verdict if job.has_tolerance_with(reference) else "another plan"
     loss = comparison.quantities.get("loss")
-    return {"verdict": verdict, "loss_apart": loss.difference if loss else None}
+    return {"verdict": verdict, "max_loss_diff": loss.difference if loss else None}

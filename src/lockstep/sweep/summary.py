@@ -7,14 +7,14 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from lockstep.launch import say_last
+from lockstep.config_error import ConfigError
+from lockstep.launch import print_exit_reason
 from lockstep.record import save_table
-from lockstep.refusal import Refusal
 from lockstep.sweep.jobs import jobs_of
 from lockstep.sweep.launchers import require_launcher
 from lockstep.sweep.picture import draw
 from lockstep.sweep.rows import rows_of
-from lockstep.sweep.table import text
+from lockstep.sweep.table import format_table
 
 
 class SweepSummary(Callback):
@@ -24,8 +24,8 @@ class SweepSummary(Callback):
         self.began = time.time()
         try:
             require_launcher(config)
-        except Refusal as error:  # Hydra would only warn of it
-            say_last(str(error), None)
+        except ConfigError as error:  # Hydra would only warn of it
+            print_exit_reason(str(error), None)
             raise SystemExit(2) from None
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
@@ -40,8 +40,8 @@ class SweepSummary(Callback):
         statuses = [job.unfinished.get("status") for job in jobs]
         refused, failed = statuses.count("refused"), statuses.count("failed")
         counts = f"sweep: {finished} finished, {refused} refused, {failed} failed"
-        print(f"\n{text(rows)}\n\n{counts}\n  {folder}", flush=True)
-        if failed or any(job.results.get("as_owed") is False for job in jobs):
+        print(f"\n{format_table(rows)}\n\n{counts}\n  {folder}", flush=True)
+        if failed or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
         if refused and not finished:
             raise SystemExit(2)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from textwrap import shorten
 
-from lockstep.sweep.rows import Row
+from lockstep.sweep.rows import SweepRow
 
 REASON_WIDTH = 72
 """Characters of a reason in the terminal; sweep.csv has all of them."""
@@ -13,7 +13,7 @@ HEADINGS = {
     "samples_per_second": "samples/s",
     "speed_up": "speed-up",
     "test_acc": "test acc",
-    "loss_apart": "loss apart",
+    "max_loss_diff": "max loss diff",
 }
 FORMATS = {
     "epoch_seconds": ".3f",
@@ -21,13 +21,13 @@ FORMATS = {
     "speed_up": ".2f",
     "efficiency": ".2f",
     "test_acc": ".4f",
-    "loss_apart": ".1e",
+    "max_loss_diff": ".1e",
     "slope": ".5f",
     "intercept": ".5f",
 }
 
 
-def text(rows: Sequence[Row]) -> str:
+def format_table(rows: Sequence[SweepRow]) -> str:
     """The table for the terminal; a column that is empty in all rows is left out."""
     table = [row.cells() for row in rows]
     columns = [name for name in table[0] if any(cells[name] not in (None, "") for cells in table)]

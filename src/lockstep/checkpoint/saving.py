@@ -1,0 +1,134 @@
+"""When a checkpoint is due, what goes into it beside the engine's own state, and which one is the best."""
+
+import io
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lockstep.checkpoint.content import OWN, Content, Progress, RankState
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
+from lockstep.checkpoint.identity import digest_of, identity
+from lockstep.disk import not_written, of_the_disk
+from lockstep.fingerprint import buffers_of
+from lockstep.parallel import devices_of, to_first
+from lockstep.plan import Plan
+from lockstep.recorder import Recorder, not_finite
+from lockstep.seeding import random_state, restore_random_state
+
+
+class CheckpointManager:
+    """One for each rank; all of them call the same methods at the same moments, and rank 0 writes."""
+
+    def __init__(self, plan: Plan, rank: int, recorder: Recorder) -> None:
+        self.plan, self.rank, self.recorder = plan, rank, recorder
+        self.best: float | None = None
+        self.best_yet = False
+        self.folder = Path(plan.run_dir) / FOLDER
+
+    @property
+    def last(self) -> Path:
+        return self.folder / LAST
+
+    def due(self, step: int) -> bool:
+        """Whether a checkpoint is due after an optimizer step, whatever its place in the epoch."""
+        every = self.plan.checkpoint.every_n_steps
+        return every is not None and step % every == 0
+
+    def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
+        """Let this rank go on from a checkpoint: its random numbers, gradients and buffers. Returns its sums."""
+        state = content.of_rank(self.rank, self.plan.world_size)
+        if state.random:
+            restore_random_state(state.random, devices_of(self.plan))
+        for name, parameter in net.named_parameters():
+            if name in state.gradients:
+                parameter.grad = state.gradients[name].to(parameter.device)
+        for name, buffer in buffers_of(net).items():
+            if name in state.buffers:
+                buffer.copy_(state.buffers[name])
+        self.recorder.load_partial(state.sums)
+        if self.plan.resume and content.best and content.best[0] == self.plan.monitor[0]:
+            self.best = content.best[1]  # in a new folder the best is that of its own epochs
+        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
+            hardlink(self.folder / PREVIOUS, LAST)  # which is damaged, and must not become the one before
+        return state.sums
+
+    def extra_state(
+        self, position: Progress, results: Mapping[str, float], sums: Mapping[str, Tensor], net: nn.Module
+    ) -> dict[str, Any]:
+        """What a checkpoint of this moment holds under `lockstep`, for rank 0 to save. The record is written so far.
+
+        Args:
+            results: the latest metrics.
+            sums: of this rank, since they last met those of the others.
+            net: its gradients are saved where an optimizer step is under way.
+
+        Raises:
+            NotFinite: a weight is no number, and the plan has `detect_nan`: such a checkpoint is worth nothing.
+        """
+        self.recorder.flush(position.epochs + 1, position.steps)
+        self.recorder.sync()
+        if self.plan.detect_nan:
+            self._look_at_weights(position.steps)
+        here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
+        under_way = position.batch % self.plan.accumulate_grad_batches > 0
+        gradients = {name: own.grad.cpu() for name, own in net.named_parameters() if under_way and own.grad is not None}
+        buffers = {name: own.cpu() for name, own in buffers_of(net).items()} if self.rank else {}  # the engine has 0's
+        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here, gradients, buffers))
+        own = identity(self.plan)
+        best = None if self.best is None else (self.plan.monitor[0], self.best)
+        mark, best_yet = self.recorder.mark, self.best_yet
+        content = Content(
+            own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256
+        )
+        self.best_yet = False
+        return {OWN: content.as_saved()}
+
+    def update_best(self, metrics: Mapping[str, float]) -> None:
+        """Note whether an epoch is better than all before it: the first of equals, rounded to float32; NaN is worst.
+
+        Its checkpoint, which is saved next, is then the best, too.
+        """
+        name, mode = self.plan.monitor
+        value = torch.tensor(metrics[name], dtype=torch.float32).item()
+        badness = math.inf if math.isnan(value) else value if mode == "min" else -value
+        self.best_yet = self.best is None or badness < self.best
+        if self.best_yet:
+            self.best = badness
+
+    def _look_at_weights(self, step: int) -> None:
+        for name, weight in self.recorder.net.named_parameters():
+            odd = weight.detach()[~weight.detach().isfinite()]
+            if len(odd):
+                raise not_finite(f"after step {step} the weight {name}", odd[0].item())
+
+    def _gathered(self, state: RankState) -> list[RankState]:
+        """Of all ranks, on rank 0; what others return does not matter."""
+        if not dist.is_initialized():
+            return [state]
+        packed = io.BytesIO()
+        torch.save(vars(state), packed)
+        states = [torch.load(io.BytesIO(one), weights_only=True) for one in to_first(packed.getvalue())]
+        return [RankState(**one) for one in states] or [state]
+
+
+def save(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Write a checkpoint's file, whole or not at all; the one before it stays as previous.ckpt, the best as best.ckpt.
+
+    Raises:
+        ConfigError: there is no room, or no right, to write it.
+    """
+    write: Callable[[BinaryIO], None] = lambda file: torch.save(dict(checkpoint), file)  # noqa: E731
+    best = BEST if OWN in checkpoint and checkpoint[OWN]["best_yet"] else ""
+    try:
+        write_whole(path, write, before=PREVIOUS, also=best)
+    except (OSError, RuntimeError) as error:
+        found = of_the_disk(error, path.parents[1])
+        in_words = error.__context__ is None and "PytorchStreamWriter" in str(error)  # it may tell no more
+        if found is None and not in_words:
+            raise
+        raise not_written(path.parents[1], found, f"{FOLDER}/{path.name}") from None

@@ -1,0 +1,131 @@
+"""Values from a configuration as the types that a dataclass declares; what does not fit is refused by its key."""
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from difflib import SequenceMatcher, get_close_matches
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require
+from lockstep.synonyms import synonym
+
+T = TypeVar("T")
+TRAIN = "python train.py"
+
+
+def coerce(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
+    """An instance of the dataclass `cls`: each value of its field's type, none missing, none unknown."""
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    check_keys(prefix, values, names)
+    return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
+    """The dataclass that `asdict` made these values of, on their way through JSON perhaps."""
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    return cls(**{name: _value_from_dict(hints[name], name, values[name]) for name in names})
+
+
+def _value_from_dict(kind: Any, key: str, value: Any) -> Any:
+    """A union of choices is told apart by which of them have a field of each name, and the value's `name`."""
+    options = get_args(kind) or (kind,)
+    if isinstance(value, Mapping):
+        return from_dict(next(option for option in options if _fits(option, value)), value)
+    if get_origin(kind) in (list, tuple):
+        return get_origin(kind)(_value_from_dict(options[0], key, one) for one in value)
+    return coerce_value(kind, key, value)
+
+
+def _fits(option: Any, values: Mapping[str, Any]) -> bool:
+    if not is_dataclass(option) or values.keys() != {field.name for field in fields(option)}:
+        return False
+    names = get_args(get_type_hints(option).get("name"))
+    return not names or values["name"] in names
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """By the keys of the command line: `{"model": {"name": "mlp"}}` → `{"model": "mlp"}`, other keys `model.hidden`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= {key if name == "name" else f"{key}.{name}": own for name, own in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse a key that is not among the names, and a name that has no key."""
+    for key, value in values.items():
+        if key not in names:
+            raise unknown_key(prefix + key, value, [prefix + name for name in names])
+    for name in names:
+        if name not in values:
+            raise ConfigError(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
+
+
+def unknown_key(key: str, value: object, known: list[str], command: str = TRAIN) -> ConfigError:
+    """The refusal of a key that does not exist: what it is here, or the nearest that does where one is spelt alike."""
+    if command == TRAIN and (elsewhere := synonym(key, value)):
+        return elsewhere
+    near = next((name for name in known if _leaf(name) == _leaf(key)), None) or _spelt_alike(key, known)
+    if near is None:
+        return config_error(key, value, "there is no such key", f"one that {command} --help lists")
+    return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")
+
+
+def _spelt_alike(key: str, known: list[str]) -> str | None:
+    """A key that differs by a slip of the finger: as a whole, and in its last part, which says what it is."""
+    for near in get_close_matches(key, known, n=5, cutoff=0.8):
+        if SequenceMatcher(None, _leaf(key), _leaf(near)).ratio() >= 0.7:
+            return near
+    return None
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def coerce_value(kind: Any, key: str, value: Any) -> Any:
+    """`value` as a `kind`; whole floats pass as ints, as 1e6 is one in YAML."""
+    options = get_args(kind)
+    if get_origin(kind) in (Union, types.UnionType):
+        if value is None and type(None) in options:
+            return None
+        kind = next(option for option in options if option is not type(None))
+        if len(options) > 2 or not isinstance(kind, type) or kind not in (int, float, str, bool):
+            return value  # a union of choices, typed before
+        return coerce_value(kind, key, value)
+    if get_origin(kind) is Literal:
+        if value not in options:
+            raise option_error(key, value, "it is none of the possible values", options)
+        return value
+    if get_origin(kind) is tuple:
+        listed = isinstance(value, list)
+        require(listed, key, value, "it is a list", f"{key}=[128,64], say")
+        return tuple(coerce_value(options[0], key, item) for item in value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return coerce_value(int, key, int(value))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        require(abs(value) < 10**300, key, value, "it takes a number below 1e300", f"{key}=0.1, say")
+        return float(value)
+    if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        require(abs(value) < 2**63, key, value, "its absolute value must be below 2^63", f"{key}=1, say")
+    if isinstance(value, float) and kind is float:
+        require(math.isfinite(value), key, value, "it takes a finite number", f"{key}=0.1, say")
+    words = {
+        int: ("a whole number", "1"),
+        float: ("a number", "0.1"),
+        bool: ("true or false", "true"),
+        str: ("text", "a"),
+    }
+    if kind in words and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        wanted, example = words[kind]
+        quoted = isinstance(value, str) and value.strip("+-.0123456789e") == "" != value
+        raise config_error(key, f"'{value}'" if quoted else value, f"it takes {wanted}", f"{key}={example}, say")
+    return value

@@ -1,0 +1,71 @@
+"""How far apart two runs may be: the same arithmetic in the same order owes the same bits.
+
+Between other worlds float64 owes 1e-10 at every step. In shorter numbers sums in another order differ by rounding, and
+training may double such a difference at every step: there a measured bound is owed for the first steps alone.
+"""
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The largest difference allowed, and up to which optimizer step."""
+
+    within: float
+    steps: float = math.inf
+
+    def __str__(self) -> str:
+        if self == INCOMPARABLE:
+            return "the same samples alone (independent dropout masks; dropout_rng=global makes them equal)"
+        bound = f"within {self.within:g}" if self.within else "identical"
+        return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
+
+
+IDENTICAL = Tolerance(0.0)
+FLOAT64 = Tolerance(1e-10)
+FLOAT32 = Tolerance(1e-4, 3)
+MIXED = Tolerance(0.1, 3)
+"""By precision; the last two are ten times or more what was measured (README)."""
+INCOMPARABLE = Tolerance(sys.float_info.max)
+
+
+def tolerance_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Tolerance:
+    """What two plans owe each other."""
+    if _arithmetic(a) == _arithmetic(b):
+        return IDENTICAL
+    if "per_rank" in (_dropout(a), _dropout(b)) and _masks(a) != _masks(b):
+        return INCOMPARABLE
+    precisions = {a["precision"], b["precision"]}
+    if precisions == {"64-true"}:
+        return FLOAT64
+    return FLOAT32 if precisions <= {"64-true", "32-true"} else MIXED
+
+
+def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
+    """What decides the order of every sum. Two ranks have only one order."""
+    by_hand = heading["gradient_sync"] if heading["world_size"] > 2 else "any"
+    alike = ("precision", "threads", "sync_batchnorm")
+    laid_out = heading.get("memory_format", "auto")  # an older record has none
+    return *_masks(heading), by_hand, laid_out, *(heading[key] for key in alike)
+
+
+def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
+    """What decides how a batch is cut, and so which dropout masks are drawn where each rank draws its own."""
+    wrap = {
+        "single": ("whole", heading["micro_batches"]),
+        "model_parallel": ("whole", heading["micro_batches"]),
+        "dp": ("dp", heading["devices"]),
+        "ddp": ("ddp", heading["world_size"]),
+        "ddp_spawn": ("ddp", heading["world_size"]),
+    }
+    strategy = heading["strategy"]
+    own = wrap.get(strategy, (strategy, heading["devices"], heading["world_size"]))  # like nothing but itself
+    return *own, heading["accelerator"], _dropout(heading)
+
+
+def _dropout(heading: Mapping[str, Any]) -> str:
+    return str(heading.get("dropout_rng", "none"))

@@ -1,0 +1,77 @@
+"""What cannot be is refused in one sentence: the key, its value, why, and what to write instead."""
+
+import re
+import shlex
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+PLAIN = re.compile(r"[A-Za-z0-9_./:@%+-]+")
+"""What Hydra reads as it stands; all else it wants in quotes."""
+
+LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+"""What would end a line in a terminal or in a log."""
+
+
+class ConfigError(ValueError):
+    """Input that no run can honour. The command prints the sentence, on one line, and exits with status 2."""
+
+    def __str__(self) -> str:
+        return LINE_BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
+
+
+def config_error(key: str, value: object, why: str, instead: str) -> ConfigError:
+    """The sentence `key=value: why; write instead.`, as an exception to raise."""
+    return ConfigError(f"{key}={shorten(as_typed(value))}: {why}; write {instead}.")
+
+
+def shorten(text: str, most: int = 300) -> str:
+    """The text, or its beginning and its end where it is so long that nobody would read it."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 4 :]}"
+
+
+def as_typed(value: object) -> str:
+    """A value as it is typed on the command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (tuple, list)):
+        return "[" + ",".join(as_typed(item) for item in value) + "]"
+    return str(value)
+
+
+def require(holds: bool, key: str, value: object, why: str, instead: str) -> None:
+    """Raise the refusal unless `holds`."""
+    if not holds:
+        raise config_error(key, value, why, instead)
+
+
+def option_error(key: str, value: object, why: str, options: Iterable[str]) -> ConfigError:
+    """The refusal of a value that is none of the options: the nearest is named, and all are."""
+    named = list(options)
+    near, listed = nearest(as_typed(value), named), ", ".join(named)
+    if near is None:
+        return config_error(key, value, why, f"one of {listed}")
+    return config_error(key, value, f"{why} (did you mean {near}?)", f"{key}={near}, or another of {listed}")
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant: one that begins so, one that holds the word, or one that is spelt alike."""
+    known, small = list(names), word.lower()
+    if small:
+        begun = [name for name in known if name.lower().startswith(small)]
+        holding = [name for name in known if len(small) > 2 and small in name.lower()]
+        if found := begun or holding:
+            return min(found, key=len)
+    alike = get_close_matches(small, [name.lower() for name in known], n=3, cutoff=0.5)
+    mistyped = [name for name in alike if len(name) == len(small) and sum(map(str.__ne__, name, small)) == 1]
+    return next((name for name in known if [name.lower()] == (mistyped or alike)[:1]), None)
+
+
+def shell_quote_override(key: str, value: object) -> str:
+    """An override as it is typed in a shell, whatever is in its value: in Hydra's quotes, and those in the shell's."""
+    text = as_typed(value)
+    if not PLAIN.fullmatch(text):
+        # of backslashes Hydra halves those in front of a quote alone; ${ would be looked up
+        escaped = re.sub(r"(\\*)(\$\{|')", r"\1\1\\\2", text)
+        text = "'" + re.sub(r"(\\+)$", r"\1\1", escaped) + "'"
+    override = f"{key}={text}"
+    return shlex.quote(override) if text == as_typed(value) or set(override) & set('"$`\\!') else f'"{override}"'

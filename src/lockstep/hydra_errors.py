@@ -1,0 +1,174 @@
+"""Hydra's errors in one sentence that names the key and what to write instead.
+
+Hydra tells its errors apart by their words alone; words that are not known here are shown as they are.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from traceback import extract_tb
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lockstep.coerce import unknown_key
+from lockstep.config_error import ConfigError, config_error, option_error, shell_quote_override, shorten
+from lockstep.schemas import GROUPS
+
+CONF = Path(__file__).parents[2] / "conf"
+OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in (*GROUPS, "experiment")}
+"""The options of each group, by the files that they are."""
+
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSError)
+"""What composing raises, and making a run's folder; `explained` tells which of them are the user's to mend."""
+
+
+def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
+    """What Hydra did not like about the overrides, as a refusal.
+
+    Raises:
+        ValueError, OSError: `error` itself, where it is not of Hydra's making.
+    """
+    text = str(error)
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options is not None:
+        group, _, option = error.missing_cfg_file.rpartition("/")
+        return option_error(group, option, "there is no such option", sorted(error.options))
+    if isinstance(error, OverrideParseException):
+        return unreadable(str(error.override))
+    if isinstance(error, OSError) and any(frame.name == "mkdir" for frame in extract_tb(error.__traceback__)):
+        why = f"the run's folder cannot be made ({error.strerror})"
+        key = "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir"
+        return config_error(key, error.filename, why, "a folder that can, or start the command elsewhere")
+    if nameless := next((override for override in overrides if override.startswith("=")), None):
+        return ConfigError(f"{nameless}: this has no key; write KEY=VALUE.")
+    if SWEEP_PARAMS in " ".join(overrides) and ("NoneType" in text or "Sweeping over" in text):
+        return sweep_params(overrides)
+    if NO_OPTION in text:
+        return no_option(overrides)
+    for words, sentence in SENTENCES.items():
+        if found := re.search(words, text):
+            return sentence(*found.groups())
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        return ConfigError(f"{error.full_key}: {text.splitlines()[0]}; write a value for it.")
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return ConfigError(" ".join(text.split()))
+    raise error
+
+
+def unreadable(override: str) -> ConfigError:
+    """Say how to quote it: nine in ten of these are a value with a space, `=` or a letter that is not ASCII."""
+    key, equals, value = override.partition("=")
+    shown = shorten(override)
+    if not equals or not re.fullmatch(r"[A-Za-z_][\w./@]*", key, re.ASCII) or set(value) & set("'\"[](){}"):
+        return ConfigError(f"{shown}: this cannot be read; write KEY=VALUE, or \"KEY='VALUE'\" if it is unusual.")
+    return ConfigError(
+        f"{shown}: this cannot be read; write {shorten(shell_quote_override(key, value))}, quotes and all."
+    )
+
+
+def no_option(overrides: Sequence[str]) -> ConfigError:
+    """A group was given null, a truth value or nothing: Hydra does not say which."""
+    why = "null: a group takes the name of one of its options"
+    return odd_option(overrides) or ConfigError(f"{why}; write that, or leave GROUP=null out.")
+
+
+def odd_option(overrides: Sequence[str]) -> ConfigError | None:
+    """The refusal of a group's value that is none of its options, if there is one among the overrides."""
+    for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
+        options = OPTIONS.get(key, [])
+        if options and value not in options:
+            why = "a group takes the name of one of its options"
+            return config_error(key, value, why, f"one of {', '.join(options)}, or leave {key}= out")
+    return None
+
+
+def no_such(group: str, option: str) -> ConfigError:
+    return option_error(group, option, "there is no such option", OPTIONS.get(group, []))
+
+
+def present(key: str) -> ConfigError:
+    return ConfigError(f"+{key}: the key is there already; write {key}=VALUE without the plus sign.")
+
+
+def absent(key: str) -> ConfigError:
+    return ConfigError(f"~{key}: a key cannot be taken away; write {key}=VALUE.")
+
+
+def taken_away(group: str) -> ConfigError:
+    return ConfigError(f"~{group}: a group cannot be taken away so; write ~{group}, or {group}=OPTION.")
+
+
+def several(key: str, values: str) -> ConfigError:
+    instead = f"-m in front of them, or {key}={values.split(',')[0]}"
+    return config_error(key, values, "several values make a sweep", instead)
+
+
+def unknown(key: str, value: str = "") -> ConfigError:
+    """The chosen options do not have the key: other options may."""
+    group, _, name = key.rpartition(".")
+    owners = [path.stem for path in sorted((CONF / group).glob("*.yaml")) if group and name in OmegaConf.load(path)]
+    if owners:
+        instead = " or ".join(f"{group}={owner}" for owner in owners)
+        return config_error(key, value, f"the chosen {group} has no such key", f"{instead} with it")
+    return unknown_key(key, value, known_keys())
+
+
+def placed(group: str) -> ConfigError:
+    return ConfigError(f"{group}@: a group cannot be put elsewhere; write {group}=OPTION without the @.")
+
+
+def unfit(key: str, value: str) -> ConfigError:
+    return config_error(key, value, "the key takes another kind of value", f"{key}=FOLDER, say, or leave it out")
+
+
+def sweep_params(overrides: Sequence[str]) -> ConfigError:
+    """Configuration files have them; on the command line the values themselves make the sweep."""
+    given = next(override for override in overrides if SWEEP_PARAMS in override)
+    why = "on the command line a sweep is written without it"
+    return ConfigError(f"{given}: {why}; write -m KEY=VALUE,VALUE, say -m seed=1,2.")
+
+
+def no_plugin(module: str) -> ConfigError:
+    """A launcher or sweeper that is not installed."""
+    package = module.partition("hydra_plugins.")[2].split(".")[0].replace("_", "-")
+    return ConfigError(
+        f"{package or module}: this plugin of Hydra is not installed; install it: pip install {package}."
+    )
+
+
+def no_config(_words: str) -> ConfigError:
+    return ConfigError(
+        "--config-name, --config-path, --config-dir: there is no such configuration; write none of them."
+    )
+
+
+SWEEP_PARAMS = "hydra.sweeper.params"
+NO_OPTION = "Config group override must be a string or a list"
+SENTENCES: dict[str, Callable[..., ConfigError]] = {
+    r"Multiple values for (\S+)\. ": present,
+    r"An item is already at '([^']+)'": present,
+    r"Could not delete from config. '([^']+)' does not exist": absent,
+    r"Ambiguous value for argument '([^=]+)=(.*)'": several,
+    r"Could not override '([^'@]+)'(?s:.*) use \+[^=]+=([^\n]*)": unknown,
+    r"Could not override '([^'@]+)@": placed,
+    r"Could not override '([^'@]+)'": unknown,
+    r"Key '[^']+' is not in struct\s+full_key: (\S+)": unknown,
+    r"Override ([^@=]+)\S*=(.*) looks like a config group override": unknown,
+    r"Could not load '([^/']+)/([^']+)'": no_such,
+    r"Error merging override ([^=]+)=([^\n]*)": unfit,
+    r"Unknown plugin class(?:.*?)'([^']+)'": no_plugin,
+    r"deletion value must be a string : .*input_line='~([^=']+)": taken_away,
+    r"(Cannot find primary config|onfig directory)": no_config,
+}
+"""From Hydra's words to the sentence that says it here, with what is in the brackets."""
+
+
+def known_keys() -> list[str]:
+    """Every key that may be written: groups, their options' keys, top-level keys."""
+    train = {str(key): value for key, value in OmegaConf.load(CONF / "train.yaml").items()}
+    top = [key for key in train if key not in ("defaults", "hydra")]
+    top += [f"{key}.{name!s}" for key in top if isinstance(train[key], DictConfig) for name in train[key]]
+    options = (path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
+    own = {f"{path.parent.name}.{key!s}" for path in options for key in OmegaConf.load(path) if key != "name"}
+    return [*top, *GROUPS, "experiment", *sorted(own)]

@@ -1,0 +1,140 @@
+"""A process's place in the world, and whether somebody outside (torchrun, SLURM) gave it one already."""
+
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from lockstep.config_error import ConfigError, config_error, require
+from lockstep.world import World
+
+TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+SLURM = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"}
+SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")
+"""Names of SLURM jobs that are a person at a prompt: the script is typed there, not started as a task."""
+
+SHUTDOWN_TIMEOUT = 8.0
+"""Seconds that ranks have to stop when asked, before they are ended by force."""
+
+STOP_REQUESTED, ACCEPTS_STOP = "stop", "hearing"
+"""Names of two files of a job: the request to stop, and that its ranks would heed it."""
+
+
+class Stop:
+    """Whether to end before the work is done. This one: nobody asks."""
+
+    @contextmanager
+    def listening(self, batches: int) -> Iterator[None]:
+        """Around training that has done so many batches in all: only here a request is heeded."""
+        yield
+
+    def should_stop(self, batches: int) -> bool:
+        """Whether training is to end after this batch, counted in all. To be asked after each, by every rank."""
+        return False
+
+
+@dataclass(frozen=True)
+class RankContext:
+    """rank of world_size over all machines; local_rank of local_world_size on this one.
+
+    `restarts`: how often the ranks have been started anew after a failure; `stop`: whether to end early.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    restarts: int = 0
+    stop: Stop = field(default_factory=Stop, compare=False)
+
+    def __post_init__(self) -> None:
+        for key, rank, size in (
+            ("RANK", self.rank, self.world_size),
+            ("LOCAL_RANK", self.local_rank, self.local_world_size),
+        ):
+            why = f"of {size} rank{'s' if size > 1 else ''} the last is {size - 1}"
+            require(0 <= rank < size, key, rank, why, f"{key}=0 to {size - 1}, or WORLD_SIZE={rank + 1}")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The place in torchrun's environment variables, which torch and Lightning both read."""
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+            "GROUP_RANK": str((self.rank - self.local_rank) // self.local_world_size),
+        }
+
+
+def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
+    """The place that torchrun or SLURM gave this process; None where nobody did, so that we start the ranks."""
+    if environment.keys() >= TORCHRUN:
+        rank, world, local_rank = (_number(environment, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        alone = environment["MASTER_ADDR"] in ("127.0.0.1", "localhost", "::1", socket.gethostname())
+        if "LOCAL_WORLD_SIZE" not in environment and not alone:
+            address = environment["MASTER_ADDR"]
+            raise ConfigError(f"LOCAL_WORLD_SIZE is missing: with MASTER_ADDR={address} machines may be many; set it.")
+        local_world = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else world
+        return RankContext(rank, world, local_rank, local_world)
+    if environment.keys() >= {"RANK", "WORLD_SIZE"} and environment["WORLD_SIZE"] != "1":
+        missing = sorted(TORCHRUN - environment.keys())
+        given = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
+        raise ConfigError(f"{' and '.join(missing)}: missing beside {given}; set it as torchrun does, or unset those.")
+    if environment.keys() >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
+        rank, world, local_rank = (
+            _number(environment, key) for key in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
+        )
+        nodes = _number(environment, "SLURM_NNODES") if "SLURM_NNODES" in environment else 1
+        return RankContext(rank, world, local_rank, world // nodes)
+    return None
+
+
+def is_rank_zero(context: RankContext | None) -> bool:
+    """Whether this process speaks for all: where ranks were started from outside, rank 0 does."""
+    return context is None or context.rank == 0
+
+
+def _number(environment: Mapping[str, str], key: str) -> int:
+    if not environment[key].isdecimal():
+        raise config_error(
+            key, environment[key], "this environment variable takes a whole number", f"{key}=0, or unset it"
+        )
+    return int(environment[key])
+
+
+def check_world_size(context: RankContext, world: World) -> None:
+    """Refuse another world than the one that was started."""
+    nodes = context.world_size // context.local_world_size
+    key, restarts = "strategy.max_restarts", world.max_restarts
+    instead = f"{key}=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
+    require(restarts == 0, key, restarts, "these ranks were not started by this command", instead)
+    if (world.local_world_size, world.num_nodes) == (context.local_world_size, nodes):
+        return
+    started = f"{context.world_size} processes were started from outside"
+    if not world.distributed:
+        raise config_error(
+            "strategy", world.strategy, f"it is one process, and {started}", "strategy=ddp, or start one"
+        )
+    why = f"{started}, {context.local_world_size} on each of {nodes} machine{'s' if nodes > 1 else ''}"
+    raise config_error("devices", world.local_world_size, why, f"devices={context.local_world_size} num_nodes={nodes}")
+
+
+def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """MASTER_ADDR and MASTER_PORT, for init_method="env://": torchrun's own, or derived from the SLURM job.
+
+    SLURM says neither: the first host of the node list and a port from the job's number are the same on every task
+    (what Lightning's SLURMEnvironment does).
+    """
+    if "MASTER_ADDR" in environment:
+        return {"MASTER_ADDR": environment["MASTER_ADDR"], "MASTER_PORT": environment["MASTER_PORT"]}
+    port = 15_000 + int(environment["SLURM_JOB_ID"]) % 1_000
+    return {"MASTER_ADDR": first_host(environment.get("SLURM_NODELIST", "127.0.0.1")), "MASTER_PORT": str(port)}
+
+
+def first_host(node_list: str) -> str:
+    """The first name of SLURM's compressed list: `gpu[07-09,12],cpu1` → `gpu07`."""
+    found = re.match(r"([^\[,]+)(?:\[(\w+))?", node_list)
+    return "".join(part or "" for part in found.groups()) if found else node_list

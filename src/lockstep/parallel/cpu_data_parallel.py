@@ -1,0 +1,106 @@
+"""DataParallel without GPUs: replicas of a net in threads, each on its slice of the batch.
+
+What torch.nn.DataParallel does on GPUs, step for step, so that its semantics can be seen and tested anywhere: chunk the
+batch, hand every replica the parameters, compute side by side, concatenate the outputs, add the replicas' gradients.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from lockstep.parallel.global_dropout import GlobalDropout
+
+
+class CpuDataParallel:
+    """Called like the net, on the whole batch. The net itself is replica 0: only its buffers are kept."""
+
+    def __init__(self, net: nn.Module, count: int) -> None:
+        self.net, self.count = net, count
+        self.copies: list[nn.Module] = []
+        self.threads = ThreadPoolExecutor(count, thread_name_prefix="replica")
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        chunks = inputs.chunk(self.count)
+        if len(chunks) == 1:
+            outputs: Tensor = self.net(inputs)
+            return outputs
+        replicas = self._replicas(len(chunks))
+        compute = _in_this_context()
+        if self.net.training and _draws(self.net):  # all replicas draw from one generator: in turn, to be repeatable
+            gathered = [compute(replica, chunk) for replica, chunk in zip(replicas, chunks, strict=True)]
+        else:
+            gathered = list(self.threads.map(compute, replicas, chunks))
+        return torch.cat(gathered)
+
+    def _replicas(self, count: int) -> list[nn.Module]:
+        """`count` replicas, all with the parameters and buffers that the net has now."""
+        while len(self.copies) < count:
+            self.copies.append(_without_parameters(deepcopy(self.net)))
+            for module in self.copies[-1].modules():
+                if isinstance(module, GlobalDropout):
+                    module.replica = len(self.copies) - 1
+        own = list(self.net.parameters())
+        handed_out = _Broadcast.apply(count, *own)
+        for number, replica in enumerate(self.copies[:count]):
+            parameters = dict(zip(own, handed_out[number * len(own) : (number + 1) * len(own)], strict=True))
+            replica.train(self.net.training)
+            for module, original in zip(replica.modules(), self.net.modules(), strict=True):
+                for name, parameter in original._parameters.items():
+                    module.__dict__[name] = None if parameter is None else parameters[parameter]
+                for name, buffer in original._buffers.items():
+                    module._buffers[name] = buffer if number == 0 or buffer is None else buffer.clone()
+        return self.copies[:count]
+
+
+class _Broadcast(torch.autograd.Function):
+    """The parameters, once for every replica; backward adds the replicas' gradients in the order of the replicas.
+
+    Left to autograd's engine, threads would add them in no fixed order, and float32 sums would differ from run to run.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *parameters: Tensor) -> tuple[Tensor, ...]:
+        ctx.count = count
+        return tuple(parameter.view_as(parameter) for _ in range(count) for parameter in parameters)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        each = len(gradients) // ctx.count
+        return None, *(_added(gradients[index::each]) for index in range(each))
+
+
+def _added(gradients: tuple[Tensor | None, ...]) -> Tensor | None:
+    there = [gradient for gradient in gradients if gradient is not None]
+    return sum(there[1:], start=there[0]) if there else None
+
+
+def _without_parameters(net: nn.Module) -> nn.Module:
+    """A replica's parameters are plain attributes, set before each use: they are results, not leaves."""
+    for module in net.modules():
+        module._parameters = {}
+    return net
+
+
+def _draws(net: nn.Module) -> bool:
+    return any(isinstance(module, _DropoutNd) and module.p > 0 for module in net.modules())
+
+
+def _in_this_context() -> Any:
+    """Run a replica in another thread as it would run in this one: gradients and autocast are settings of a thread."""
+    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    def compute(replica: nn.Module, chunk: Tensor) -> Tensor:
+        with (
+            torch.inference_mode(inference),
+            torch.set_grad_enabled(gradients),
+            torch.autocast("cpu", dtype, enabled=autocast, cache_enabled=False),
+        ):
+            outputs: Tensor = replica(chunk)
+            return outputs
+
+    return compute

@@ -1,0 +1,9 @@
+"""Work that a device still has to do."""
+
+import torch
+
+
+def synchronize(device: torch.device) -> None:
+    """A GPU's work is only queued when a call returns: wait for it before looking at the clock."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()

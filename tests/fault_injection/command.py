@@ -1,0 +1,104 @@
+"""The command with a rank that goes wrong, as a user starts it: by itself or by torchrun; and what it left."""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lockstep.checkpoint.files import newest_whole
+from tests.conftest import ROOT, Command, Ended
+
+TRAIN = str(ROOT / "tests" / "fault_injection" / "train.py")
+SMALL = (
+    *("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model=mlp", "model.hidden=[5]"),
+    *("max_epochs=3", "checkpoint.every_n_steps=2", "log_every_n_steps=1", "threads=1", "accelerator=cpu"),
+)
+"""Five steps an epoch; checkpoints after steps 2, 4, 5, 6, 8, 10, …"""
+
+NEXT_RUN = "from lockstep.launch.private_dir import private_folder; private_folder()"
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+
+
+@dataclass
+class Faulty:
+    """A command of which a rank may go wrong as `fault` says (see faults.py).
+
+    It runs in a folder of its own, or goes on in that of an earlier `run`; `under` another program, if so.
+    """
+
+    folder: Path
+    start: str
+    engine: str
+    fault: str = ""
+    overrides: tuple[str, ...] = SMALL
+    run: Path | None = None
+    under: tuple[str, ...] = ()
+    began: float = field(default_factory=time.time)
+    temporary: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        self.temporary = Path(tempfile.mkdtemp(prefix="faulty-"))  # its path is short: sockets lie in it
+        self.command = Command(self.folder)
+        strategy = "ddp" if self.start == "torchrun" else self.start
+        self.process = self.command.popen(
+            *self.under,
+            sys.executable,
+            *(TORCHRUN if self.start == "torchrun" else ()),
+            TRAIN,
+            f"strategy={strategy}",
+            f"devices={1 if self.start == 'single' else 2}",
+            f"engine={self.engine}",
+            f"hydra.run.dir={self.run_dir}",
+            *self.overrides,
+            PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            TMPDIR=str(self.temporary),
+            FAULT=self.fault,
+            FAULT_TIME=str(self.folder / "fault"),
+        )
+
+    @property
+    def run_dir(self) -> Path:
+        return self.run or self.folder / "run"
+
+    @property
+    def fault_time(self) -> float | None:
+        """When the rank went wrong, if it has."""
+        file = self.folder / "fault"
+        return float(file.read_text() or 0) or None if file.is_file() else None
+
+    def wait(self, timeout: float = 60) -> Ended:
+        ended = self.command.wait(self.process, timeout)
+        ended.seconds = time.time() - (self.fault_time or self.began)
+        return ended
+
+    def left(self, patience: float = 2) -> list[object]:
+        """Processes and temporary files that outlive the command; the latter are removed.
+
+        A rank of torchrun's may be killed when nobody of ours is left: what it had is for the next run to remove.
+        """
+        processes = self.command.survivors(patience)
+        for process in processes:
+            process.kill()
+        if self.start == "torchrun":
+            self.command(sys.executable, "-c", NEXT_RUN, TMPDIR=str(self.temporary))
+        files = [path for pattern in ("lockstep-*", "pytorch-*") for path in self.temporary.glob(pattern)]
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        return [*processes, *files]
+
+    def saved_step(self) -> int | None:
+        """The step of the newest whole checkpoint, loaded; None where there is none."""
+        newest, _damaged = newest_whole([self.run_dir])
+        return None if newest is None else int(torch.load(newest, weights_only=True)["global_step"])
+
+    def curve(self) -> set[int]:
+        """The steps of the loss's curve, as TensorBoard reads it."""
+        events = EventAccumulator(str(self.run_dir / "tensorboard")).Reload()
+        return {event.step for event in events.Scalars("train/loss")}

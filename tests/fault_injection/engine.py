@@ -1,0 +1,12 @@
+"""An engine for tests: either of the real ones, on ranks of which one goes wrong as faults.py says."""
+
+from lockstep.launch import RankContext
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.fault_injection.faults import arm
+from tests.rank_helpers import ENGINES
+
+
+def run(plan: Plan, context: RankContext) -> Metrics:
+    arm(context)
+    return ENGINES[plan.engine.name](plan, context)

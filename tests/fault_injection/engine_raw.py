@@ -1,0 +1,15 @@
+"""An engine for tests: the raw engine, on ranks of which one goes wrong as faults.py says.
+
+Alone, because a command whose fork server imports both takes seconds more.
+"""
+
+import lockstep.raw
+from lockstep.launch import RankContext
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.fault_injection.faults import arm
+
+
+def run(plan: Plan, context: RankContext) -> Metrics:
+    arm(context)
+    return lockstep.raw.run(plan, context)

@@ -1,0 +1,190 @@
+"""Ranks of which one goes wrong in the way, and at the moment, that FAULT says.
+
+FAULT is `kind@rank:moment` or `kind@rank:moment:count`, or several of these, with commas between them: one for each
+time that the ranks are started, the last for all that follow; one that is empty is none. Nothing of the engine is
+replaced: its calls are counted, and at the counted one the process itself does what a real fault does to it. When it
+did is left in the file FAULT_TIME.
+"""
+
+import io
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.launch import RankContext
+from lockstep.launch.signals import ENDING
+from lockstep.recorder import Recorder
+
+
+def arm(context: RankContext) -> None:
+    """To be called by each rank before its engine."""
+    faults = os.environ.get("FAULT", "").split(",")
+    kind, rank, name, count = parts(faults[min(context.restarts, len(faults) - 1)])
+    if rank == str(context.rank):
+        MOMENTS[name](noted(KINDS[kind]), count)
+
+
+def arm_command(moments: Mapping[str, tuple[Any, str]]) -> None:
+    """To be called by the command: `kind@command:moment` goes wrong in the call of a function (its owner, its name)."""
+    kind, rank, name, count = parts(os.environ.get("FAULT", "").partition(",")[0])
+    if rank == "command":
+        counted(*moments[name], noted(KINDS[kind]), count)
+
+
+def parts(fault: str) -> tuple[str, str, str, int]:
+    """Kind, rank, moment and count; nothing but the last where the fault is none."""
+    kind, _, rest = fault.partition("@")
+    rank, _, moment = rest.partition(":")
+    name, _, count = moment.partition(":")
+    return kind, rank, name, int(count or 1)
+
+
+def noted(go_wrong: Callable[[], None]) -> Callable[[], None]:
+    """With the time written down first, where FAULT_TIME says."""
+
+    def going_wrong() -> None:
+        if "FAULT_TIME" in os.environ:
+            Path(os.environ["FAULT_TIME"]).write_text(str(time.time()))
+        go_wrong()
+
+    return going_wrong
+
+
+def when_starting(go_wrong: Callable[[], None], count: int) -> None:
+    go_wrong()
+
+
+def in_step(go_wrong: Callable[[], None], count: int) -> None:
+    """Between the gradient of optimizer step `count` and the step itself."""
+    counted(Recorder, "step", go_wrong, count)
+
+
+def in_validation(go_wrong: Callable[[], None], count: int) -> None:
+    in_forward(go_wrong, count, training=False)
+
+
+def in_forward(go_wrong: Callable[[], None], count: int, training: bool = True) -> None:
+    calls = 0
+
+    def look(module: torch.nn.Module, _inputs: Any) -> None:
+        nonlocal calls
+        if isinstance(module, torch.nn.Linear) and module.training == training:
+            calls += 1
+            if calls == count:
+                go_wrong()
+
+    register_module_forward_pre_hook(look)
+
+
+def in_test(go_wrong: Callable[[], None], count: int) -> None:
+    """The record ends with training; what is measured then is the test."""
+    right = Recorder.end
+
+    def end(recorder: Recorder) -> None:
+        right(recorder)
+        in_validation(go_wrong, count)
+
+    Recorder.end = end  # type: ignore[assignment, method-assign]
+
+
+def while_saving(go_wrong: Callable[[], None], count: int) -> None:
+    """On rank 0 half of the file is written, on others their part of it is about to be sent."""
+    if os.environ["RANK"] != "0":
+        counted(CheckpointManager, "_gathered", go_wrong, count)
+        return
+    right, calls = torch.save, 0
+
+    def half(content: Any, file: Any, *arguments: Any, **options: Any) -> None:
+        nonlocal calls
+        to_disk = isinstance(file, io.BufferedWriter)  # and not where torch pickles a tensor for other ranks
+        calls += to_disk
+        if to_disk and calls == count:
+            whole = io.BytesIO()
+            right(content, whole)
+            file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
+            file.flush()
+            go_wrong()
+            file.seek(0)  # it was no end of this process
+            file.truncate()
+        right(content, file, *arguments, **options)
+
+    torch.save = half  # type: ignore[assignment]
+
+
+def counted(owner: Any, name: str, go_wrong: Callable[[], None], count: int) -> None:
+    """Go wrong in a method's call number `count`."""
+    right, calls = getattr(owner, name), 0
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            go_wrong()
+        return right(*arguments, **options)
+
+    setattr(owner, name, counting)
+
+
+def raise_error() -> None:
+    raise ZeroDivisionError("on purpose")
+
+
+def run_out_of_memory() -> None:
+    """The system's own limit, and more than it gives."""
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (here + 2**26, resource.RLIM_INFINITY))
+    try:
+        torch.zeros(2**30)
+    finally:  # the memory that was asked for is not taken; threads that start later find theirs
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def stop_at_a_prompt() -> None:
+    answer = 6 * 7
+    breakpoint()  # noqa: T100
+    print("went on with", answer)
+
+
+def remove_folder() -> None:
+    [folder] = Path(tempfile.gettempdir()).glob("lockstep-*")
+    shutil.rmtree(folder)
+
+
+KINDS: dict[str, Callable[[], None]] = {
+    "raise": raise_error,
+    "exit": lambda: os._exit(3),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "memory": run_out_of_memory,
+    "breakpoint": stop_at_a_prompt,
+    "quit": lambda: sys.exit(0),
+    "end": lambda: os._exit(0),
+    "sys.exit": lambda: sys.exit(0),
+    "server": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    "folder": remove_folder,
+    **{number.name: partial(os.killpg, 0, number) for number in ENDING},
+}
+"""Of those that are no accident of one rank: its fork server is killed; the job's folder is removed; a signal goes to
+all processes of the command."""
+
+MOMENTS: dict[str, Callable[[Callable[[], None], int], None]] = {
+    "starting": when_starting,
+    "step": in_step,
+    "validation": in_validation,
+    "forward": in_forward,
+    "test": in_test,
+    "saving": while_saving,
+}

@@ -1,0 +1,43 @@
+"""An engine for tests: every rank calls the function that RANK_TASK names, `module:function`, as an engine's `run`."""
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import lockstep.lit
+import lockstep.raw
+from lockstep import launch, schemas
+from lockstep.launch import RankContext
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+
+ENGINES = {"lightning": lockstep.lit.run, "raw": lockstep.raw.run}
+
+
+def run(plan: Plan, context: RankContext) -> Metrics:
+    module, _, name = os.environ["RANK_TASK"].partition(":")
+    metrics: Metrics = getattr(importlib.import_module(module), name)(plan, context)
+    return metrics
+
+
+def on_ranks(plan: Plan, task: Callable[[Plan, RankContext], Metrics]) -> Metrics:
+    """Call the task on every rank of the plan, in processes of their own; returns what rank 0's call returns."""
+    before = os.environ.get("RANK_TASK")
+    os.environ["RANK_TASK"] = f"{task.__module__}:{task.__name__}"
+    try:
+        metrics: Metrics = launch.start(plan, __name__)
+        return metrics
+    finally:
+        os.environ.pop("RANK_TASK")
+        if before is not None:
+            os.environ["RANK_TASK"] = before
+
+
+def with_engine(plan: Plan, name: str, folder: Path, gradient_sync: str = "ddp") -> Plan:
+    """The plan by another engine, in a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lightning = schemas.Lightning("lightning")
+    engine = lightning if name == "lightning" else schemas.Raw("raw", gradient_sync)  # type: ignore[arg-type]
+    return replace(plan, engine=engine, run_dir=str(folder))

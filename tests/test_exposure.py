@@ -1,0 +1,164 @@
+"""Closed doors: while a run on one machine lasts, nothing of it can be reached from elsewhere or by other users."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.launch.private_dir import NAMES
+from tests.conftest import ROOT, Command, Ended
+from tests.netns import cluster
+from tests.sockets import Door, Seen, watch
+
+TRAIN = (sys.executable, str(ROOT / "train.py"), "engine=both", "max_epochs=5", "logger=none", "accelerator=cpu")
+TOUR = (sys.executable, "-m", "lockstep.collectives")
+PROBE = re.compile("[a-z0-9_]{8}")
+"""What Python's tempfile makes for an instant, to see whether it can."""
+OPEN_TO_ALL = ("sh", "-c", 'umask 0; exec "$@"', "sh")
+"""Makes every file of a command what the command itself does not forbid."""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary folder that is everybody's, as /tmp is."""
+    with tempfile.TemporaryDirectory(prefix="doors-") as name:
+        folder = Path(name)
+        folder.chmod(0o1777)
+        yield folder
+
+
+def watched(command: Command, temporary: Path, *line: str) -> tuple[Ended, Seen]:
+    process = command.popen(*OPEN_TO_ALL, *line, TMPDIR=str(temporary))
+    seen = watch(process, temporary)
+    return command.wait(process), seen
+
+
+@pytest.mark.parametrize(
+    ("line", "meets"),
+    [
+        ((*TRAIN, "strategy=single"), False),
+        ((*TRAIN, "strategy=ddp", "devices=2"), True),
+        ((*TRAIN, "strategy=ddp_spawn", "devices=2", "process_group.init_method=env"), True),
+        ((*TOUR, "devices=2"), True),
+        pytest.param((*TOUR, "devices=3", "init_method=env"), True, marks=pytest.mark.slow),
+    ],
+    ids=["single", "ddp", "ddp_spawn", "tour", "tour by env"],
+)
+def test_nothing_is_open(line: tuple[str, ...], meets: bool, command: Command, temporary: Path) -> None:
+    ended, seen = watched(command, temporary, *line)
+    assert ended.status == 0, ended.err
+    assert seen.looks > 20
+    assert not seen.open
+    assert not seen.exposed
+    listening = {door.address for door in seen.doors if door.protocol.startswith("tcp")}
+    assert bool(listening) == meets, "gloo's own sockets, so the watch does see sockets"
+    named = {name for name in seen.files if not PROBE.fullmatch(name)}
+    assert len(named) == 1, "what a run needs only while it lasts lies in one folder"
+    assert NAMES.fullmatch(named.pop()), "whose name nobody can guess"
+    assert not list(temporary.iterdir())
+
+
+OPEN = """
+import os, socket, sys, tempfile, time
+if len(sys.argv) < 2:
+    os.spawnl(os.P_WAIT, sys.executable, sys.executable, __file__, "child")
+else:
+    every = socket.create_server(("", 0))
+    if socket.has_ipv6:
+        six = socket.create_server(("::", 0), family=socket.AF_INET6)
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("", 0))
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind("\\0open-to-all")
+    unix.listen()
+    own = socket.create_server(("127.0.0.1", 0))
+    os.mkdir(tempfile.gettempdir() + "/lockstep-open")
+    time.sleep(1)
+"""
+
+
+def test_the_watch_sees_what_is_open(command: Command, temporary: Path) -> None:
+    """A child of a command that listens everywhere, and makes a folder as `umask` lets it."""
+    script = command.folder / "open.py"
+    script.write_text(OPEN)
+    ended, seen = watched(command, temporary, sys.executable, str(script))
+    assert ended.status == 0, ended.err
+    found = {(door.protocol, door.address) for door in seen.open}
+    six = {("tcp6", "::")} if socket.has_ipv6 else set()
+    assert found == {("tcp", "0.0.0.0"), ("udp", "0.0.0.0"), ("unix", "@open-to-all")} | six
+    assert ("tcp", "127.0.0.1") in {(door.protocol, door.address) for door in seen.doors - seen.open}
+    assert seen.exposed == {"lockstep-open drwxrwxrwx"}
+
+
+def test_addresses_are_told_apart() -> None:
+    assert Door("tcp6", "::ffff:127.0.0.1").closed
+    assert not Door("tcp6", "::ffff:10.0.0.1").closed
+    assert Door("udp6", "::1").closed
+
+
+DEAF = """
+import signal, socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("ready", flush=True)
+while True:
+    print(server.recv(512)[12:], flush=True)
+"""
+"""A name server that never answers: whoever asks it waits for seconds."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param((*TRAIN, "strategy=single"), marks=pytest.mark.slow),
+        (*TRAIN, "strategy=ddp", "devices=2"),
+        pytest.param((*TRAIN, "strategy=ddp_spawn", "devices=2"), marks=pytest.mark.slow),
+        pytest.param((*TOUR, "devices=2"), marks=pytest.mark.slow),
+    ],
+    ids=["single", "ddp", "ddp_spawn", "tour"],
+)
+def test_a_host_name_that_does_not_resolve_is_never_asked_for(line: tuple[str, ...], command: Command) -> None:
+    with cluster(1) as machines:
+        [machine] = machines.machines
+        server = command.popen(*machine.inside(sys.executable, "-c", DEAF))
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            ended = command(*machine.inside(*line))
+            asking = machine.inside("timeout", "1", "getent", "hosts", "asked-by-the-test")
+            subprocess.run(asking, check=False)
+        finally:
+            server.terminate()
+            asked = server.communicate()[0].splitlines()
+    assert (ended.status, ended.err) == (0, "")
+    assert asked, "the server hears who asks"
+    assert all("asked-by-the-test" in question for question in asked), asked
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_eight_commands_at_once_do_not_meet(command: Command) -> None:
+    """Of three strategies and both engines; those of one strategy have the same result."""
+    jobs = [("ddp", 2, engine) for engine in ("lightning", "raw", "lightning")]
+    jobs += [("ddp_spawn", 2, engine) for engine in ("lightning", "raw", "raw")]
+    jobs += [("single", 1, engine) for engine in ("lightning", "raw")]
+    processes = []
+    for strategy, devices, engine in jobs:
+        own = (f"strategy={strategy}", f"devices={devices}", f"engine={engine}", "threads=1")
+        processes.append(command.popen(*TRAIN[:2], *own, "max_epochs=1", "logger=none", "accelerator=cpu"))
+    ended = [command.wait(process, timeout=200) for process in processes]
+    assert [one.status for one in ended] == [0] * 8, ended
+    assert [one.err for one in ended] == [""] * 8
+    results = [json.loads(path.read_text()) for path in command.folder.glob("logs/train/*/metrics.json")]
+    assert len(results) == 8
+    for devices in (1, 2):
+        assert len({result["digest"] for result in results if result["devices"] == devices}) == 1

@@ -1,0 +1,62 @@
+import pytest
+
+from lockstep.compose import compose_job
+from lockstep.config_error import ConfigError
+from lockstep.hydra_errors import explained, known_keys
+from lockstep.synonyms import LIKE, SAME
+
+EXPLAINED = [
+    (["devicez=2"], "devicez=2: there is no such key (did you mean devices?); write devices=2."),
+    (["optimizer.learning_rate=1"], "optimizer.learning_rate=1: there is no such key"),
+    (["optimizer.lrr=1"], "did you mean optimizer.lr?"),
+    (["modell=mlp"], "did you mean model?"),
+    (["strategy=dpp"], "strategy=dpp: there is no such option (did you mean ddp?); write strategy=ddp, or another of"),
+    (["model=zzz"], "model=zzz: there is no such option; write one of cnn, lenet, linear, mlp, split_cnn."),
+    (["devices=1,2"], "devices=1,2: several values make a sweep; write -m in front of them, or devices=1."),
+    (["model.dropout=0.1"], "model.dropout=0.1: the chosen model has no such key; write model=lenet with it."),
+    (["devices"], "devices: this cannot be read; write KEY=VALUE"),
+    (["ckpt_path=a b=c"], "ckpt_path=a b=c: this cannot be read; write \"ckpt_path='a b=c'\", quotes and all."),
+    (["+experiment=toy_mlp"], "+experiment: the key is there already; write experiment=VALUE without the plus sign."),
+    (["+devices=2"], "+devices: the key is there already; write devices=VALUE without the plus sign."),
+    (["model=[true]"], "model=[true]: a group takes the name of one of its options; write one of cnn, lenet, linear"),
+    (["experiment=[1,2]"], "experiment=[1,2]: a group takes the name of one of its options; write one of amp_recipe"),
+    (["logger=[csv,tensorboard]"], "logger=[csv,tensorboard]: a group takes the name of one of its options; write lo"),
+    (["~experiment=1"], "~experiment: a group cannot be taken away so; write ~experiment, or experiment=OPTION."),
+    (["logger=${ranks_of:ddp,2}"], "logger=${ranks_of:ddp,2}: a group takes the name of one of its options; write o"),
+    (["hydra.sweeper.params.seed=1"], "hydra.sweeper.params.seed=1: on the command line a sweep is written without"),
+    (["seed=" + "9" * 5000], "99999: this cannot be composed (ValueError: Exceeds the limit"),
+    (["seed=1", "x" * 300 + "=[1]"], "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
+    (["max_steps=5"], "max_steps=5: there is no such key: training is counted in epochs; write max_epochs=N."),
+    (["limit_train_batches=2"], "limit_train_batches=2: there is no such key: every epoch takes all training samp"),
+    (["trainer.max_steps=2"], "write max_epochs=N."),
+    (["lr=0.1"], "lr=0.1: there is no such key, it is optimizer.lr here; write optimizer.lr=0.1."),
+    (["epochs=3"], "epochs=3: there is no such key, it is max_epochs here; write max_epochs=3."),
+    (["momentum=0.5"], "did you mean optimizer.momentum?"),
+    (["optimizer.foo=1"], "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),
+    (["~ckpt_path"], "~ckpt_path: a key cannot be taken away; write ckpt_path=VALUE."),
+]
+
+
+@pytest.mark.parametrize(("overrides", "sentence"), EXPLAINED, ids=[case[0][0][:40] for case in EXPLAINED])
+def test_hydras_errors_become_one_sentence(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        compose_job(overrides)
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_errors_that_are_not_hydras_are_passed_on() -> None:
+    for error in (ValueError("a bug"), OSError(28, "No space left on device")):
+        with pytest.raises(type(error)) as raised:
+            explained(error)
+        assert raised.value is error
+
+
+@pytest.mark.parametrize("name", [*SAME, *LIKE])
+def test_no_name_that_is_usual_elsewhere_is_a_key(name: str) -> None:
+    assert name not in known_keys()
+    assert SAME.get(name, "seed") in {*known_keys(), "hydra.run.dir"}
+
+
+def test_known_keys_are_all_keys() -> None:
+    assert {"devices", "strategy", "model.hidden", "optimizer.momentum", "experiment"} <= set(known_keys())

@@ -1,0 +1,129 @@
+"""DataParallel's semantics without GPUs: chunks as torch's, one set of parameters, buffers of replica 0."""
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+
+
+def net(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+
+
+def gradients(module: nn.Module) -> list[Tensor]:
+    return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 7, 12])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_outputs_and_gradients_are_those_of_the_net(batch: int, count: int) -> None:
+    """Batches smaller than the number of replicas, uneven chunks, one replica."""
+    inputs = torch.randn(batch, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    alone, replicated = net(), net()
+    expected = alone(inputs)
+    expected.square().sum().backward()
+    outputs = CpuDataParallel(replicated, count)(inputs)
+    outputs.square().sum().backward()  # type: ignore[no-untyped-call]
+    assert torch.allclose(outputs, expected, atol=1e-12, rtol=0)
+    assert len(gradients(replicated)) == 4
+    for ours, theirs in zip(gradients(replicated), gradients(alone), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12, rtol=0)
+
+
+class Seen(nn.Module):
+    """Notes what reaches it, and in which thread."""
+
+    def __init__(self, seen: list[tuple[int, str]]) -> None:
+        super().__init__()
+        self.seen = [seen]
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def __deepcopy__(self, _memo: object) -> "Seen":
+        return Seen(self.seen[0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen[0].append((len(x), threading.current_thread().name))
+        return x * self.weight
+
+
+@pytest.mark.parametrize(
+    ("batch", "count", "sizes"), [(12, 3, [4, 4, 4]), (7, 3, [1, 3, 3]), (4, 3, [2, 2]), (2, 3, [1, 1]), (5, 1, [5])]
+)
+def test_chunks_are_torchs_and_each_has_a_thread(batch: int, count: int, sizes: list[int]) -> None:
+    seen: list[tuple[int, str]] = []
+    outputs = CpuDataParallel(Seen(seen), count)(torch.arange(batch).float()[:, None])
+    assert sorted(size for size, _ in seen) == sizes
+    assert outputs.flatten().tolist() == list(range(batch)), "the order of the batch is kept"
+    if len(sizes) > 1:
+        assert all(name.startswith("replica") for _, name in seen)
+
+
+def test_buffers_of_replica_0_are_kept() -> None:
+    """BatchNorm: each replica normalises its own chunk; the first chunk's statistics move the running ones."""
+    module = nn.BatchNorm1d(1, momentum=0.5)
+    inputs = torch.tensor([[0.0], [2.0], [10.0], [14.0]])
+    outputs = CpuDataParallel(module, 2)(inputs)
+    assert torch.allclose(outputs.flatten(), torch.tensor([-1.0, 1.0, -1.0, 1.0]), atol=1e-4)
+    assert module.running_mean is not None
+    assert module.num_batches_tracked is not None
+    assert module.running_mean.tolist() == [0.5]  # half of the way from 0 to the mean of 0 and 2
+    assert module.num_batches_tracked.item() == 1
+
+
+def test_gradients_are_the_same_bits_every_time() -> None:
+    """Three replicas in float32: added in the order of the replicas, not of the threads."""
+    inputs = torch.randn(31, 3, generator=torch.Generator().manual_seed(2))
+    seen = set()
+    for _ in range(20):
+        module = net().float()
+        CpuDataParallel(module, 3)(inputs).square().sum().backward()  # type: ignore[no-untyped-call]
+        seen.add(tuple(float(number) for gradient in gradients(module) for number in gradient.flatten()))
+    assert len(seen) == 1
+
+
+def test_dropout_is_the_same_every_time() -> None:
+    module = nn.Sequential(nn.Linear(3, 64), nn.Dropout(0.5))
+    outputs = []
+    for _ in range(5):
+        torch.manual_seed(3)
+        outputs.append(CpuDataParallel(module, 3)(torch.ones(9, 3)).tolist())
+    assert all(output == outputs[0] for output in outputs)
+    assert outputs[0][0] != outputs[0][3], "the replicas' masks differ"
+
+
+def test_tied_parameters_stay_tied() -> None:
+    module = net()
+    module.append(nn.Linear(2, 3).double())
+    module.append(module[0])
+    inputs = torch.randn(4, 3, dtype=torch.float64)
+    outputs = CpuDataParallel(module, 2)(inputs)
+    assert torch.allclose(outputs, module(inputs), atol=1e-12, rtol=0)
+    assert len(list(module.parameters())) == 6
+
+
+def test_settings_of_the_calling_thread_reach_the_replicas() -> None:
+    module = net().float()
+    inputs = torch.ones(4, 3)
+    with torch.inference_mode():
+        assert CpuDataParallel(module, 2)(inputs).is_inference()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert CpuDataParallel(module, 2)(inputs).dtype == torch.bfloat16
+    module.eval()
+    with torch.no_grad():
+        assert not CpuDataParallel(module, 2)(inputs).requires_grad
+
+
+def test_an_error_in_a_replica_is_raised() -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        CpuDataParallel(net(), 2)(torch.ones(4, 7, dtype=torch.float64))
+
+
+def test_names_do_not_change() -> None:
+    module = net()
+    before = list(module.state_dict())
+    CpuDataParallel(module, 2)(torch.ones(4, 3, dtype=torch.float64))
+    assert list(module.state_dict()) == before

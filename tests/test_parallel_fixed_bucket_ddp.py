@@ -1,0 +1,56 @@
+"""Gradients of more than two ranks have the same bits in a process's first step and in any other."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from lockstep.launch import RankContext
+from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.rank_helpers import on_ranks
+
+
+class Backwards(nn.Module):
+    """Its layers are registered the other way round than they compute, so gradients come first where torch's buckets,
+    which it lays out before any has come, have them last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.middle, self.first = nn.Linear(53, 7), nn.Linear(301, 53), nn.Linear(40, 301)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.last(self.middle(self.first(inputs).relu()).relu())
+        return outputs
+
+
+def new_net() -> nn.Module:
+    torch.manual_seed(1)
+    return Backwards()
+
+
+def gradients_of(ddp: FixedBucketDDP, rank: int, step: int) -> torch.Tensor:
+    inputs = torch.randn(8, 40, generator=torch.Generator().manual_seed(100 * step + rank))
+    ddp.zero_grad()
+    ddp(inputs).square().sum().backward()
+    return torch.cat([parameter.grad.flatten() for parameter in ddp.parameters() if parameter.grad is not None])
+
+
+def first_and_later(plan: Plan, context: RankContext) -> Metrics:
+    """Steps of one wrapped net, each held against the first step of a net that is wrapped anew, as after a resume."""
+    lasting, apart = FixedBucketDDP(new_net(), None), 0
+    for step in range(4):
+        anew = gradients_of(FixedBucketDDP(new_net(), None), context.rank, step)
+        apart += not torch.equal(gradients_of(lasting, context.rank, step), anew)
+    dist.barrier()
+    return {"apart": apart}
+
+
+@pytest.mark.parametrize("devices", [3])
+def test_buckets_are_kept(devices: int, make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan("strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "accelerator=cpu", "threads=1")
+    assert on_ranks(plan, first_and_later) == {"apart": 0}

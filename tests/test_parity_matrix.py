@@ -1,0 +1,159 @@
+"""What is owed, as one table: every net under every strategy, by both engines, 22 steps with a ragged last batch.
+
+Lightning = raw bit for bit in float32; every cell = single to 1e-10 in float64, where the raw engine stands for both. A
+cell that makes no sense is refused by name.
+"""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockstep.build import plan_from
+from lockstep.compare import compare
+from lockstep.compose import compose_job
+from lockstep.config_error import ConfigError
+from lockstep.launch import RankContext
+from lockstep.plan import Plan
+from lockstep.record import Metrics
+from tests.rank_helpers import ENGINES, on_ranks
+
+LINE = ["data=line", "data.samples=121", "data.val_size=12"]
+POINTS = ["data=points", "data.samples=121"]
+DIGITS = ["data=digits", "data.test_size=1664", "data.val_size=12"]  # 121 are left to train on
+NETS = {
+    "linear": ["model=linear", *LINE],
+    "mlp-points": ["model=mlp", "model.hidden=[30,20]", *POINTS],
+    "mlp": ["model=mlp", "model.hidden=[32]", *DIGITS],
+    "lenet": ["model=lenet", "dropout_rng=global", *DIGITS],
+    "cnn": ["model=cnn", "model.norm=none", *DIGITS],
+    "cnn-sync": ["model=cnn", "model.norm=batch", "sync_batchnorm=true", *DIGITS],
+    "split_cnn": ["model=split_cnn", *DIGITS],
+}
+OPTIMIZERS = {
+    "sgd": ["optimizer=sgd", "optimizer.lr=0.01", "optimizer.momentum=0.9"],
+    "adam": ["optimizer=adam", "optimizer.lr=1e-3"],
+}
+RUNS = (("32-true", "lightning"), ("32-true", "raw"), ("64-true", "raw"))
+WORLDS = [
+    ("single", 1),
+    ("ddp", 2),
+    ("ddp", 3),
+    ("ddp", 4),
+    ("ddp_spawn", 2),
+    ("dp", 2),
+    ("dp", 3),
+    ("model_parallel", 2),
+]
+COMMON = [
+    *(
+        "batch_size=12",
+        "max_epochs=2",
+        "seed=11",
+        "threads=1",
+    ),  # 11 batches an epoch, the last of one sample, which leaves all ranks but one empty
+    *("accelerator=cpu", "logger=none", "test=false"),
+]
+
+
+def refusal_of(net: str, strategy: str) -> str | None:
+    """Why a cell of the table cannot be, in the words that say so."""
+    if strategy == "model_parallel" and net != "split_cnn":
+        return "strategy=model_parallel spreads a net's stages, and it has none"
+    if strategy == "dp" and net == "cnn-sync":
+        return "sync_batchnorm=true: each replica of strategy=dp normalises its own slice of the batch"
+    return None
+
+
+def plan_of(net: str, optimizer: str, strategy: str, devices: int, *more: str, folder: Path) -> Plan:
+    world = [f"strategy={strategy}", f"devices={devices}"]
+    config, _ = compose_job([*COMMON, *NETS[net], *OPTIMIZERS[optimizer], *world, *more])
+    return plan_from(config, folder)
+
+
+SLOW = [("ddp", 3), ("ddp", 4), ("dp", 3), ("ddp_spawn", 2)]
+"""More ranks and replicas than the cores that a test may count on, and the world that differs by its start alone."""
+
+CELLS = [
+    (net, optimizer, strategy, devices)
+    for strategy, devices in WORLDS
+    for net in NETS
+    for optimizer in OPTIMIZERS
+    if refusal_of(net, strategy) is None
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
+    """The folder of all runs of one strategy and number of devices: made once, by one start of its ranks."""
+    made: dict[tuple[str, int], Path] = {}
+
+    def runs_of(strategy: str, devices: int) -> Path:
+        if (strategy, devices) not in made:
+            folder = tmp_path_factory.mktemp(f"{strategy}-{devices}")
+            plans = [
+                plan_of(
+                    *cell,
+                    f"precision={precision}",
+                    f"engine={engine}",
+                    folder=folder.joinpath(*cell[:2], precision, engine),
+                )
+                for cell in CELLS
+                if cell[2:] == (strategy, devices)
+                for precision, engine in RUNS
+            ]
+            (folder / "plans").write_bytes(pickle.dumps(plans))
+            on_ranks(plan_of("split_cnn", "sgd", strategy, devices, folder=folder), run_all)
+            made[strategy, devices] = folder
+        return made[strategy, devices]
+
+    return runs_of
+
+
+def run_all(plan: Plan, context: RankContext) -> Metrics:
+    """On a rank: every plan of this world."""
+    plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
+    for one in plans:
+        Path(one.run_dir).mkdir(parents=True, exist_ok=True)
+        ENGINES[one.engine.name](one, context)
+    return {"runs": len(plans)}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("net", "optimizer", "strategy", "devices"),
+    [pytest.param(*cell, marks=[pytest.mark.slow] if cell[2:] in SLOW else []) for cell in CELLS],
+)
+def test_cell(net: str, optimizer: str, strategy: str, devices: int, world: Callable[[str, int], Path]) -> None:
+    ours = world(strategy, devices) / net / optimizer
+    engines = compare(ours / "32-true" / "lightning", ours / "32-true" / "raw")
+    assert engines.verdict == "identical", engines.text()
+    assert engines.quantities["loss"].compared == 22
+    single = world("single", 1) / net / optimizer
+    across = compare(single / "64-true" / "raw", ours / "64-true" / "raw", tolerance=1e-10)
+    assert across.within_tolerance, across.text()
+    if strategy == "model_parallel":
+        staged = compare(single / "32-true" / "raw", ours / "32-true" / "lightning")
+        assert staged.verdict == "identical", staged.text()
+
+
+@pytest.mark.parametrize(
+    ("net", "strategy"),
+    sorted({(net, strategy) for net in NETS for strategy, _ in WORLDS if refusal_of(net, strategy)}),
+)
+def test_cells_that_make_no_sense_are_refused(net: str, strategy: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        plan_of(net, "sgd", strategy, 2, folder=tmp_path)
+    assert str(refusal_of(net, strategy)) in str(raised.value)
+
+
+@pytest.mark.timeout(300)
+def test_the_table_can_fail(world: Callable[[str, int], Path]) -> None:
+    """Float32 sums in another order are other bits; another optimizer is another run."""
+    single, two = world("single", 1) / "mlp", world("ddp", 2) / "mlp"
+    bits = compare(single / "sgd" / "32-true" / "raw", two / "sgd" / "32-true" / "raw", tolerance=0.0)
+    assert bits.verdict == "apart"
+    optimizers = compare(single / "sgd" / "64-true" / "raw", single / "adam" / "64-true" / "raw", tolerance=1e-10)
+    parted = [one for one in optimizers.quantities.values() if one.first is not None]
+    assert [one.name for one in sorted(parted, key=lambda one: one.when)][:2] == ["configuration", "learning rate"]
