@@ -29,7 +29,7 @@ def test_the_engines_agree(own: tuple[str, ...], command: Command) -> None:
         True,
         0,
     )
-    assert (comparison["verdict"], comparison["owed"], comparison["first_divergence"]) == (
+    assert (comparison["verdict"], comparison["tolerance"], comparison["first_divergence"]) == (
         "identical",
         "identical",
         None,
@@ -49,7 +49,7 @@ def test_four_ranks_by_the_ring_are_within_a_bound(command: Command) -> None:
     ended = command.train(*world, *QUICK, "threads=1")
     assert ended.status == 0, ended.err
     comparison = read(ended.run_dir / "comparison.json")
-    assert comparison["owed"] == "within 1e-10"
+    assert comparison["tolerance"] == "within 1e-10"
     assert comparison["verdict"].startswith("within ")
     assert f"{comparison['verdict']}; expected: within 1e-10" in ended.out
 

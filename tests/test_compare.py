@@ -378,18 +378,18 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
         ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, FLOAT64),
         ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, IDENTICAL),
         ({**ALONE, "precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, MIXED),
-        ({"dropout_rng": "per_rank"}, {"dropout": "per_rank", "strategy": "ddp_spawn"}, IDENTICAL),
-        ({**ALONE, "dropout_rng": "per_rank"}, {"dropout": "per_rank"}, INCOMPARABLE),
-        ({"dropout_rng": "per_rank"}, {"dropout": "per_rank", "threads": 2}, FLOAT32),
+        ({"dropout_rng": "per_rank"}, {"dropout_rng": "per_rank", "strategy": "ddp_spawn"}, IDENTICAL),
+        ({**ALONE, "dropout_rng": "per_rank"}, {"dropout_rng": "per_rank"}, INCOMPARABLE),
+        ({"dropout_rng": "per_rank"}, {"dropout_rng": "per_rank", "threads": 2}, FLOAT32),
         (
             {"dropout_rng": "per_rank", "world_size": 4},
             {"dropout_rng": "per_rank", "world_size": 4, "gradient_sync": "ring"},
             FLOAT32,
         ),
-        ({**ALONE, "dropout_rng": "global"}, {"dropout": "global"}, FLOAT32),
+        ({**ALONE, "dropout_rng": "global"}, {"dropout_rng": "global"}, FLOAT32),
     ],
 )
-def test_what_two_plans_owe_each_other(a: dict[str, object], b: dict[str, object], tolerance: Tolerance) -> None:
+def test_the_tolerance_between_two_plans(a: dict[str, object], b: dict[str, object], tolerance: Tolerance) -> None:
     assert tolerance_between(heading(**a), heading(**b)) == tolerance
 
 
