@@ -1,5 +1,6 @@
 """Real commands in real processes: how tests start them, and how they see that nothing was left running."""
 
+import copy
 import os
 import signal
 import socket
@@ -17,10 +18,10 @@ import pytest
 from lockstep.build import plan_from
 from lockstep.compose import compose_job
 from lockstep.plan import Plan
+from tests.zygote import MARK, Forked, zygote
 
 ROOT = Path(__file__).parents[1]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
-MARK = "LOCKSTEP_TEST_MARK"
 STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
 
 for _number in (
@@ -58,16 +59,29 @@ class Ended:
 class Command:
     """Starts a program in a folder of its own, with a hard time limit, and looks for processes that outlive it."""
 
+    warm = True
+    """Whether commands are copies of a warm process where they can be."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.mark = uuid.uuid4().hex
 
+    @property
+    def fresh(self) -> "Command":
+        """The same, but each command is a new interpreter."""
+        own = copy.copy(self)
+        own.warm = False
+        return own
+
     def popen(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
         clean = {key: value for key, value in os.environ.items() if key not in STARTED_BY}
+        own = {**clean, MARK: self.mark, **environment}
+        if self.warm and zygote().can_run(arguments, own):
+            return Forked(zygote(), [*arguments], self.folder, own)
         return subprocess.Popen(
             [*arguments],
             cwd=self.folder,
-            env={**clean, MARK: self.mark, **environment},
+            env=own,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -114,6 +128,12 @@ class Command:
 def nobody_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under `pytest -s` at a terminal ranks would be in this process."""
     monkeypatch.setattr("lockstep.build.at_a_terminal", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def fresh_where_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("fresh"):
+        monkeypatch.setattr(Command, "warm", False)
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ import yaml
 
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
-from tests.conftest import MARK, ROOT, Command
+from tests.conftest import ROOT, Command
 from tests.terminal import CTRL_C, Terminal
+from tests.zygote import MARK
 
 SMALL = ("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model.hidden=[5]", "logger=none")
 SHORT = (*SMALL, "max_epochs=3", "threads=1", "accelerator=cpu")

@@ -62,6 +62,7 @@ for strategy in ("single", "ddp", "ddp_spawn", "ddp"):
 """
 
 
+@pytest.mark.fresh
 def test_all_jobs_are_forked_from_one_server_that_imported_the_engine(command: Command) -> None:
     """Why a further job of a sweep is cheap: no rank imports anything again."""
     ended = command(sys.executable, "-c", FOUR_JOBS, PYTHONPATH=str(ROOT))

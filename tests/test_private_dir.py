@@ -19,6 +19,7 @@ from lockstep.launch.private_dir import MARK, made, remove_left_behind, require_
 from tests.conftest import ROOT, Command
 from tests.sockets import tree
 
+pytestmark = pytest.mark.fresh
 TRAIN = (sys.executable, str(ROOT / "train.py"), "data=line", "model=linear", "data.samples=64", "data.val_size=0")
 SHORT = (*TRAIN, "max_epochs=1", "logger=none", "engine=raw", "accelerator=cpu", "threads=1")
 

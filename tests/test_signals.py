@@ -215,7 +215,7 @@ def test_a_key_that_is_held_down_comes_to_a_second_signal(tmp_path: Path) -> Non
 
 def test_the_ranks_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
-    monkeypatch.setattr("lockstep.launch.signals.GRACE", 0.5)
+    monkeypatch.setattr("lockstep.launch.signals.SHUTDOWN_TIMEOUT", 0.5)
     with asks_ranks(tmp_path):
         signal.raise_signal(signal.SIGHUP)
         with pytest.raises(SystemExit) as ended:
@@ -256,7 +256,7 @@ def test_what_was_ignored_stays_so() -> None:
 RANK = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-from lockstep.launch.topology import ASKED
+from lockstep.launch.topology import STOP_REQUESTED
 from lockstep.launch.signals import ENDING, signals_held, unheeded
 
 def child():
@@ -284,7 +284,7 @@ masks = {key: int(value, 16) for key, _, value in (line.partition(":") for line 
 bits = sum(1 << (number - 1) for number in ENDING)
 assert masks["SigBlk"] & bits == masks["SigIgn"] & bits == masks["SigCgt"] & bits == 0, masks
 assert os.waitstatus_to_exitcode(os.waitpid(child(), 0)[1]) == -signal.SIGTERM, "a rank may end its own"
-(folder / ASKED).touch()
+(folder / STOP_REQUESTED).touch()
 told = child()
 time.sleep(1.5)
 assert os.waitpid(told, os.WNOHANG) == (0, 0), "what went to all processes does not end it"
@@ -294,6 +294,7 @@ os.waitpid(told, 0)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to read a process's masks")
+@pytest.mark.fresh
 def test_what_a_rank_starts_has_the_usual_signals(command: Command, tmp_path: Path) -> None:
     ended = command(sys.executable, "-c", RANK, str(tmp_path))
     assert ended.status == 0, ended.err
@@ -353,6 +354,7 @@ def test_ranks_that_cannot_stop_are_ended_by_force(start: str, twice: bool, tmp_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.fresh
 def test_before_it_trains_a_signal_just_ends_it(number: signal.Signals, tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "raw", overrides=LONG)
     wait_until(lambda: [*faulty.temporary.glob("lockstep-*/job-*")])

@@ -29,6 +29,7 @@ METRICS_KEYS = {
 ENDLESS = ("max_epochs=100000", "logger=none", "accelerator=cpu")
 
 
+@pytest.mark.fresh
 def test_the_main_job(command: Command) -> None:
     ended = command.train("strategy=ddp", "devices=2")
     assert ended.status == 0, ended.err
@@ -58,6 +59,7 @@ def test_mnist_on_two_ranks(command: Command, mnist: str) -> None:
     assert json.loads((ended.run_dir / "metrics.json").read_text())["test/acc"] >= 0.965
 
 
+@pytest.mark.fresh
 def test_help_explains_and_imports_no_torch(command: Command) -> None:
     ended = command.train("--help")
     assert ended.status == 0
@@ -144,6 +146,7 @@ def test_a_killed_rank_ends_the_command(command: Command, strategy: str, rank: i
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
+@pytest.mark.fresh
 def test_interrupting_the_command_ends_its_ranks(
     command: Command, strategy: str, number: signal.Signals, status: int
 ) -> None:
@@ -159,6 +162,7 @@ def test_interrupting_the_command_ends_its_ranks(
     assert not command.survivors(5)
 
 
+@pytest.mark.fresh
 def test_killing_the_command_ends_its_ranks(command: Command) -> None:
     process = command.popen(sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", *ENDLESS)
     wait_for_first_epoch(process)
@@ -172,6 +176,7 @@ def torchrun(command: Command, ranks: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", str(ROOT / "train.py")]
 
 
+@pytest.mark.fresh
 def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
     job = ("strategy=ddp", "devices=2", "max_epochs=2", "threads=1")
     ended = command(*torchrun(command, 2), *job, MASTER_PORT=str(free_port()))
@@ -247,6 +252,7 @@ def test_a_terminal_sees_a_bar_with_the_metrics(engine: str, bar: bytes, line: i
     assert len(re.findall(rb"epoch 2/2  train/acc", shown)) == line
 
 
+@pytest.mark.fresh
 def test_from_python(command: Command) -> None:
     script = (
         "from lockstep import run; import os\n"

@@ -1,0 +1,192 @@
+"""A command that is forked from the warm process is what a new interpreter is: its state, what it prints, its files."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import ROOT, Command, Ended
+
+STATE = """
+import json, multiprocessing, os, signal, sys
+
+def state():
+    return {
+        "arguments": sys.argv, "path": sys.path, "folder": os.getcwd(), "environment": dict(os.environ),
+        "name": sys.modules["__main__"].__name__, "file": getattr(sys.modules["__main__"], "__file__", None),
+        "signals": {int(n): str(signal.getsignal(n)) for n in signal.valid_signals()},
+        "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
+        "open": [n for n in range(100) if os.path.exists(f"/proc/self/fd/{n}")],
+        "streams": [
+            (stream.name, stream.mode, stream.encoding, stream.errors, stream.line_buffering, stream.write_through)
+            for stream in (sys.stdin, sys.stdout, sys.stderr)
+        ],
+        "leads": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
+        "own": sorted(name for name in sys.modules if name.startswith("lockstep")),
+        "umask": os.umask(0o22), "flags": str(sys.flags), "ticks": sys.getswitchinterval(),
+    }
+"""
+SERVER = """
+import multiprocessing, signal, states
+from lockstep.launch.server import start_forkserver
+
+def tell(pipe):
+    pipe.send(states.state())
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    start_forkserver("lockstep.raw")
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("forkserver").Process(target=tell, args=(writer,))
+    process.start()
+    print(states.json.dumps(reader.recv()))
+    process.join()
+"""
+LEAVES_BEHIND = """
+import os, subprocess, sys, time
+if os.fork() == 0:
+    os.setsid()
+    os.closerange(0, 3)
+    if os.fork() == 0:
+        if sys.argv[1] == "exec":
+            os.execv("/bin/sleep", ["sleep", "60"])
+        os.environ.clear()
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+"""
+PASSING = re.compile(
+    r"\d+\.\d+ s$|^\d+ +lightning .*|(seconds|per_second|_mb|memory) +\S+|\[[\d ,:-]+\]|\d{4}-\d\d-\d\d_\S+",
+    re.MULTILINE,
+)
+RUNS = (
+    ("engine=raw", "strategy=ddp", "devices=2", "max_epochs=1", "hydra.run.dir=run"),
+    ("engine=both", "strategy=ddp_spawn", "devices=2", "max_epochs=1", "hydra.run.dir=run"),
+    pytest.param(
+        ("-m", "seed=1,2", "strategy=ddp", "devices=2", "max_epochs=1", "hydra.sweep.dir=run"), marks=pytest.mark.slow
+    ),
+    ("batch_size=0",),
+    ("model=nothing", "hydra.run.dir=run"),
+    ("--help",),
+)
+
+
+def script(folder: Path, **files: str) -> str:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    return str(folder / "probe.py")
+
+
+def states(command: Command, *arguments: str, **environment: str) -> list[dict[str, object]]:
+    """What a program tells of itself, warm and fresh."""
+    both = [way(sys.executable, *arguments, timeout=90, **environment) for way in (command, command.fresh)]
+    assert [(ended.status, ended.err) for ended in both] == [(0, ""), (0, "")]
+    return [json.loads(ended.out) for ended in both]
+
+
+@pytest.mark.parametrize("how", ["script", "-c", "-m"])
+def test_a_warm_command_is_what_a_fresh_one_is(command: Command, how: str) -> None:
+    path = script(command.folder, probe=STATE + "print(json.dumps(state()))")
+    line = {"script": (path,), "-c": ("-c", Path(path).read_text()), "-m": ("-m", "probe")}[how]
+    warm, fresh = states(command, *line, "a=b", "", PYTHONPATH="/somewhere", OWN="1")
+    assert warm == fresh
+    assert warm["environment"]["OWN"] == "1"  # type: ignore[index]
+
+
+def test_a_rank_of_a_warm_command_is_what_that_of_a_fresh_one_is(command: Command) -> None:
+    path = script(command.folder, probe=SERVER, states=STATE)
+    warm, fresh = states(command, path, PYTHONPATH=str(ROOT / "src"))
+    for state in (warm, fresh):
+        environment = state["environment"]
+        assert isinstance(environment, dict)
+        assert environment.pop("TORCHINDUCTOR_CACHE_DIR")  # of the command's own folder
+    assert warm == fresh
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("how", ["exec", "fork"])
+def test_what_a_command_leaves_behind_is_found(command: Command, fresh: bool, how: str) -> None:
+    path = script(command.folder, probe=LEAVES_BEHIND)
+    assert (command.fresh if fresh else command)(sys.executable, path, how).status == 0
+    left = command.survivors(patience=0.5)
+    for process in left:
+        process.kill()
+    assert len(left) == 1
+
+
+def test_a_command_tells_how_it_was_ended(command: Command) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        process = command.popen(sys.executable, "-c", "import time; print(flush=True); time.sleep(60)")
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert process.poll() is None
+        assert psutil.Process(process.pid).environ()["LOCKSTEP_TEST_MARK"] == command.mark
+        process.send_signal(number)
+        ended = command.wait(process)
+        assert ended.status == -number
+        assert ("KeyboardInterrupt" in ended.err) is (number == signal.SIGINT)
+
+
+def test_an_exception_is_told_as_ever(command: Command) -> None:
+    path = script(command.folder, probe="def fail():\n    raise SystemError('so')\nfail()\n")
+    warm, fresh = (way(sys.executable, path) for way in (command, command.fresh))
+    assert (warm.status, warm.err) == (fresh.status, fresh.err)
+    assert fresh.status == 1
+    texts = [way(sys.executable, "-c", "raise SystemExit('so')") for way in (command, command.fresh)]
+    assert [(ended.status, ended.err) for ended in texts] == [(1, "so\n")] * 2
+
+
+def test_what_is_read_at_the_start_of_an_interpreter_makes_a_new_one(command: Command) -> None:
+    code = "import sys; print(sys.flags.utf8_mode, 'torch' in sys.modules)"
+    assert command(sys.executable, "-c", code).out == "0 True\n"
+    assert command(sys.executable, "-c", code, PYTHONUTF8="1").out == "1 False\n"
+    assert command(sys.executable, "-X", "utf8", "-c", code).out == "1 False\n"
+
+
+def shown(ended: Ended, folder: Path) -> tuple[int, str, str]:
+    out, err = (PASSING.sub("", text.replace(str(folder), "")) for text in (ended.out, ended.err))
+    return ended.status, out, err
+
+
+def files(folder: Path) -> dict[str, object]:
+    """What a run left: of its measured figures the names alone."""
+    found: dict[str, object] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        if path.name in ("record.jsonl", "config.yaml"):
+            found[name] = path.read_text().replace(str(folder), "")
+        elif path.name == "metrics.json":
+            metrics = json.loads(path.read_text())
+            found[name] = {key: None if "seconds" in key or "per_second" in key else metrics[key] for key in metrics}
+        else:
+            found[re.sub(r"\d{6,}\S*", "", name)] = None
+    return found
+
+
+@pytest.mark.parametrize("line", RUNS, ids=" ".join)
+def test_a_warm_run_prints_and_leaves_what_a_fresh_one_does(tmp_path: Path, line: tuple[str, ...]) -> None:
+    """Under another order of hashes, too: nothing of a run depends on it."""
+    runs = []
+    for name, seed in (("warm", {}), ("fresh", {"PYTHONHASHSEED": "7"})):
+        folder = tmp_path / name
+        folder.mkdir()
+        command = Command(folder)
+        ended = (command.fresh if seed else command).train(*line, timeout=90, **seed)
+        runs.append((shown(ended, folder), files(folder)))
+    assert runs[0] == runs[1]
+
+
+def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
+    code = "from tests.zygote import zygote; import os; print(zygote().process.pid); os._exit(1)"
+    began = time.monotonic()
+    ended = Command(tmp_path).fresh(sys.executable, "-c", code, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}")
+    process = int(ended.out)
+    while psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() - began < 60
+        time.sleep(0.1)

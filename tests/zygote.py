@@ -1,0 +1,111 @@
+"""Commands that are forked from one warm process instead of started anew: half a second each, and not five."""
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PROGRAM = Path(__file__).with_name("zygote_process.py")
+MARK = "LOCKSTEP_TEST_MARK"
+READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "GLIBC_", "TORCH_", "LC_", "LANG")
+"""What the names of variables begin with that an interpreter, or a library, reads as it is loaded."""
+PATH = "PYTHONPATH"
+
+
+class Zygote:
+    """The warm process: started at once, ready when its first answer comes."""
+
+    def __init__(self) -> None:
+        self.environment = dict(os.environ)
+        self.asking = threading.Lock()
+        self.control, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with there:
+            self.process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), str(there.fileno())],
+                env={**without_path(self.environment), MARK: "0" * 32},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[there.fileno()],
+                start_new_session=True,
+            )
+
+    def can_run(self, arguments: tuple[str, ...], environment: Mapping[str, str]) -> bool:
+        """Whether a copy of the warm process would be what a new interpreter is."""
+        if len(arguments) < 2 or arguments[0] != sys.executable:
+            return False
+        changed = {name for name, value in {*environment.items()} ^ {*self.environment.items()}} - {PATH}
+        script = arguments[1]
+        return (Path(script).suffix == ".py" or script in ("-c", "-m")) and not any(
+            name.startswith(READ_AT_START) for name in changed
+        )
+
+    def ask(self, request: Mapping[str, Any], streams: list[int]) -> int:
+        with self.asking:
+            socket.send_fds(self.control, [json.dumps(request).encode()], streams)
+            answer = self.control.recv(100)
+        assert answer, f"the warm process has ended: {self.process.wait(10)}"
+        return int(answer)
+
+    def end(self) -> None:
+        self.control.close()
+        self.process.wait(10)
+
+
+@cache
+def zygote() -> Zygote:
+    return Zygote()
+
+
+def without_path(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name != PATH}
+
+
+class Forked(subprocess.Popen[str]):
+    """A command that the warm process has forked: to be used as if it had been started by exec.
+
+    How it ended the warm process tells, whose child it is.
+    """
+
+    def __init__(self, warm: Zygote, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self.warm = warm
+        super().__init__(
+            arguments,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:
+        """Popen has made the pipes."""
+        (cwd, env), pipes = rest[4:6], rest[9:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        request = {"arguments": args[1:], "folder": str(cwd), "environment": dict(env)}
+        self.pid = self.warm.ask(request, [stdin, stdout, stderr])
+        self.ended = os.pidfd_open(self.pid)
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _internal_poll(self, *_arguments: Any, **_options: Any) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._wait(0)
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            poll = select.poll()
+            poll.register(self.ended, select.POLLIN)
+            if not poll.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = os.waitstatus_to_exitcode(self.warm.ask({"wait": self.pid}, []))
+            os.close(self.ended)
+        return self.returncode

@@ -1,0 +1,264 @@
+"""The process from which the tests fork their commands: it has imported what a command and its ranks import.
+
+It holds torch, Lightning and Hydra, and nothing of Lockstep: that is imported anew by each command, from its own path.
+A command gets a session, folder, environment, streams and arguments of its own, and the usual signals. So does the
+fork server that it starts, once: a copy of the command, made before it began, takes the place of a new interpreter.
+"""
+
+import ast
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import multiprocessing.util
+import os
+import random
+import runpy
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+SOURCES = Path(__file__).parents[1] / "src" / "lockstep"
+MARK = "LOCKSTEP_TEST_MARK"
+LATE = ("torch.distributed.fsdp", "torch.optim.adamw", "torch._dynamo", "lightning.pytorch.callbacks")
+"""What torch and Lightning import as they train."""
+MOST = 2**20
+"""Bytes of a request."""
+HIGH = 200
+"""Descriptors from here on are nobody's."""
+KEPT = 3
+"""The only other descriptor of a copy that waits."""
+FORK_SERVER = "from multiprocessing.forkserver import main"
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+SPARE, USUAL = "spare", "python"
+"""What a copy that waits to be the fork server is called in the table of processes, and any other interpreter."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def imported_by(folder: Path) -> Iterator[str]:
+    """The names of all modules of others that the sources below a folder import."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def warm_up() -> None:
+    """Import what is not Lockstep's."""
+    for name in [*sorted({*imported_by(SOURCES)}), *LATE]:
+        if name.partition(".")[0] not in ("lockstep", "tests") and not name.endswith("__main__"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def serve(control: socket.socket) -> Callable[[], object]:
+    """Fork a command for each request, and tell how it ended; returns in the command, with what it has to run.
+
+    A request is {"arguments", "folder", "environment"} with the three streams, or {"wait": its number}.
+    """
+    while True:
+        message, streams, _flags, _address = socket.recv_fds(control, MOST, 3)
+        if not message:  # the tests are over
+            os._exit(0)
+        request = json.loads(message)
+        if "wait" in request:
+            answer = os.waitpid(request["wait"], 0)[1]
+        elif (answer := os.fork()) == 0:
+            control.close()
+            return become(streams=streams, **request)
+        for stream in streams:
+            os.close(stream)
+        control.send(str(answer).encode())
+
+
+def become(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> Callable[[], object]:
+    """Make this process the command's: what runs it."""
+    os.setsid()
+    mark_memory(environment[MARK])
+    place_descriptors(dict(enumerate(streams)))
+    os.chdir(folder)
+    take_environment(environment)
+    tempfile.tempdir = None
+    random.seed()
+    sys.modules["numpy"].random.seed()
+    multiprocessing.current_process().authkey = os.urandom(32)
+    first = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    path = [*dict.fromkeys([*first, *sys.path[1:]])]
+    spare = Spare(path)
+    atexit.register(spare.end)
+    start_new = multiprocessing.util.spawnv_passfds
+    multiprocessing.util.spawnv_passfds = spare.instead_of(start_new)
+    return program(arguments, path)
+
+
+def mark_memory(mark: str) -> None:
+    """Put the mark where /proc shows the environment with which this process was started, as after an exec.
+
+    So what the command forks, and what that starts in turn, is known by it however it was cut loose.
+    """
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    address = getenv(MARK.encode())
+    assert len(ctypes.string_at(address)) == len(mark)
+    ctypes.memmove(address, mark.encode(), len(mark))
+
+
+def take_environment(environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def place_descriptors(wanted: dict[int, int]) -> None:
+    """Move each descriptor to its number, and close all others."""
+    held = {number: fcntl.fcntl(now, fcntl.F_DUPFD, HIGH) for number, now in wanted.items()}
+    os.closerange(0, HIGH)
+    for number, now in held.items():
+        os.dup2(now, number, inheritable=True)
+    os.closerange(HIGH, HIGH + 100)
+
+
+def program(arguments: list[str], path: list[str]) -> Callable[[], object]:
+    """What an interpreter does with the arguments: a script, `-c` or `-m`. `path`: sys.path behind the first entry."""
+    first, *rest = arguments
+    script = ModuleType("__main__")
+    script.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = script
+    if first == "-m":
+        name = rest[0]
+        sys.argv, sys.path[:] = ["-m", *rest[1:]], [os.getcwd(), *path]  # noqa: PTH109
+        return lambda: runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+    if first == "-c":
+        sys.argv, sys.path[:] = ["-c", *rest[1:]], ["", *path]
+        code = compile(rest[0], "<string>", "exec")
+    else:
+        sys.argv, sys.path[:] = arguments, [str(Path(first).absolute().parent), *path]
+        script.__file__ = first
+        code = compile(Path(first).read_bytes(), first, "exec")
+    return lambda: exec(code, script.__dict__)
+
+
+class Spare:
+    """A copy of the command as it was before it began, which waits to be its fork server."""
+
+    def __init__(self, path: list[str]) -> None:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with here:  # the lowest numbers are the command's
+            self.here = socket.socket(fileno=fcntl.fcntl(here, fcntl.F_DUPFD_CLOEXEC, HIGH - 1))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they are sent to all processes of the command
+        call_itself(SPARE)  # the copy has its name from its first moment on
+        self.pid = os.fork()
+        if self.pid == 0:
+            place_descriptors(dict.fromkeys(range(3), os.open(os.devnull, os.O_RDWR)) | {KEPT: there.detach()})
+            self._wait(socket.socket(fileno=KEPT), path)
+        call_itself(USUAL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        there.close()
+        self.used = False
+
+    def instead_of(self, start_new: Callable[[Any, Any, Any], int]) -> Callable[..., int]:
+        """What starts the fork server from this copy, and anything else as ever."""
+
+        def start(executable: str, arguments: list[str], descriptors: list[int]) -> int:
+            code = arguments[-1]
+            if self.used or not code.startswith(FORK_SERVER) or not streams_open():
+                return start_new(executable, arguments, descriptors)
+            self.used = True
+            ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+            request = {
+                "code": code,
+                "environment": dict(os.environ),
+                "folder": os.getcwd(),  # noqa: PTH109
+                "numbers": [0, 1, 2, *descriptors],
+                "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+                "ignored": [int(number) for number in ignored],
+            }
+            socket.send_fds(self.here, [json.dumps(request).encode()], request["numbers"])  # type: ignore[arg-type]
+            self.here.close()
+            return self.pid
+
+        return start
+
+    def end(self) -> None:
+        """What was not used."""
+        if not self.used:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+    def _wait(self, there: socket.socket, path: list[str]) -> NoReturn:
+        ends_with_parent(signal.SIGKILL)
+        message, descriptors, _flags, _address = socket.recv_fds(there, MOST, 16)
+        if not message:
+            os._exit(0)
+        ends_with_parent(0)
+        call_itself(USUAL)
+        request = json.loads(message)
+        place_descriptors(dict(zip(request["numbers"], descriptors, strict=True)))
+        os.chdir(request["folder"])
+        take_environment(request["environment"])
+        for number in request["ignored"]:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
+        end_with(program(["-c", request["code"]], path))
+
+
+def ends_with_parent(number: int) -> None:
+    """By this signal; by none where it is 0."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def call_itself(name: str) -> None:
+    """In the table of processes."""
+    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
+
+
+def streams_open() -> bool:
+    """Whether the three streams are open, so that they can be handed on."""
+    try:
+        return all(os.fstat(number) for number in range(3))
+    except OSError:
+        return False
+
+
+def end_with(run: Callable[[], object]) -> NoReturn:
+    """Run it, and end as an interpreter does, but for the freeing of its memory."""
+    status: Any = 0
+    try:
+        run()
+    except SystemExit as ended:
+        status = ended.code
+    except BaseException as error:
+        frames = error.__traceback__ and error.__traceback__.tb_next  # without those of this file
+        error.__traceback__ = frames and frames.tb_next
+        sys.excepthook(type(error), error, error.__traceback__)
+        status = 1
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+    if status is not None and not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit((status or 0) & 0xFF)
+
+
+if __name__ == "__main__":
+    warm_up()
+    end_with(serve(socket.socket(fileno=int(sys.argv[1]))))
