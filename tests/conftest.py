@@ -14,7 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
+from lockstep import launch
 from lockstep.build import plan_from
 from lockstep.compose import compose_job
 from lockstep.plan import Plan
@@ -22,6 +24,7 @@ from tests.zygote import MARK, Forked, zygote
 
 ROOT = Path(__file__).parents[1]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
+RANK_ENGINES = ("lockstep.lit", "lockstep.raw", "tests.rank_helpers", "tests.fault_injection.faulty_engine")
 STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
 
 for _number in (
@@ -31,6 +34,19 @@ for _number in (
 ):  # whoever starts the tests in the background ignores them
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
+
+
+WORKERS = 2
+"""Processes that share a whole run of the tests: while one waits for a command, the other goes on."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """A whole run is shared, by files, where pytest-xdist is there; what is named on the line runs in one process."""
+    named = [argument for argument in config.args if Path(argument).resolve() != ROOT / "tests"]
+    options = config.option
+    if config.pluginmanager.hasplugin("xdist") and not named and options.numprocesses is None and not options.usepdb:
+        options.numprocesses, options.dist = min(WORKERS, os.cpu_count() or 1), "loadfile"
 
 
 def free_port() -> int:
@@ -130,10 +146,29 @@ def nobody_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.build.at_a_terminal", lambda: False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_forkserver() -> Iterator[None]:
+    """The first job in this process starts a fork server for all of them: a further engine would need a new one."""
+    start = launch.start_forkserver
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fresh_where_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.get_closest_marker("fresh"):
         monkeypatch.setattr(Command, "warm", False)
+
+
+@pytest.fixture
+def process_as_it_was() -> Iterator[None]:
+    """For tests that run an engine in this process, with one thread: it expects a process of its own."""
+    handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

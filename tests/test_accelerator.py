@@ -1,3 +1,6 @@
+import sys
+from pathlib import Path
+
 import pytest
 
 from lockstep.config_error import ConfigError
@@ -35,7 +38,11 @@ def test_ranks_may_share_gpus_if_asked_to(gpus: int) -> None:
     assert resolve_accelerator("auto", 3, DDP("ddp", share_device=True, max_restarts=0)) == ("gpu" if gpus else "cpu")
 
 
-def test_the_count_is_torchs() -> None:
-    import torch
-
-    assert accelerator.gpu_count() == torch.cuda.device_count()
+def test_the_count_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Torch is not asked where Linux has no GPU's device file; /dev's are looked for in a folder of this test."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(accelerator, "Path", lambda _: tmp_path)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
+    assert accelerator.gpu_count() == 0
+    (tmp_path / "nvidia0").touch()
+    assert accelerator.gpu_count() == 5

@@ -2,7 +2,7 @@
 
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,17 +25,12 @@ from lockstep.record import digest
 from lockstep.seeding import build_model, seed_rank
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("process_as_it_was"),
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
 
 MakePlan = Callable[..., Plan]
-
-
-@pytest.fixture(autouse=True)
-def process_as_it_was() -> Iterator[None]:
-    """The engine expects a process of its own: give back what it changes."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def integers() -> TensorData:

@@ -5,8 +5,7 @@ pair of setting, strategy and engine; the rest, and three ranks, are slow.
 """
 
 import pickle
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, w
 from tests.rank_helpers import ENGINES, on_ranks
 
 pytestmark = [
+    pytest.mark.usefixtures("process_as_it_was"),
     pytest.mark.timeout(200),
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
@@ -163,16 +163,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cell], list[T
         return list(torch.load(last, weights_only=True)["state_dict"].values())
 
     return of
-
-
-@pytest.fixture(autouse=True)
-def process_as_it_was() -> Iterator[None]:
-    """The engines expect a process of their own: give back what they change."""
-    handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
 """The raw engine in this process: what it leaves is what Lightning leaves, and each reads the other's checkpoints."""
 
 import csv
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,17 +29,10 @@ MakePlan = Callable[..., Plan]
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 DIGITS = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "threads=1", "accelerator=cpu")
 SMALL = (*DIGITS, "model.hidden=[16]")
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def process_as_it_was() -> Iterator[None]:
-    """The engines expect a process of their own: give back what they change."""
-    handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    torch.set_num_threads(threads)
+pytestmark = [
+    pytest.mark.usefixtures("process_as_it_was"),
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
 
 
 def by(name: str, plan: Plan, folder: str | None = None) -> Metrics:

@@ -2,8 +2,7 @@
 
 import json
 import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,10 @@ from tests.rank_helpers import ENGINES
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 MakePlan = Callable[..., Plan]
 SMALL = ("data=points", "model.hidden=[4]", "logger=none", "accelerator=cpu", "test=false", "batch_size=2", "threads=1")
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def process_as_it_was() -> Iterator[None]:
-    """Lightning takes SIGTERM: give it back."""
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
+pytestmark = [
+    pytest.mark.usefixtures("process_as_it_was"),
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

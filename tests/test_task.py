@@ -41,7 +41,6 @@ def test_a_tally_adds_one_batch_after_the_other_whenever_someone_looks() -> None
         often.add(batch)
         assert often.sums is not None
     assert once.sums.tolist() == often.sums.tolist() == [0.1 + 0.2 + 0.3, 3.0, 6.0]
-    assert 0.1 + 0.2 + 0.3 != 0.3 + 0.2 + 0.1
     assert task.RunningSums().sums.tolist() == [0, 0, 0]
 
 
@@ -60,8 +59,6 @@ def test_sums_of_unequal_batches_divide_once() -> None:
     totals = torch.tensor([2.0, 1.0, 1.0]) + torch.tensor([1.0, 2.0, 3.0])
     assert task.means("val", totals, classes=2) == {"val/loss": 0.75, "val/acc": 0.75}
     assert task.means("val", totals, classes=0) == {"val/loss": 0.75}
-    mean_of_means = (2.0 / 1 + 1.0 / 3) / 2
-    assert mean_of_means != 0.75
 
 
 def test_a_row_of_several_outputs_counts_their_mean() -> None:
