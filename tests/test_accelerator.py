@@ -6,7 +6,9 @@ import pytest
 from lockstep.config_error import ConfigError
 from lockstep.launch import accelerator
 from lockstep.launch.accelerator import resolve_accelerator
-from lockstep.schemas import DDP, DP, Single
+from lockstep.strategies.ddp import DDP
+from lockstep.strategies.dp import DP
+from lockstep.strategies.single import Single
 
 SINGLE = Single("single")
 

@@ -16,12 +16,22 @@ import torch
 
 from lockstep import optimizers, sampler
 from lockstep.compare import compare
-from lockstep.compare.tolerance import FLOAT32, FLOAT64, IDENTICAL, INCOMPARABLE, MIXED, Tolerance, tolerance_between
+from lockstep.compare.tolerance import (
+    FLOAT32,
+    FLOAT64,
+    IDENTICAL,
+    INCOMPARABLE,
+    MIXED,
+    UNKNOWN,
+    Tolerance,
+    tolerance_between,
+)
 from lockstep.compare.verdict import difference
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
+from lockstep.parallel import reduce
 from lockstep.plan import Plan
-from lockstep.raw import loops, reduce
+from lockstep.raw import loops
 from lockstep.record import Metrics, digest
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
@@ -387,6 +397,10 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
             FLOAT32,
         ),
         ({**ALONE, "dropout_rng": "global"}, {"dropout_rng": "global"}, FLOAT32),
+        ({"strategy": "theirs"}, {"strategy": "theirs"}, IDENTICAL),
+        ({"strategy": "theirs"}, {"strategy": "theirs", "world_size": 4}, FLOAT32),
+        ({"strategy": "theirs", "precision": "64-true"}, {"precision": "64-true"}, UNKNOWN),
+        ({"strategy": "ddp_theirs"}, {"strategy": "theirs"}, UNKNOWN),
     ],
 )
 def test_the_tolerance_between_two_plans(a: dict[str, object], b: dict[str, object], tolerance: Tolerance) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
 from lockstep.lit.module import Classifier, create_module
-from lockstep.lit.strategy import PipelineStagesStrategy
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
@@ -19,9 +19,8 @@ def test_an_optimizers_state_goes_to_its_parameters(make_plan: Callable[..., Pla
         parameter.grad = torch.ones_like(parameter)
     saved.step()
     spread = torch.optim.Adam([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, device="meta"))])
-    strategy = PipelineStagesStrategy(
-        make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu")
-    )
+    plan = make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu")
+    strategy = plan.strategy.lightning(plan)
     strategy.optimizers = [spread]
     strategy.load_optimizer_state_dict({"optimizer_states": [saved.state_dict()]})
     first, second = (spread.state[parameter]["exp_avg"] for parameter in spread.param_groups[0]["params"])
@@ -33,7 +32,8 @@ def test_what_counts_is_on_the_first_device(make_plan: Callable[..., Plan]) -> N
     """The first device stands apart from the CPU here, where the stages are placed."""
     plan = make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu")
     module = create_module(SplitCNN((1, 28, 28), 10), plan, GlobalMasks(plan, 0))
-    strategy = PipelineStagesStrategy(plan)
+    strategy = plan.strategy.lightning(plan)
+    assert isinstance(strategy, SingleDeviceStrategy)
     strategy._root_device, strategy._lightning_module = torch.device("meta"), module
     strategy.model_to_device()
     assert isinstance(module, Classifier)

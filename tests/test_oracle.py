@@ -149,7 +149,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cell], list[T
     def of(cell: Cell) -> list[Tensor]:
         plan = plan_of(cell, folder)
         last = Path(plan.run_dir) / "checkpoints" / "last.ckpt"
-        if not last.exists() and plan.strategy.wrap != "ddp":
+        if not last.exists() and not plan.strategy.distributed:
             Path(plan.run_dir).mkdir()
             ENGINES[cell[3]](plan, ALONE)
         elif not last.exists():

@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 from lockstep.compare import compare
 from lockstep.launch import RankContext
+from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
-from lockstep.raw.reduce import BY_HAND, ring_all_reduce
 from lockstep.record import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 

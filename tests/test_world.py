@@ -42,7 +42,7 @@ def test_nccl_takes_a_gpu_each() -> None:
         on_gpus(process_group=nccl, share_device=True)
     with pytest.raises(ConfigError, match=r"process_group.backend=nccl: it passes GPU tensors only"):
         on_gpus(process_group=nccl, accelerator="cpu")
-    on_gpus(process_group=nccl, accelerator="cpu", joined=False)
+    on_gpus(process_group=nccl, accelerator="cpu", distributed=False)
 
 
 @pytest.mark.parametrize(

@@ -81,24 +81,23 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """Replace what is derived by what it comes to: global batch, learning rate, threads, accelerator."""
     # what is below 1 the plan refuses by name; nothing that is derived from it may be refused first
     devices, nodes = (max(1, coerce_value(int, key, values[key])) for key in ("devices", "num_nodes"))
-    one_at_a_time = values["strategy"].wrap == "stages"  # its devices do not share a batch, nor compute at once
-    sharers = 1 if one_at_a_time else devices * nodes
+    sharers = values["strategy"].sharers(devices)  # of each machine
     per_device = coerce_value(int | None, "batch_size_per_device", values.pop("batch_size_per_device"))
     if per_device is not None:
         example = "batch_size_per_device=32, say"
         require(per_device >= 1, "batch_size_per_device", per_device, "it must be 1 or more", example)
-        values["batch_size"] = per_device * sharers
+        values["batch_size"] = per_device * sharers * nodes
     if coerce_value(bool, "scale_lr", values.pop("scale_lr")):
         optimizer = values["optimizer"]
-        values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * sharers})
+        values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * sharers * nodes})
     if values["strategy"].in_process is None:
         values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())
     if values["threads"] is None:
-        values["threads"] = max(1, usable_cores() // (1 if one_at_a_time else devices))
+        values["threads"] = max(1, usable_cores() // sharers)
     wanted = coerce_value(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
     values["accelerator"] = resolve_accelerator(wanted, devices, values["strategy"])
-    if values["strategy"].wrap in ("ddp", "dp") and (values["accelerator"] == "cpu" or values["strategy"].share_device):
-        _require_bearable("devices", devices)
+    if values["accelerator"] == "cpu" or values["strategy"].share_device:
+        _require_bearable("devices", sharers)
     _require_bearable("threads", coerce_value(int, "threads", values["threads"]))
     return values
 

@@ -2,7 +2,7 @@
 
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -30,13 +30,19 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _value_from_dict(kind: Any, key: str, value: Any) -> Any:
-    """A union of choices is told apart by which of them have a field of each name, and the value's `name`."""
-    options = get_args(kind) or (kind,)
+    """A union or a base class: its choices are told apart by their fields' names, and by the value's `name`."""
+    options = get_args(kind) or (kind, *_subclasses(kind))
     if isinstance(value, Mapping):
         return from_dict(next(option for option in options if _fits(option, value)), value)
     if get_origin(kind) in (list, tuple):
         return get_origin(kind)(_value_from_dict(options[0], key, one) for one in value)
     return coerce_value(kind, key, value)
+
+
+def _subclasses(kind: Any) -> Iterator[type[Any]]:
+    below: list[type] = kind.__subclasses__() if isinstance(kind, type) else []
+    for own in below:
+        yield from (own, *_subclasses(own))
 
 
 def _fits(option: Any, values: Mapping[str, Any]) -> bool:

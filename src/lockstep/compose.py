@@ -9,12 +9,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.help import help_page
 from lockstep.hydra_errors import CONF, OPTIONS
 from lockstep.overrides import require_one_option, verbatim
+from lockstep.strategies import STRATEGIES
 from lockstep.unforeseen import errors_as_config_errors
 
 
 def ranks_of(strategy: str, devices: int) -> int:
     """Processes of a strategy on one machine, for launchers that start them."""
-    return devices if strategy.startswith("ddp") else 1
+    return STRATEGIES[strategy].ranks(devices)
 
 
 def gpus_of(accelerator: str, devices: int) -> int | None:

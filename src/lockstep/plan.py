@@ -13,6 +13,7 @@ from typing import Literal
 from lockstep import schemas
 from lockstep.batch_math import batch_count, window_count, window_samples
 from lockstep.config_error import config_error, require
+from lockstep.strategies import Strategy
 from lockstep.world import World
 
 
@@ -34,7 +35,7 @@ def is_text(path: str) -> bool:
 class Plan:
     name: str
     engine: schemas.Engine
-    strategy: schemas.Strategy
+    strategy: Strategy
     model: schemas.Model
     data: schemas.Data
     optimizer: schemas.Optimizer
@@ -69,20 +70,19 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        self._check_world()
+        self.strategy.check(self)
         self._check_batches()
         self._check_parts()
         self._check_work()
 
     @cached_property
     def world(self) -> World:
-        """The ranks: a process a device under ddp, else one process."""
-        joined = self.strategy.wrap == "ddp"
+        """The ranks: how many, how they start and how they join."""
         return World(
             self.strategy.name,
             self.strategy.start,
-            joined,
-            self.devices if joined else 1,
+            self.strategy.distributed,
+            self.strategy.ranks(self.devices),
             self.num_nodes,
             self.accelerator,
             self.strategy.share_device,
@@ -101,7 +101,7 @@ class Plan:
     @property
     def gradient_sync(self) -> str:
         """How gradients are averaged over ranks."""
-        return self.engine.gradient_sync if self.strategy.wrap == "ddp" else "none"
+        return self.strategy.gradient_sync(self)
 
     @cached_property
     def epoch_batches(self) -> int:
@@ -177,33 +177,6 @@ class Plan:
         if clip is not None and clip <= 0:
             instead = "gradient_clip_val=1.0, say, or null for none"
             raise config_error("gradient_clip_val", clip, "it must be above 0", instead)
-
-    def _check_world(self) -> None:
-        strategy, devices = self.strategy, self.devices
-        if strategy.wrap == "none" and devices > 1:
-            raise config_error(
-                "devices", devices, f"strategy={strategy.name} trains on one device", "devices=1, or strategy=ddp"
-            )
-        if strategy.wrap != "ddp" and self.num_nodes > 1:
-            why = f"strategy={strategy.name} is one process on one machine"
-            raise config_error("num_nodes", self.num_nodes, why, "num_nodes=1, or strategy=ddp")
-        if strategy.wrap == "stages":
-            stages = self.model.stages
-            why = "strategy=model_parallel spreads a net's stages, and it has none"
-            require(stages > 0, "model", self.model.name, why, "model=split_cnn, or strategy=single")
-            why = f"model={self.model.name} has {stages} stages to spread"
-            require(devices <= stages, "devices", devices, why, f"devices={stages}, or fewer")
-        if self.world.backend == "gloo" and self.accelerator == "gpu" and self.gradient_sync == "ring":
-            why = "ranks talk by gloo here, which passes no GPU tensors from rank to rank"
-            raise config_error("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
-        if strategy.micro_batches > 1 and self.dropout_rng == "global":
-            why = "a mask is of a whole batch, and stages see micro-batches"
-            raise config_error("dropout_rng", "global", why, "dropout_rng=per_rank, or strategy.micro_batches=1")
-        if strategy.wrap == "stages" and self.show_shapes:
-            raise config_error("show_shapes", True, "stages are no replicas", "show_shapes=false, or strategy=dp")
-        if strategy.wrap == "dp" and self.sync_batchnorm:
-            why = "each replica of strategy=dp normalises its own slice of the batch"
-            raise config_error("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")
 
     def _check_batches(self) -> None:
         world, samples = self.world_size, self.data.train_samples

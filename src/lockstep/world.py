@@ -9,7 +9,7 @@ from lockstep.schemas import ProcessGroup
 
 @dataclass(frozen=True)
 class World:
-    """`joined`: the ranks form a process group. `folder` is where what ranks above 0 print goes.
+    """`distributed`: the ranks form a process group. `folder` is where what ranks above 0 print goes.
 
     `max_restarts`: how often all ranks are started anew after one has failed. `in_process`: the only rank is
     the process that starts it.

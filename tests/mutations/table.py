@@ -78,7 +78,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a sum that is no mean",
-        "raw/reduce.py",
+        "parallel/reduce.py",
         "    unflatten(flat / dist.get_world_size(), gradients)\n\n\ndef ring",
         "    unflatten(flat, gradients)\n\n\ndef ring",
         "tests/test_raw_reduce.py::test_by_hand[2-three_gradients]",

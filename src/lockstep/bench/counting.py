@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lockstep import data
 from lockstep.bench.roofline_work import Counts, Step, Work
 from lockstep.launch import RankContext
-from lockstep.parallel import devices_of, synchronize
+from lockstep.parallel import synchronize
 from lockstep.seeding import plain_net
 
 TRIES = 5
@@ -28,7 +28,7 @@ KINDS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 def run(work: Step, context: RankContext) -> Counts:
     """The engine that the launcher calls."""
-    plan, (device, *_) = work.plan, devices_of(work.plan)
+    plan, (device, *_) = work.plan, work.plan.strategy.devices(work.plan)
     tensors = data.load(plan.data)
     net = plain_net(plan, tensors).to(device)
     ids = torch.arange(plan.batch_size)

@@ -22,7 +22,7 @@ from lockstep import data, schemas
 from lockstep.bench.loops_work import Loop
 from lockstep.data.tensors import TensorData
 from lockstep.launch import RankContext
-from lockstep.parallel import devices_of, synchronize
+from lockstep.parallel import synchronize
 from lockstep.plan import Plan
 from lockstep.seeding import plain_net
 
@@ -31,7 +31,7 @@ def run(work: Loop, context: RankContext) -> float:
     """The engine that the launcher calls."""
     plan = work.plan
     tensors = data.load(plan.data)
-    device, *_ = devices_of(plan)
+    device, *_ = plan.strategy.devices(plan)
     net = plain_net(plan, tensors).to(device)
     epoch = RECIPES[work.recipe](plan, tensors, net, plain_optimizer(plan, net), device)
     began = time.perf_counter()

@@ -26,9 +26,8 @@ def identity(plan: Plan) -> dict[str, Any]:
     """What of a plan its results depend on, by the keys of the command line: `model`, `model.hidden`, `seed`, …"""
     values = asdict(plan)
     found = flatten({key: values[key] for key in MATTERS})
-    if world_dependent(plan):  # ddp and ddp_spawn are the same world
-        found |= {key: values[key] for key in WORLD}
-        found["strategy"] = "ddp" if plan.strategy.wrap == "ddp" else plan.strategy.name
+    if world_dependent(plan):
+        found |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
     known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
     return known
 

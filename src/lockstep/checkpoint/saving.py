@@ -15,7 +15,7 @@ from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, wr
 from lockstep.checkpoint.identity import digest_of, identity
 from lockstep.disk import not_written, of_the_disk
 from lockstep.fingerprint import buffers_of
-from lockstep.parallel import devices_of, to_first
+from lockstep.parallel import to_first
 from lockstep.plan import Plan
 from lockstep.recorder import Recorder, not_finite
 from lockstep.seeding import random_state, restore_random_state
@@ -43,7 +43,7 @@ class CheckpointManager:
         """Let this rank go on from a checkpoint: its random numbers, gradients and buffers. Returns its sums."""
         state = content.of_rank(self.rank, self.plan.world_size)
         if state.random:
-            restore_random_state(state.random, devices_of(self.plan))
+            restore_random_state(state.random, self.plan.strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
             if name in state.gradients:
                 parameter.grad = state.gradients[name].to(parameter.device)
@@ -78,7 +78,7 @@ class CheckpointManager:
         under_way = position.batch % self.plan.accumulate_grad_batches > 0
         gradients = {name: own.grad.cpu() for name, own in net.named_parameters() if under_way and own.grad is not None}
         buffers = {name: own.cpu() for name, own in buffers_of(net).items()} if self.rank else {}  # the engine has 0's
-        ranks = self._gathered(RankState(random_state(devices_of(self.plan)), here, gradients, buffers))
+        ranks = self._gathered(RankState(random_state(self.plan.strategy.devices(self.plan)), here, gradients, buffers))
         own = identity(self.plan)
         best = None if self.best is None else (self.plan.monitor[0], self.best)
         mark, best_yet = self.recorder.mark, self.best_yet

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.raw.reduce import ring_all_reduce
+from lockstep.parallel.reduce import ring_all_reduce
 
 LATER = 0.05
 """Seconds that each rank comes later to the barrier than the one before it."""

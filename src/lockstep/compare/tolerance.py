@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lockstep.strategies import STRATEGIES, Strategy
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -21,6 +23,8 @@ class Tolerance:
     def __str__(self) -> str:
         if self == INCOMPARABLE:
             return "the same samples alone (independent dropout masks; dropout_rng=global makes them equal)"
+        if self == UNKNOWN:
+            return "the same samples alone (a strategy that this version does not know is comparable with itself only)"
         bound = f"within {self.within:g}" if self.within else "identical"
         return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
 
@@ -31,10 +35,14 @@ FLOAT32 = Tolerance(1e-4, 3)
 MIXED = Tolerance(0.1, 3)
 """By precision; the last two are ten times or more what was measured (README)."""
 INCOMPARABLE = Tolerance(sys.float_info.max)
+UNKNOWN = Tolerance(sys.float_info.max, 0)
 
 
 def tolerance_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Tolerance:
     """What two plans owe each other."""
+    names = {a["strategy"], b["strategy"]}
+    if len(names) > 1 and not names <= STRATEGIES.keys():
+        return UNKNOWN
     if _arithmetic(a) == _arithmetic(b):
         return IDENTICAL
     if "per_rank" in (_dropout(a), _dropout(b)) and _masks(a) != _masks(b):
@@ -50,21 +58,18 @@ def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
     by_hand = heading["gradient_sync"] if heading["world_size"] > 2 else "any"
     alike = ("precision", "threads", "sync_batchnorm")
     laid_out = heading.get("memory_format", "auto")  # an older record has none
-    return *_masks(heading), by_hand, laid_out, *(heading[key] for key in alike)
+    sums = _strategy(heading).summation(heading)
+    return *_masks(heading), *sums, by_hand, laid_out, *(heading[key] for key in alike)
 
 
 def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides how a batch is cut, and so which dropout masks are drawn where each rank draws its own."""
-    wrap = {
-        "single": ("whole", heading["micro_batches"]),
-        "model_parallel": ("whole", heading["micro_batches"]),
-        "dp": ("dp", heading["devices"]),
-        "ddp": ("ddp", heading["world_size"]),
-        "ddp_spawn": ("ddp", heading["world_size"]),
-    }
-    strategy = heading["strategy"]
-    own = wrap.get(strategy, (strategy, heading["devices"], heading["world_size"]))  # like nothing but itself
-    return *own, heading["accelerator"], _dropout(heading)
+    return *_strategy(heading).batch_split(heading), heading["accelerator"], _dropout(heading)
+
+
+def _strategy(heading: Mapping[str, Any]) -> type[Strategy]:
+    """One that is unknown here is like nothing but itself."""
+    return STRATEGIES.get(heading["strategy"], Strategy)
 
 
 def _dropout(heading: Mapping[str, Any]) -> str:

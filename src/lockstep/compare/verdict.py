@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from lockstep.compare.ledger import EXACT
-from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
+from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, UNKNOWN, Tolerance
 from lockstep.record import COMPARISON, save_json
 
 
@@ -134,6 +134,8 @@ def in_words(largest: float, tolerance: Tolerance) -> str:
         return "identical"
     if tolerance == INCOMPARABLE:
         return f"other masks: {largest:.1e}"
+    if tolerance == UNKNOWN:
+        return f"not judged: {largest:.1e}"
     return f"within {largest:.1e}" if largest <= tolerance.within else f"drifts to {largest:.1e}"
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from lockstep import schemas
 from lockstep.config_error import config_error, require
+from lockstep.strategies import Strategy
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")
 """Device files of NVIDIA's driver, AMD's, and WSL's: without one Linux has no GPU, and torch need not be asked."""
@@ -21,7 +22,7 @@ def gpu_count() -> int:
 
 
 def resolve_accelerator(
-    wanted: Literal["auto", "cpu", "gpu"], devices: int, strategy: schemas.Strategy
+    wanted: Literal["auto", "cpu", "gpu"], devices: int, strategy: Strategy
 ) -> Literal["cpu", "gpu"]:
     """What `auto` comes to; raises ConfigError where GPUs are wanted that are not there."""
     gpus = 0 if wanted == "cpu" else gpu_count()
@@ -33,7 +34,7 @@ def resolve_accelerator(
         return "gpu"
     if devices > gpus:
         why = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
-        sharing = ", strategy.share_device=true" if strategy.wrap == "ddp" else ""
+        sharing = ", strategy.share_device=true" if strategy.offers_shared_devices else ""
         raise config_error("devices", devices, why, f"devices={gpus}{sharing}, or accelerator=cpu")
     return "gpu"
 

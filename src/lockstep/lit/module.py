@@ -8,7 +8,7 @@ from torchmetrics.classification import MulticlassConfusionMatrix
 
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer, create_scheduler
-from lockstep.parallel import GlobalMasks, forward_of
+from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
 from lockstep.task import BatchStats, batch_stats, task_of
 
@@ -19,7 +19,7 @@ class Supervised(pl.LightningModule):
     def __init__(self, net: nn.Module, plan: Plan, masks: GlobalMasks) -> None:
         super().__init__()
         self.net, self.plan, self.masks = net, plan, masks
-        self.compute = forward_of(plan, net)
+        self.compute = plan.strategy.forward(plan, net)
         self.task = task_of(plan.data.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from lockstep.lit.progress import create_progress
 from lockstep.lit.saving import CheckpointCallback
 from lockstep.lit.trainer import create_trainer
 from lockstep.memory import disable_malloc_trim
-from lockstep.parallel import convert_batchnorm, convert_dropout, devices_of, show_shapes
+from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
 from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder
@@ -53,7 +53,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     show_shapes(plan, net)
     seed_rank(plan.seed, context.rank)
     start = resume_state(plan, net)
-    device, *_ = devices_of(plan)
+    device, *_ = plan.strategy.devices(plan)
     module, loaders = (
         create_module(net, plan, masks),
         ShardedData(to_device_if_fits(tensors, device), plan, context, start.at, device),

@@ -1,4 +1,4 @@
-"""The Trainer of a plan: its strategy, loggers and callbacks."""
+"""The Trainer of a plan: its loggers and callbacks."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -6,18 +6,14 @@ from functools import cached_property
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep.checkpoint.content import Progress
 from lockstep.lit.callbacks import BroadcastBuffers
 from lockstep.lit.checkpoint import CrossEngineCheckpointIO
 from lockstep.lit.loop import FastTrainingEpochLoop
-from lockstep.lit.strategy import FixedBucketDDPStrategy, PipelineStagesStrategy
-from lockstep.parallel import devices_of
 from lockstep.plan import Plan
 from lockstep.progress import Points, csv_version
 
@@ -28,7 +24,7 @@ def create_trainer(plan: Plan, at: Progress, callbacks: list[Callback]) -> pl.Tr
         accelerator=plan.accelerator,
         devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
         num_nodes=plan.num_nodes,
-        strategy=create_strategy(plan),
+        strategy=plan.strategy.lightning(plan),
         plugins=[CrossEngineCheckpointIO(plan)],
         precision=plan.precision,
         max_epochs=plan.max_epochs,
@@ -49,22 +45,6 @@ def create_trainer(plan: Plan, at: Progress, callbacks: list[Callback]) -> pl.Tr
     own = trainer.fit_loop.epoch_loop
     trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(trainer, own.min_steps, own.max_steps)
     return trainer
-
-
-def create_strategy(plan: Plan) -> Strategy:
-    """Lightning's half of the strategy, the wrapping: the processes are there, and so is their group."""
-    first, *_ = devices = devices_of(plan)
-    match plan.strategy.wrap:
-        case "ddp":
-            sharing = devices * plan.devices if plan.strategy.share_device else None
-            environment = TorchElasticEnvironment()
-            return FixedBucketDDPStrategy(
-                parallel_devices=sharing, cluster_environment=environment, gradient_as_bucket_view=True
-            )
-        case "stages":
-            return PipelineStagesStrategy(plan)
-        case _:
-            return SingleDeviceStrategy(first)
 
 
 class BufferedTensorBoardLogger(TensorBoardLogger):

@@ -7,13 +7,16 @@ dropout computes what it computes in one process. Plain dropout (Srivastava et a
 """
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from lockstep.config_error import require
-from lockstep.plan import Plan
+
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
 
 WHOLE_FEATURES = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -21,8 +24,9 @@ WHOLE_FEATURES = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 class GlobalMasks:
     """One for a net: which global batch is under way, and the masks of its layers. `begin` before each batch."""
 
-    def __init__(self, plan: Plan, rank: int) -> None:
+    def __init__(self, plan: "Plan", rank: int) -> None:
         self.plan, self.rank = plan, rank
+        self.replicas = plan.strategy.replicas(plan.devices)
         self.begin(0, 0)
 
     def begin(self, epoch: int, batch: int) -> None:
@@ -68,12 +72,12 @@ class GlobalDropout(nn.Module):
         if self.whole_features:
             shape = (*shape[:1], *[1] * len(shape[1:]))
         rows = self.masks.mask(self.layer, shape, self.p)
-        if self.masks.plan.strategy.wrap == "dp":  # each replica has a chunk of them
-            rows = rows.chunk(self.masks.plan.devices)[input.device.index if input.is_cuda else self.replica]
+        if (replicas := self.masks.replicas) > 1:  # each has a chunk of them
+            rows = rows.chunk(replicas)[input.device.index if input.is_cuda else self.replica]
         return input * rows.to(input)
 
 
-def convert_dropout(plan: Plan, rank: int, net: nn.Module) -> GlobalMasks:
+def convert_dropout(plan: "Plan", rank: int, net: nn.Module) -> GlobalMasks:
     """Replace the net's dropout, where the plan asks for it. The engines tell the masks which batch is next."""
     masks = GlobalMasks(plan, rank)
     if plan.dropout_rng == "global":

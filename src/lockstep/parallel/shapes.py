@@ -1,15 +1,16 @@
 """What each replica sees of a batch, printed: the first look at data parallelism."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from lockstep.plan import Plan
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
 
 
-def show_shapes(plan: Plan, net: nn.Module) -> None:
+def show_shapes(plan: "Plan", net: nn.Module) -> None:
     """Have every replica, in a process or a thread of its own, print its first shapes, where the plan asks for it."""
-    left = plan.devices if plan.strategy.wrap == "dp" else int(plan.show_shapes)
+    left = plan.strategy.replicas(plan.devices)
 
     def show(module: nn.Module, inputs: Any, outputs: Tensor) -> None:
         nonlocal left

@@ -4,7 +4,7 @@ torch's own SyncBatchNorm runs on GPUs alone, and gives a rank without samples n
 arithmetic in tensor operations, for every device.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.plan import Plan
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
 
 
-def convert_batchnorm(plan: Plan, net: nn.Module) -> nn.Module:
+def convert_batchnorm(plan: "Plan", net: nn.Module) -> nn.Module:
     """The net with each BatchNorm replaced, where the plan asks for it.
 
     Names, parameters and buffers stay what they are. One rank alone takes its sums in the same way as many: torch's own

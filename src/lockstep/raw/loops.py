@@ -16,14 +16,15 @@ from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.topology import RankContext
 from lockstep.optimizers import zero_grad
-from lockstep.parallel import Forward, GlobalMasks, all_reduce_sums, broadcast_buffers, synchronize
+from lockstep.parallel import GlobalMasks, all_reduce_sums, broadcast_buffers, synchronize
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
-from lockstep.raw.wrap import Wrapped
 from lockstep.recorder import Recorder
 from lockstep.sampler import ShardSampler, evaluation_batch
+from lockstep.strategies import Wrapped
+from lockstep.strategies.strategy import Forward
 from lockstep.task import BatchStats, RunningSums, Sums
 
 

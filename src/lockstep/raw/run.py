@@ -11,13 +11,12 @@ from lockstep.errors import NotFinite
 from lockstep.launch.topology import RankContext
 from lockstep.memory import disable_malloc_trim
 from lockstep.optimizers import create_optimizer, create_scheduler
-from lockstep.parallel import all_reduce_sums, convert_batchnorm, convert_dropout, devices_of, show_shapes
+from lockstep.parallel import all_reduce_sums, convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import Run, evaluate, fit
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
-from lockstep.raw.wrap import wrap
 from lockstep.record import Metrics, save_confusion
 from lockstep.results import results_of
 from lockstep.seeding import build_model, seed_rank
@@ -38,9 +37,9 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     seed_rank(plan.seed, context.rank)  # and from here on random numbers of its own
 
     start = resume_state(plan, net)
-    device, *_ = devices_of(plan)
+    device, *_ = plan.strategy.devices(plan)
     precision = Precision(plan, device)
-    wrapped = wrap(plan, net)
+    wrapped = plan.strategy.wrap(plan, net)
     optimizer = create_optimizer(plan.optimizer, net)
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     report = Report(plan, context.rank, device, start.at.steps)

@@ -12,12 +12,10 @@ from lockstep.schemas.optimizer import SGD, Adam, Optimizer
 from lockstep.schemas.process_group import ProcessGroup
 from lockstep.schemas.record import Record
 from lockstep.schemas.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
-from lockstep.schemas.strategy import DDP, DP, DDPSpawn, ModelParallel, Single, Strategy
+from lockstep.strategies import STRATEGIES
 
 __all__ = [
     "CNN",
-    "DDP",
-    "DP",
     "GROUPS",
     "MLP",
     "MNIST",
@@ -25,7 +23,6 @@ __all__ = [
     "Adam",
     "Checkpoint",
     "Constant",
-    "DDPSpawn",
     "Data",
     "Digits",
     "Engine",
@@ -35,7 +32,6 @@ __all__ = [
     "Linear",
     "Logger",
     "Model",
-    "ModelParallel",
     "OneCycle",
     "Optimizer",
     "Points",
@@ -44,15 +40,13 @@ __all__ = [
     "Raw",
     "Record",
     "Scheduler",
-    "Single",
     "SplitCNN",
-    "Strategy",
     "WarmupLinear",
 ]
 
 GROUPS: dict[str, dict[str, type]] = {
     "engine": {"lightning": Lightning, "raw": Raw, "both": Raw},
-    "strategy": {"single": Single, "ddp": DDP, "ddp_spawn": DDPSpawn, "dp": DP, "model_parallel": ModelParallel},
+    "strategy": {**STRATEGIES},
     "model": {"linear": Linear, "mlp": MLP, "cnn": CNN, "lenet": LeNet, "split_cnn": SplitCNN},
     "data": {"digits": Digits, "mnist": MNIST, "points": Points, "line": Line, "random_regression": RandomRegression},
     "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},

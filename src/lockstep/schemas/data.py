@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from lockstep.bounds import not_negative, positive
 from lockstep.config_error import require
-from lockstep.schemas.bounds import not_negative, positive
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from lockstep.bounds import fraction
 from lockstep.config_error import require
-from lockstep.schemas.bounds import fraction
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from lockstep.schemas.bounds import fraction, not_negative
+from lockstep.bounds import fraction, not_negative
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from lockstep.compare import RunFolder
 from lockstep.record import METRICS, RECORD
+from lockstep.strategies import STRATEGIES
 from lockstep.sweep import UNFINISHED
 
 SAME_WORK = ("model", "data")
@@ -65,9 +66,10 @@ class SweepJob:
 
     @property
     def samples_a_device(self) -> float:
-        """Of one batch: stages see all of it, one after the other."""
-        stages = self.config["strategy"]["name"] == "model_parallel"
-        return float(self.config["batch_size"] / (1 if stages else self.devices))
+        """Of one batch."""
+        strategy = STRATEGIES[self.config["strategy"]["name"]]
+        sharers = strategy.sharers(self.results["devices"]) * self.results["num_nodes"]
+        return float(self.config["batch_size"] / sharers)
 
     def does_the_work_of(self, other: "SweepJob") -> bool:
         return all(self.config.get(key) == other.config.get(key) for key in SAME_WORK)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 Gradients = Sequence[Tensor]
 
@@ -49,6 +49,14 @@ BY_HAND: dict[str, Callable[[Gradients], None]] = {
     "ring": ring,
     "reduce_broadcast": reduce_broadcast,
 }
+
+
+def average_by_hand(way: str, net: nn.Module) -> None:
+    """Every rank brings the same tensors, zeros where its share of the batch gave a parameter no gradient."""
+    for parameter in net.parameters():
+        if parameter.grad is None and parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    BY_HAND[way]([parameter.grad for parameter in net.parameters() if parameter.grad is not None])
 
 
 def ring_all_reduce(tensor: Tensor) -> None:

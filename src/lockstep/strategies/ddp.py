@@ -1,0 +1,81 @@
+"""A process a device, gradients averaged over ranks; torch's elastic agent starts all anew after a failure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from lockstep.bounds import not_negative
+from lockstep.config_error import config_error
+from lockstep.strategies.strategy import Strategy, Wrapped
+
+if TYPE_CHECKING:
+    from lightning.pytorch.strategies import Strategy as LightningStrategy
+    from torch import nn
+
+    from lockstep.plan import Plan
+
+
+class Replicated(Strategy):
+    """Each rank has the whole net and a share of every batch, however ranks start."""
+
+    distributed: ClassVar[bool] = True
+
+    def gradient_sync(self, plan: "Plan") -> str:
+        return plan.engine.gradient_sync
+
+    def check(self, plan: "Plan") -> None:
+        super().check(plan)
+        if plan.world.backend == "gloo" and plan.accelerator == "gpu" and plan.gradient_sync == "ring":
+            why = "ranks talk by gloo here, which passes no GPU tensors from rank to rank"
+            raise config_error("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
+
+    def wrap(self, plan: "Plan", net: "nn.Module") -> Wrapped:
+        """DDP gives every rank the first weights of rank 0. By hand nobody does: they are the same by the same seed."""
+        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
+        from lockstep.parallel.reduce import average_by_hand
+
+        plain = super().wrap(plan, net)
+        if plan.gradient_sync != "ddp":
+            return Wrapped(net, plain.forward, plain.evaluate, partial(average_by_hand, plan.gradient_sync, net))
+        device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
+        ddp = FixedBucketDDP(net, device_ids, gradient_as_bucket_view=True)
+        return Wrapped(net, ddp, plain.evaluate, accumulating=ddp.no_sync)
+
+    def lightning(self, plan: "Plan") -> "LightningStrategy":
+        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+        from lightning.pytorch.strategies import DDPStrategy
+
+        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
+
+        class FixedBucketDDPStrategy(DDPStrategy):
+            """With the wrapping that the raw engine has, too."""
+
+            def _setup_model(self, model: "nn.Module") -> FixedBucketDDP:
+                return FixedBucketDDP(model, self.determine_ddp_device_ids(), **self._ddp_kwargs)
+
+        return FixedBucketDDPStrategy(
+            parallel_devices=self.devices(plan) * plan.devices if self.share_device else None,
+            cluster_environment=TorchElasticEnvironment(),
+            gradient_as_bucket_view=True,
+        )
+
+    @classmethod
+    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
+        return "ddp", heading["world_size"]
+
+    @property
+    def resumes_as(self) -> str:
+        """The ranks are the same, however they start."""
+        return "ddp"
+
+
+@dataclass(frozen=True)
+class DDP(Replicated):
+    name: Literal["ddp"]
+    share_device: bool
+    max_restarts: int
+    start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
+
+    def __post_init__(self) -> None:
+        not_negative("strategy.max_restarts", self.max_restarts)

@@ -1,0 +1,12 @@
+"""What ddp does, on ranks that torch.multiprocessing starts."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lockstep.strategies.ddp import Replicated
+
+
+@dataclass(frozen=True)
+class DDPSpawn(Replicated):
+    name: Literal["ddp_spawn"]
+    share_device: bool

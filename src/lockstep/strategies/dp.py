@@ -1,0 +1,53 @@
+"""One process, a replica of the net on every device."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lockstep.config_error import config_error
+from lockstep.strategies.strategy import Forward, Strategy, every_device
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from lockstep.plan import Plan
+
+
+@dataclass(frozen=True)
+class DP(Strategy):
+    name: Literal["dp"]
+    in_process: bool | None = None
+
+    @classmethod
+    def sharers(cls, devices: int) -> int:
+        return devices
+
+    @classmethod
+    def replicas(cls, devices: int) -> int:
+        return devices
+
+    def check(self, plan: "Plan") -> None:
+        super().check(plan)
+        if plan.sync_batchnorm:
+            why = "each replica of strategy=dp normalises its own slice of the batch"
+            raise config_error("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")
+
+    def devices(self, plan: "Plan") -> "list[torch.device]":
+        return every_device(plan)
+
+    def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
+        from torch import nn
+
+        from lockstep.parallel.autocast import AutocastWrapper
+        from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+        from lockstep.precision import MIXED
+
+        if plan.accelerator == "cpu":
+            return CpuDataParallel(net, plan.devices)
+        autocasting = AutocastWrapper(net, "cuda", MIXED.get(plan.precision))
+        return nn.DataParallel(autocasting, device_ids=list(range(plan.devices))).__call__
+
+    @classmethod
+    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
+        return "dp", heading["devices"]

@@ -1,0 +1,92 @@
+"""One process, the net's stages on the devices in turn; a batch goes through them in so many micro-batches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lockstep.config_error import config_error, require
+from lockstep.strategies.strategy import Forward, Strategy, every_device
+
+if TYPE_CHECKING:
+    import torch
+    from lightning.pytorch.strategies import Strategy as LightningStrategy
+    from torch import nn
+
+    from lockstep.parallel.pipeline_stages import PipelineStages
+    from lockstep.plan import Plan
+
+
+@dataclass(frozen=True)
+class ModelParallel(Strategy):
+    name: Literal["model_parallel"]
+    micro_batches: int
+    in_process: bool | None = None
+
+    def __post_init__(self) -> None:
+        key, value = "strategy.micro_batches", self.micro_batches
+        require(value >= 1, key, value, "it must be 1 or more", f"{key}=1 for the whole batch at once")
+
+    def check(self, plan: "Plan") -> None:
+        super().check(plan)
+        stages = plan.model.stages
+        why = "strategy=model_parallel spreads a net's stages, and it has none"
+        require(stages > 0, "model", plan.model.name, why, "model=split_cnn, or strategy=single")
+        why = f"model={plan.model.name} has {stages} stages to spread"
+        require(plan.devices <= stages, "devices", plan.devices, why, f"devices={stages}, or fewer")
+        if self.micro_batches > 1 and plan.dropout_rng == "global":
+            why = "a mask is of a whole batch, and stages see micro-batches"
+            raise config_error("dropout_rng", "global", why, "dropout_rng=per_rank, or strategy.micro_batches=1")
+        if plan.show_shapes:
+            raise config_error("show_shapes", True, "stages are no replicas", "show_shapes=false, or strategy=dp")
+
+    def devices(self, plan: "Plan") -> "list[torch.device]":
+        return every_device(plan)
+
+    def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
+        return self._stages(plan, net)
+
+    def move_to_devices(self, plan: "Plan", net: "nn.Module") -> None:
+        """Each stage to its own; what belongs to none, to the first."""
+        super().move_to_devices(plan, net)
+        self._stages(plan, net).to_devices()
+
+    def _stages(self, plan: "Plan", net: "nn.Module") -> "PipelineStages":
+        from lockstep.parallel.pipeline_stages import PipelineStages, Staged
+
+        assert isinstance(net, Staged)
+        return PipelineStages(net.stages, self.devices(plan), self.micro_batches)
+
+    def lightning(self, plan: "Plan") -> "LightningStrategy":
+        from lightning.pytorch.strategies import SingleDeviceStrategy
+
+        place = self.move_to_devices
+
+        class PipelineStagesStrategy(SingleDeviceStrategy):
+            """Batches and losses are on the first device, each stage is on its own.
+
+            Lightning's single-device strategy would gather the whole net on the first.
+            """
+
+            def model_to_device(self) -> None:
+                assert self.lightning_module is not None
+                for name, child in self.lightning_module.named_children():
+                    if name == "net":
+                        place(plan, child)
+                    else:  # what counts, counts where outputs and targets are
+                        child.to(self.root_device)
+
+            def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+                """Each parameter's state goes to where the parameter is; Lightning would bring all to one device."""
+                for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+                    optimizer.load_state_dict(state)
+
+        return PipelineStagesStrategy(self.devices(plan)[0])
+
+    @classmethod
+    def sharers(cls, devices: int) -> int:
+        """Each device sees all of a batch, one after the other."""
+        return 1
+
+    @classmethod
+    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
+        return "whole", heading["micro_batches"]

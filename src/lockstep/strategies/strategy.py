@@ -1,0 +1,152 @@
+"""The questions that a strategy answers, and the answers of one process on one device."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from lockstep.config_error import config_error
+
+if TYPE_CHECKING:
+    import torch
+    from lightning.pytorch.strategies import Strategy as LightningStrategy
+    from torch import Tensor, nn
+
+    from lockstep.plan import Plan
+
+Forward = Callable[["Tensor"], "Tensor"]
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """The plain net, whose names and numbers are saved, and how the strategy uses it."""
+
+    net: "nn.Module"
+    forward: Forward
+    """Outputs whose backward leads to gradients over all ranks, at the latest after `synchronise`."""
+    evaluate: Forward
+    """The same outputs where no gradient is wanted, so that no rank waits for another."""
+    synchronise: Callable[[], None] = _nothing
+    """To be called after the last backward of an optimizer step. Under DDP backward has done it already."""
+    accumulating: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Around forward and backward of all batches of a step but the last: they need not be synchronised."""
+
+
+class Strategy:
+    """A frozen dataclass with a literal `name` and the options of conf/strategy/NAME.yaml as its fields.
+
+    Where all is one process, it may be that of the command (`in_process`; None: where somebody sits at a terminal).
+    """
+
+    name: str
+    in_process: bool | None = False
+    max_restarts: int = 0
+    """How often all ranks are started anew after one has failed."""
+    share_device: bool = False
+    """Whether several ranks lie on each GPU in turn, where there are fewer GPUs."""
+    micro_batches: int = 1
+    """Parts in which a batch goes through the net, one after the other."""
+
+    start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
+    """By torch's elastic agent, or by torch.multiprocessing."""
+    distributed: ClassVar[bool] = False
+    """Whether there is a rank for each device, and the ranks form a process group. Else there is one process."""
+
+    @classmethod
+    def ranks(cls, devices: int) -> int:
+        """Processes on a machine with so many devices."""
+        return devices if cls.distributed else 1
+
+    @classmethod
+    def sharers(cls, devices: int) -> int:
+        """How many devices of a machine share a batch, and compute side by side."""
+        return cls.ranks(devices)
+
+    @classmethod
+    def replicas(cls, devices: int) -> int:
+        """Copies of the net in one process, each of which takes a chunk of its batch."""
+        return 1
+
+    @property
+    def offers_shared_devices(self) -> bool:
+        """Whether `share_device` is one of its options."""
+        return is_dataclass(self) and any(field.name == "share_device" for field in fields(self))
+
+    def gradient_sync(self, plan: "Plan") -> str:
+        """How gradients are averaged over ranks, as a record says it."""
+        return "none"
+
+    def check(self, plan: "Plan") -> None:
+        """Refuse a plan that the strategy cannot run.
+
+        Raises:
+            ConfigError: names the key to change.
+        """
+        if plan.num_nodes > 1 and not self.distributed:
+            why = f"strategy={self.name} is one process on one machine"
+            raise config_error("num_nodes", plan.num_nodes, why, "num_nodes=1, or strategy=ddp")
+
+    # how it trains
+
+    def devices(self, plan: "Plan") -> "list[torch.device]":
+        """The devices of this process, its first one first: where batches arrive and losses are computed."""
+        import torch
+
+        return [torch.device("cuda", torch.cuda.current_device()) if plan.accelerator == "gpu" else torch.device("cpu")]
+
+    def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
+        """How this process computes the net's outputs.
+
+        A function and no module: `net` stays the owner of its parameters, so no strategy changes their names.
+        """
+        return net.__call__
+
+    def move_to_devices(self, plan: "Plan", net: "nn.Module") -> None:
+        """Move the net to where it computes."""
+        net.to(self.devices(plan)[0])
+
+    def wrap(self, plan: "Plan", net: "nn.Module") -> Wrapped:
+        """For the raw engine: put the net where it computes, and around it what the strategy needs."""
+        self.move_to_devices(plan, net)
+        forward = self.forward(plan, net)
+        return Wrapped(net, forward, forward)
+
+    def lightning(self, plan: "Plan") -> "LightningStrategy":
+        """For Lightning: the wrapping alone, since the processes are there, and so is their group."""
+        from lightning.pytorch.strategies import SingleDeviceStrategy
+
+        return SingleDeviceStrategy(self.devices(plan)[0])
+
+    # what it may be compared with, and gone on from
+
+    @classmethod
+    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
+        """How a batch is split: which masks are drawn, and over which samples BatchNorm's statistics are.
+
+        Args:
+            heading: the first line of a run's record.
+        """
+        return heading["strategy"], heading["devices"], heading["world_size"]
+
+    @classmethod
+    def summation(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
+        """In which order sums are added: runs that are equal in this owe each other the same bits."""
+        return cls.batch_split(heading)
+
+    @property
+    def resumes_as(self) -> str:
+        """Where each rank draws masks of its own, a checkpoint is gone on from by a strategy of the same word."""
+        return self.name
+
+
+def every_device(plan: "Plan") -> "list[torch.device]":
+    """All devices of a machine, for one process."""
+    import torch
+
+    if plan.accelerator == "gpu":
+        return [torch.device("cuda", index) for index in range(plan.devices)]
+    return [torch.device("cpu")]
