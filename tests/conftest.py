@@ -36,19 +36,6 @@ for _number in (
         signal.signal(_number, signal.SIG_DFL)
 
 
-WORKERS = 2
-"""Processes that share a whole run of the tests: while one waits for a command, the other goes on."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """A whole run is shared, by files, where pytest-xdist is there; what is named on the line runs in one process."""
-    named = [argument for argument in config.args if Path(argument).resolve() != ROOT / "tests"]
-    options = config.option
-    if config.pluginmanager.hasplugin("xdist") and not named and options.numprocesses is None and not options.usepdb:
-        options.numprocesses, options.dist = min(WORKERS, os.cpu_count() or 1), "loadfile"
-
-
 def free_port() -> int:
     """A port of loopback that nobody listens at now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
