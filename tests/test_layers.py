@@ -11,7 +11,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"config_error", "errors", "streams", "batch_math", "memory", "nets", "task", "record", "progress", "text_table"},
+    {"private_api", "config_error", "errors", "streams", "batch_math", "memory", "nets", "task", "record"},
+    {"progress", "text_table"},
     {"bounds", "precision"},
     {"parallel"},
     {"strategies"},
@@ -50,7 +51,7 @@ def forbidden(own: str, name: str) -> bool:
     if parts[0] == "lockstep":
         return parts[1] != own and FLOOR[parts[1]] >= FLOOR[own]
     return (
-        (parts[0] in ("lightning", "torchmetrics") and own not in ("lit", "strategies"))
+        (parts[0] in ("lightning", "torchmetrics") and own not in ("lit", "strategies", "private_api"))
         or (parts[0] in ("hydra", "omegaconf") and own not in HYDRA_ROOMS)
         or (own == "nets" and bool({"distributed", "os", "logging"} & set(parts)))
     )

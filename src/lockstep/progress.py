@@ -1,5 +1,6 @@
 """What a run shows as it goes on, whichever engine runs it: a line for each epoch, points on curves."""
 
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,11 @@ def epoch_line(epoch: int, epochs: int, metrics: Mapping[str, float], seconds: f
     """`epoch 3/20  train/loss 0.1234  val/acc 0.9722  val/loss 0.0987  0.31 s`."""
     named = "  ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
     return f"epoch {epoch}/{epochs}  {named}  {seconds:.2f} s"
+
+
+def notice(sentence: str) -> None:
+    """A line on stderr: what the user would want to know, and what ends nothing."""
+    print(sentence, file=sys.stderr, flush=True)
 
 
 class Points:
@@ -31,11 +37,10 @@ class Points:
             self.flush()
 
     def hand_over(self) -> None:
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from lockstep.private_api.torch import add_points
 
         for values, step, at in self.waiting:
-            points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-            self.writer._get_file_writer().add_summary(Summary(value=points), step, at)
+            add_points(self.writer, values, step, at)
         self.waiting, self.flushed = [], time.monotonic()
 
     def flush(self) -> None:

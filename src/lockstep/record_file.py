@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import stat
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,8 +157,3 @@ def missing_steps(earlier: bytes, steps: int) -> int:
         if line.startswith(b'{"step"'):
             return int(json.loads(line)["step"]["step"]) - 1
     return steps
-
-
-def tell(word: str) -> None:
-    if word:
-        print(word, file=sys.stderr, flush=True)

@@ -12,15 +12,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from lockstep import sample_ids
 from lockstep.errors import NotFinite
 from lockstep.fingerprint import SIZE, fingerprints
 from lockstep.plan import Plan
+from lockstep.private_api.torch import BATCHNORM, norms
+from lockstep.progress import notice
 from lockstep.record import FINGERPRINTED, digest
-from lockstep.record_file import Mark, RecordFile, lines_so_far, missing_steps, tell
+from lockstep.record_file import Mark, RecordFile, lines_so_far, missing_steps
 from lockstep.record_lines import COLUMNS, step_lines
 from lockstep.task import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
@@ -61,14 +62,15 @@ class Recorder:
         run = {**self.plan.summary(), "per_rank_buffers": self._per_rank_buffers()}
         if self.plan.ckpt_path is not None and mark.lines:
             earlier, word = lines_so_far(Path(self.plan.ckpt_path), folder, mark)
-            tell(word)
+            if word:
+                notice(word)
             if missing := missing_steps(earlier, steps):
                 run["missing_steps"] = missing
         return RecordFile(folder, run, earlier)
 
     def _per_rank_buffers(self) -> bool:
         """Whether ranks take statistics of their own share of a batch, so that their buffers differ by right."""
-        follows = any(isinstance(own, _BatchNorm) and own.track_running_stats for own in self.net.modules())
+        follows = any(isinstance(own, BATCHNORM) and own.track_running_stats for own in self.net.modules())
         return follows and self.plan.world_size > 1 and not self.plan.sync_batchnorm
 
     @property
@@ -98,9 +100,8 @@ class Recorder:
     def step(self, lr: float) -> None:
         """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        norms = torch._foreach_norm(gradients) if gradients else ()
-        self.norms += map(to_scalar, norms)
-        self.norm_counts.append(len(norms))
+        self.norms += map(to_scalar, norms(gradients))
+        self.norm_counts.append(len(gradients))
         self.rates.append(lr)
 
     def stepped(self, optimizer: Optimizer) -> None:

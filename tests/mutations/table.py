@@ -114,9 +114,23 @@ MUTATIONS = [
     Mutation(
         "buckets are not kept",
         "parallel/fixed_bucket_ddp.py",
-        "        self.reducer._push_all_rebuilt_params()",
-        "        return",
-        "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_are_kept[3]",
+        "            fix_buckets(self)",
+        "            pass",
+        "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_are_kept",
+    ),
+    Mutation(
+        "buckets are not kept without the private name",
+        "parallel/fixed_bucket_ddp.py",
+        'options["find_unused_parameters"] = True',
+        "pass",
+        "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_are_kept",
+    ),
+    Mutation(
+        "an untested Lightning under the fast loop",
+        "private_api/lightning.py",
+        "if not lightning.__version__.startswith(TESTED):",
+        "if False:",
+        "tests/test_private_api.py::test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest",
     ),
     Mutation(
         "float64 owes less", "compare/tolerance.py", "FLOAT64 = Tolerance(1e-10)", "FLOAT64 = Tolerance(1e-9)", BOUNDS

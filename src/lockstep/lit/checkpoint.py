@@ -9,6 +9,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lockstep.checkpoint.content import OWN, SCALER, Content, Progress
 from lockstep.checkpoint.saving import save
 from lockstep.plan import Plan
+from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
 
 KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", SCALER, OWN)
 """What either engine's checkpoints hold, and a run goes on from."""
@@ -41,7 +42,7 @@ class CrossEngineCheckpointIO(TorchCheckpointIO):
             batches = self.plan.epoch_batches
             epoch = {**_all(at.epochs), "completed": at.epochs - 1}
         return {
-            "epoch_loop.state_dict": {"_batches_that_stepped": at.steps},
+            "epoch_loop.state_dict": {BATCHES_THAT_STEPPED: at.steps},
             "epoch_loop.batch_progress": {**_both(batches), "is_last_batch": not at.batch},
             "epoch_loop.automatic_optimization.optim_progress": {
                 "optimizer": {"step": _both(at.steps), "zero_grad": _both(at.steps)}

@@ -13,9 +13,10 @@ from lightning.pytorch.utilities import rank_zero_only
 from lockstep.checkpoint.content import Progress
 from lockstep.lit.callbacks import BroadcastBuffers
 from lockstep.lit.checkpoint import CrossEngineCheckpointIO
-from lockstep.lit.loop import FastTrainingEpochLoop
+from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.plan import Plan
-from lockstep.progress import Points, csv_version
+from lockstep.private_api import lightning as private
+from lockstep.progress import Points, csv_version, notice
 
 
 def create_trainer(plan: Plan, at: Progress, callbacks: list[Callback]) -> pl.Trainer:
@@ -32,7 +33,7 @@ def create_trainer(plan: Plan, at: Progress, callbacks: list[Callback]) -> pl.Tr
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=list(_loggers(plan, at.steps)),
-        callbacks=[BroadcastBuffers(), *callbacks],
+        callbacks=[BroadcastBuffers(), RestoreSignalHandlers(), *callbacks],
         default_root_dir=plan.run_dir,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
@@ -40,11 +41,22 @@ def create_trainer(plan: Plan, at: Progress, callbacks: list[Callback]) -> pl.Tr
         enable_model_summary=False,
         enable_progress_bar=sys.stdout.isatty(),
     )
-    # its handler of SIGTERM would broadcast, to lost peers too, and end training without its checkpoint
-    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-    own = trainer.fit_loop.epoch_loop
-    trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(trainer, own.min_steps, own.max_steps)
+    private.disable_signal_handlers(trainer)
+    use_fast_loop(trainer)
     return trainer
+
+
+def use_fast_loop(trainer: pl.Trainer) -> None:
+    """Replace the epoch loop by the faster one, where this version of Lightning is one that it is tested with."""
+    own = trainer.fit_loop.epoch_loop
+    obstacle = private.fast_loop_obstacle(trainer)
+    if obstacle is None:
+        from lockstep.lit.loop import FastTrainingEpochLoop  # its base class has a private name
+
+        trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(trainer, own.min_steps, own.max_steps)
+    elif trainer.is_global_zero:
+        notice(f"{obstacle}: its own loop trains, which is slower and computes the same")
+    private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)
 
 
 class BufferedTensorBoardLogger(TensorBoardLogger):

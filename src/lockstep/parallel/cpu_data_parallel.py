@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from lockstep.parallel.global_dropout import GlobalDropout
+from lockstep.private_api.torch import DROPOUT
 
 
 class CpuDataParallel:
@@ -49,10 +49,10 @@ class CpuDataParallel:
             parameters = dict(zip(own, handed_out[number * len(own) : (number + 1) * len(own)], strict=True))
             replica.train(self.net.training)
             for module, original in zip(replica.modules(), self.net.modules(), strict=True):
-                for name, parameter in original._parameters.items():
-                    module.__dict__[name] = None if parameter is None else parameters[parameter]
-                for name, buffer in original._buffers.items():
-                    module._buffers[name] = buffer if number == 0 or buffer is None else buffer.clone()
+                for name, parameter in original.named_parameters(recurse=False, remove_duplicate=False):
+                    vars(module)[name] = parameters[parameter]
+                for name, buffer in original.named_buffers(recurse=False, remove_duplicate=False):
+                    setattr(module, name, buffer if number == 0 else buffer.clone())
         return self.copies[:count]
 
 
@@ -81,12 +81,13 @@ def _added(gradients: tuple[Tensor | None, ...]) -> Tensor | None:
 def _without_parameters(net: nn.Module) -> nn.Module:
     """A replica's parameters are plain attributes, set before each use: they are results, not leaves."""
     for module in net.modules():
-        module._parameters = {}
+        for name in [name for name, _ in module.named_parameters(recurse=False, remove_duplicate=False)]:
+            delattr(module, name)
     return net
 
 
 def _draws(net: nn.Module) -> bool:
-    return any(isinstance(module, _DropoutNd) and module.p > 0 for module in net.modules())
+    return any(isinstance(module, DROPOUT) and module.p > 0 for module in net.modules())
 
 
 def _in_this_context() -> Any:

@@ -1,28 +1,38 @@
-"""DistributedDataParallel whose gradients are summed in one order from the first step on, and which sends nothing else.
+"""DistributedDataParallel that sums gradients in one order from the first step on, and sends nothing else.
 
-torch lays out its buckets anew after the first step of a process, in the order in which gradients were ready. A ring
-adds what the ranks bring in an order that depends on the place in a bucket, so with more than two ranks a run that was
-resumed, for which the first step comes later, would differ in last bits from one that was not.
+After the first step of a process torch lays out its buckets anew, in the order in which gradients were ready. A ring
+adds what the ranks send in an order that depends on the position in a bucket, so with more than two ranks a resumed
+run, whose process has another first step, would differ from an uninterrupted one in last bits.
 
-Before each forward torch would send rank 0's buffers to all. Those of BatchNorm play no part in training: rank 0's are
-what they are either way, and all have them where a net is measured (`broadcast_buffers`).
+Before each forward torch would broadcast rank 0's buffers. Those of BatchNorm play no part in training: rank 0's are
+what they are either way, and every rank has them where a net is evaluated (`broadcast_buffers`).
 """
 
+import warnings
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.private_api.torch import LastToFirst, can_fix_buckets, fix_buckets
+from lockstep.progress import notice
 
 
-class FixedBucketDDP(DistributedDataParallel):
-    """Buckets from the last parameter to the first, which is about how gradients become ready, and never others."""
+class FixedBucketDDP(LastToFirst):
+    """Buckets from the last parameter to the first, which is about how gradients become ready, and never others.
+
+    A version of torch without the private names for that keeps its first buckets where it looks for unused parameters.
+    """
 
     def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, **options: Any) -> None:
+        fixed = can_fix_buckets()
+        if not fixed:
+            options["find_unused_parameters"] = True
+            warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         super().__init__(module, device_ids, **options)
         self.broadcast_buffers = False  # as an argument it has another name in newer versions of torch
-        self.reducer._push_all_rebuilt_params()  # as if all gradients had come in the order of the parameters
-        self.reducer._rebuild_buckets()
-
-    def _build_params_for_reducer(self) -> tuple[list[nn.Parameter], list[bool]]:
-        parameters, sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
-        return parameters[::-1], sparse[::-1]
+        if fixed:
+            fix_buckets(self)
+        elif dist.get_rank() == 0:
+            notice(f"torch {torch.__version__} differs: DDP looks for unused parameters in every step, which is slower")

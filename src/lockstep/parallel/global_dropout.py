@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from lockstep.config_error import require
+from lockstep.private_api.torch import DROPOUT
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-WHOLE_FEATURES = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+WHOLE_FEATURES: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class GlobalMasks:
@@ -58,7 +58,7 @@ class GlobalMasks:
 class GlobalDropout(nn.Module):
     """(samples, …) → the same shape. `whole_features`: a channel is kept or dropped as one, as Dropout2d does."""
 
-    def __init__(self, plain: _DropoutNd, layer: int, masks: GlobalMasks) -> None:
+    def __init__(self, plain: nn.Dropout, layer: int, masks: GlobalMasks) -> None:
         super().__init__()
         self.p, self.layer, self.masks = plain.p, layer, masks
         self.whole_features = type(plain) in WHOLE_FEATURES
@@ -85,7 +85,7 @@ def convert_dropout(plan: "Plan", rank: int, net: nn.Module) -> GlobalMasks:
             (parent, name, child)
             for parent in [*net.modules()]
             for name, child in parent.named_children()
-            if isinstance(child, _DropoutNd)
+            if isinstance(child, DROPOUT)
         )
         for layer, (parent, name, child) in enumerate([*layers]):
             kind = type(child)

@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from lockstep.private_api.torch import BATCHNORM
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -26,20 +27,23 @@ def convert_batchnorm(plan: "Plan", net: nn.Module) -> nn.Module:
         return net
     for parent in [*net.modules()]:
         for name, child in parent.named_children():
-            if isinstance(child, _BatchNorm):
+            if isinstance(child, BATCHNORM):
                 setattr(parent, name, SyncBatchNorm(child))
     return net
 
 
-class SyncBatchNorm(_BatchNorm):
+class SyncBatchNorm(nn.BatchNorm1d):
     """(batch, channels, …) → the same shape, normalised over batch, ranks and all dimensions but the channels.
 
     A rank may hold another number of samples than its peers, or none. Evaluation is plain BatchNorm's.
     """
 
-    def __init__(self, plain: _BatchNorm) -> None:
+    def __init__(self, plain: nn.BatchNorm1d) -> None:
         super().__init__(plain.num_features, plain.eps, plain.momentum, plain.affine, plain.track_running_stats)
-        self._parameters, self._buffers = plain._parameters, plain._buffers
+        for name, parameter in plain.named_parameters(recurse=False):
+            setattr(self, name, parameter)
+        for name, buffer in plain.named_buffers(recurse=False):
+            setattr(self, name, buffer)
         self.training = plain.training
 
     def _check_input_dim(self, input: Tensor) -> None:

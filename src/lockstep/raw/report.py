@@ -92,7 +92,7 @@ class Report:
             self.points.hand_over()
             final = {f"final/{name}": value for name, value in results.items()}
             for summary in hparams(self.plan.summary(), final):  # type: ignore[no-untyped-call]
-                self.writer._get_file_writer().add_summary(summary)
+                self.writer.file_writer.add_summary(summary)
             for tag, value in final.items():
                 self.writer.add_scalar(tag, value, 0)
             self.writer.close()

@@ -49,15 +49,16 @@ class Replicated(Strategy):
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 
         class FixedBucketDDPStrategy(DDPStrategy):
-            """With the wrapping that the raw engine has, too."""
+            """Wraps the module as the raw engine wraps its net."""
 
-            def _setup_model(self, model: "nn.Module") -> FixedBucketDDP:
-                return FixedBucketDDP(model, self.determine_ddp_device_ids(), **self._ddp_kwargs)
+            def configure_ddp(self) -> None:
+                assert self.model is not None
+                device_ids = self.determine_ddp_device_ids()
+                self.model = FixedBucketDDP(self.model, device_ids, gradient_as_bucket_view=True)
 
         return FixedBucketDDPStrategy(
             parallel_devices=self.devices(plan) * plan.devices if self.share_device else None,
             cluster_environment=TorchElasticEnvironment(),
-            gradient_as_bucket_view=True,
         )
 
     @classmethod

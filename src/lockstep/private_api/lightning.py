@@ -1,0 +1,134 @@
+"""Private names of Lightning, for the fast epoch loop and around Lightning's handler of SIGTERM.
+
+Where one is gone, or the version is not a tested one, `fast_loop_obstacle` says so, and Lightning's own loop trains to
+the same numbers.
+"""
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import lightning
+import lightning.pytorch as pl
+
+try:
+    from lightning.pytorch.loops.fetchers import _DataFetcher as DataFetcher
+    from lightning.pytorch.loops.fetchers import _PrefetchDataFetcher as PrefetchDataFetcher
+    from lightning.pytorch.loops.optimization.automatic import ClosureResult as ClosureResult
+    from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop as TrainingEpochLoop
+    from lightning.pytorch.loops.utilities import _block_parallel_sync_behavior as block_gradient_sync
+    from lightning.pytorch.utilities.model_helpers import is_overridden as is_overridden
+    from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature as is_param_in_hook_signature
+except ImportError as error:
+    IMPORT_ERROR: str | None = str(error)
+else:
+    IMPORT_ERROR = None
+
+__all__ = ["ClosureResult", "DataFetcher", "PrefetchDataFetcher", "TrainingEpochLoop", "block_gradient_sync"]
+
+TESTED = "2.6."
+"""How the versions begin with which the fast loop is tested."""
+
+BATCHES_THAT_STEPPED = "_batches_that_stepped"
+"""In a checkpoint: the step that Lightning's own logging counts. A version that does not know it counts from 0."""
+
+OF_TRAINER = (
+    *("_data_connector._datahook_selector", "_logger_connector._first_loop_iter", "_logger_connector.on_batch_start"),
+    *("_logger_connector.on_batch_end", "_logger_connector.update_train_step_metrics"),
+)
+OF_LOOP = (
+    *("_should_accumulate", BATCHES_THAT_STEPPED, "_num_ready_batches_reached", "_results", "_skip_next_val"),
+    "automatic_optimization._skip_backward",
+)
+
+
+def fast_loop_obstacle(trainer: pl.Trainer) -> str | None:
+    """Why the fast loop cannot run here; None: it can."""
+    if not lightning.__version__.startswith(TESTED):
+        return f"Lightning {lightning.__version__} is not tested"
+    loop = trainer.fit_loop.epoch_loop
+    missing = [name for name in OF_TRAINER if lacks(trainer, name)] + [name for name in OF_LOOP if lacks(loop, name)]
+    if IMPORT_ERROR or missing:
+        return f"Lightning {lightning.__version__} differs: {IMPORT_ERROR or 'no ' + missing[0]}"
+    return None
+
+
+def lacks(owner: object, name: str) -> bool:
+    """Whether an object has no attribute of this dotted name."""
+    try:
+        attrgetter(name)(owner)
+    except AttributeError:
+        return True
+    return False
+
+
+def disable_signal_handlers(trainer: pl.Trainer) -> None:
+    """Let Lightning set no signal handlers: that of SIGTERM broadcasts, to lost peers too, and ends training without a
+    checkpoint. A version without this method sets them, until `RestoreSignalHandlers` undoes that as training begins.
+    """
+    connector = getattr(trainer, "_signal_connector", None)
+    if connector is not None:
+        connector.register_signal_handlers = lambda: None
+
+
+def disable_sigterm_broadcast(loop: "TrainingEpochLoop") -> None:
+    """Before every batch Lightning asks rank 0 whether it has caught a SIGTERM: a collective a step, which also
+    swallows the error of a lost peer. It does not hear of SIGTERM here, so it need not ask. A version without this
+    method does not ask.
+    """
+    loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+
+
+def transfer_hooks(trainer: pl.Trainer, names: tuple[str, ...]) -> list[Callable[..., Any]]:
+    """The hooks of these names that move a batch, of the module or of the datamodule, whichever overrides them."""
+    selector = trainer._data_connector._datahook_selector
+    assert selector is not None
+    return [getattr(selector.get_instance(name), name) for name in names]
+
+
+def set_current_hook(module: pl.LightningModule, name: str | None) -> None:
+    """The hook that is running, which `self.log` asks for. Past nn.Module's own setter, which looks for parameters."""
+    object.__setattr__(module, "_current_fx_name", name)
+
+
+def skips_backward(loop: "TrainingEpochLoop") -> bool:
+    """Whether stochastic weight averaging has turned the backward pass off."""
+    return loop.automatic_optimization._skip_backward
+
+
+def skips_next_validation(loop: "TrainingEpochLoop") -> bool:
+    return loop._skip_next_val
+
+
+def accumulates(loop: "TrainingEpochLoop") -> bool:
+    """Whether the batch under way is not the last of its optimizer step."""
+    return loop._should_accumulate()
+
+
+def epoch_batches_done(loop: "TrainingEpochLoop") -> bool:
+    return loop._num_ready_batches_reached()
+
+
+def count_stepping_batch(loop: "TrainingEpochLoop") -> None:
+    loop._batches_that_stepped += 1
+
+
+def begin_logging(loop: "TrainingEpochLoop", batch: Any) -> None:
+    """The size of this batch weighs what `self.log` is given."""
+    if loop.trainer._logger_connector._first_loop_iter is not False:
+        loop.trainer._logger_connector.on_batch_start(batch)
+    else:
+        loop._results.batch, loop._results.batch_size = batch, None
+
+
+def finish_logging(loop: "TrainingEpochLoop") -> None:
+    """The batch is completed, and what `self.log(…, on_step=True)` was given goes to bars, callbacks and loggers."""
+    connector, results = loop.trainer._logger_connector, loop._results
+    logged = any(result.meta.on_step for result in results.values())
+    if logged:
+        connector.on_batch_end()
+    else:
+        results.batch, results.batch_size = None, None
+    loop.batch_progress.increment_completed()
+    if logged:
+        connector.update_train_step_metrics()

@@ -1,0 +1,195 @@
+"""A version of a library without the private names that are used here: runs go on another way, to the same numbers."""
+
+import ast
+import importlib
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import lightning
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator, ScalarEvent
+from torch import nn
+from torch.nn.modules import batchnorm, dropout
+from torch.utils.tensorboard import SummaryWriter
+
+from lockstep import data
+from lockstep.checkpoint.content import Progress
+from lockstep.launch import RankContext
+from lockstep.lit import run
+from lockstep.lit.datamodule import ShardedData
+from lockstep.lit.module import create_module
+from lockstep.lit.signal_handlers import RestoreSignalHandlers
+from lockstep.lit.trainer import create_trainer
+from lockstep.parallel import GlobalMasks
+from lockstep.plan import Plan
+from lockstep.private_api import lightning as private_lightning
+from lockstep.private_api import torch as private_torch
+from lockstep.seeding import build_model
+
+ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
+SRC = Path(__file__).parents[1] / "src" / "lockstep"
+SMALL = ("data=line", "data.samples=20", "data.val_size=5", "model=linear", "batch_size=5", "max_epochs=2")
+PUBLIC = {"_exit", "_fields", "_target_"}
+"""Names that are documented in spite of the underscore: of os, of a named tuple, of Hydra."""
+
+ELSEWHERE = {"private_api", "launch", "flags.py", "bench", "collectives"}
+"""Where private names stand."""
+
+MakePlan = Callable[..., Plan]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def threads_as_they_were() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def private_names(source: str) -> set[str]:
+    """Names with one leading underscore: imported, taken from anything but `self` and `cls`, or by getattr."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            found |= set() if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") else {node.attr}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names} | set((node.module or "").split("."))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr"):
+            found |= {own.value for own in node.args if isinstance(own, ast.Constant) and isinstance(own.value, str)}
+    return {name for name in found if name.startswith("_") and not name.startswith("__")} - PUBLIC
+
+
+def test_private_names_stand_in_private_api_alone() -> None:
+    files = {path.relative_to(SRC): private_names(path.read_text()) for path in SRC.rglob("*.py")}
+    found = {str(path): names for path, names in files.items() if names and path.parts[0] not in ELSEWHERE}
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["from torch.nn import _X", "from hydra._internal import x", "x = a.b._c", "x = getattr(a, '_b', None)"],
+)
+def test_the_rule_catches_who_breaks_it(source: str) -> None:
+    assert private_names(source)
+
+
+@pytest.fixture
+def reloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[ModuleType], None]]:
+    """Import a module of private names anew, as where some are gone; afterwards with all of them."""
+    done: list[ModuleType] = []
+
+    def reload(module: ModuleType) -> None:
+        done.append(importlib.reload(module))
+
+    yield reload
+    monkeypatch.undo()
+    for module in done:
+        importlib.reload(module)
+
+
+def result(plan: Plan, folder: Path) -> tuple[str, str, bytes]:
+    """Digest, the loss of the test split, and the record's lines of steps and validation."""
+    folder.mkdir()
+    metrics = run(replace(plan, run_dir=str(folder)), ALONE)
+    lines = (folder / "record.jsonl").read_bytes().splitlines(keepends=True)
+    return str(metrics["digest"]), str(metrics["test/loss"]), b"".join(lines[1:])
+
+
+def test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest(
+    make_plan: MakePlan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    reloaded: Callable[[ModuleType], None],
+) -> None:
+    plan = make_plan(*SMALL, "accelerator=cpu", "accumulate_grad_batches=2")
+    fast = result(plan, tmp_path / "fast")
+    assert capfd.readouterr().err == ""
+    monkeypatch.setattr(lightning, "__version__", "2.7.0")
+    assert result(plan, tmp_path / "version") == fast
+    told = "its own loop trains, which is slower and computes the same\n"
+    assert capfd.readouterr().err == f"Lightning 2.7.0 is not tested: {told}"
+    monkeypatch.undo()
+    monkeypatch.delattr("lightning.pytorch.loops.utilities._block_parallel_sync_behavior")
+    reloaded(private_lightning)
+    assert result(plan, tmp_path / "name") == fast
+    err = capfd.readouterr().err
+    assert "cannot import name '_block_parallel_sync_behavior'" in err
+    assert err.endswith(told)
+
+
+def test_an_attribute_that_is_gone_keeps_the_fast_loop_out(make_plan: MakePlan) -> None:
+    trainer = create_trainer(make_plan(*SMALL, "accelerator=cpu"), Progress(), [])
+    assert private_lightning.fast_loop_obstacle(trainer) is None
+    del trainer._data_connector._datahook_selector
+    obstacle = private_lightning.fast_loop_obstacle(trainer)
+    assert obstacle is not None
+    assert obstacle.endswith("differs: no _data_connector._datahook_selector")
+
+
+class Handler(Callback):
+    """What SIGTERM does while training runs."""
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: object) -> None:
+        self.found = signal.getsignal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_lightnings_handler_of_sigterm_is_undone(
+    restored: bool, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_lightning, "disable_signal_handlers", lambda _: None)
+    if not restored:  # the control: Lightning's own would stay
+        monkeypatch.setattr(RestoreSignalHandlers, "on_train_start", Callback.on_train_start)
+    own, handler = signal.getsignal(signal.SIGTERM), Handler()
+    plan = make_plan(*SMALL, "accelerator=cpu", "logger=none")
+    tensors = data.load(plan.data)
+    trainer = create_trainer(plan, Progress(), [handler])
+    loaders = ShardedData(tensors, plan, ALONE, Progress(), torch.device("cpu"))
+    trainer.fit(create_module(build_model(plan, tensors), plan, GlobalMasks(plan, 0)), loaders)
+    assert (handler.found == own) is restored
+
+
+def test_norms_have_the_same_bits_without_the_private_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [torch.randn(size, generator=torch.Generator().manual_seed(size)) for size in (1, 33, 10_007)]
+    together = private_torch.norms(tensors)
+    monkeypatch.delattr(torch, "_foreach_norm")
+    assert [float(norm) for norm in private_torch.norms(tensors)] == [float(norm) for norm in together]
+    assert [*private_torch.norms([])] == []
+
+
+class PublicWriter:
+    """A SummaryWriter as of a version without the private name."""
+
+    def __init__(self, writer: SummaryWriter) -> None:
+        self.add_scalar = writer.add_scalar
+
+
+def test_curves_have_the_same_points_without_the_private_name(tmp_path: Path) -> None:
+    points = []
+    for folder in (tmp_path / "together", tmp_path / "each"):
+        with SummaryWriter(str(folder)) as writer:
+            shown = writer if folder.name == "together" else PublicWriter(writer)
+            private_torch.add_points(shown, {"a": 0.5, "b": 3.0}, step=7, at=1000.0)
+        events = EventAccumulator(str(folder)).Reload()
+        points.append({tag: events.Scalars(tag) for tag in events.Tags()["scalars"]})
+    assert points[0] == points[1] == {"a": [ScalarEvent(1000.0, 7, 0.5)], "b": [ScalarEvent(1000.0, 7, 3.0)]}
+
+
+def test_kinds_of_layers_are_known_without_the_private_names(
+    monkeypatch: pytest.MonkeyPatch, reloaded: Callable[[ModuleType], None]
+) -> None:
+    monkeypatch.delattr(batchnorm, "_BatchNorm")
+    monkeypatch.delattr(dropout, "_DropoutNd")
+    reloaded(private_torch)
+    normed = (nn.BatchNorm1d(2), nn.BatchNorm2d(2), nn.BatchNorm3d(2), nn.SyncBatchNorm(2))
+    dropped = (nn.Dropout(), nn.Dropout1d(), nn.Dropout2d(), nn.Dropout3d(), nn.AlphaDropout())
+    assert all(isinstance(layer, private_torch.BATCHNORM) for layer in normed)
+    assert all(isinstance(layer, private_torch.DROPOUT) for layer in (*dropped, nn.FeatureAlphaDropout()))
+    assert not isinstance(nn.LayerNorm(2), (*private_torch.BATCHNORM, *private_torch.DROPOUT))
