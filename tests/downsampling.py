@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lockstep import nets
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, with_engine
 
 

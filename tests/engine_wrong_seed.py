@@ -5,7 +5,7 @@ from dataclasses import replace
 import lockstep.raw
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:

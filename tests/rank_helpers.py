@@ -11,7 +11,7 @@ import lockstep.raw
 from lockstep import launch, schemas
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 
 ENGINES = {"lightning": lockstep.lit.run, "raw": lockstep.raw.run}
 

@@ -29,7 +29,7 @@ from lockstep.data.tensors import Split, TensorData
 from lockstep.launch import RankContext
 from lockstep.nets.linear import Linear
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]

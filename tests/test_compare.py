@@ -28,11 +28,12 @@ from lockstep.compare.tolerance import (
 )
 from lockstep.compare.verdict import difference
 from lockstep.config_error import ConfigError
+from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
 from lockstep.raw import loops
-from lockstep.record import Metrics, digest
+from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]

@@ -11,8 +11,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "streams", "batch_math", "memory", "nets", "task", "record"},
-    {"progress", "text_table"},
+    {"private_api", "config_error", "errors", "files", "digest", "streams", "batch_math", "memory", "nets", "task"},
+    {"run_files", "progress", "text_table"},
     {"bounds", "precision"},
     {"parallel"},
     {"strategies"},

@@ -13,6 +13,7 @@ from torch import nn
 from lockstep import data
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Split, TensorData
+from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.lit import run
 from lockstep.lit.callbacks import EpochMetrics
@@ -21,7 +22,6 @@ from lockstep.lit.module import create_module
 from lockstep.lit.trainer import create_trainer
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
-from lockstep.record import digest
 from lockstep.seeding import build_model, seed_rank
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)

@@ -13,7 +13,7 @@ from lockstep import data
 from lockstep.checkpoint.content import net_state
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics, save_metrics
+from lockstep.run_files import Metrics, save_metrics
 from lockstep.seeding import build_model
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 

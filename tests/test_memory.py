@@ -10,7 +10,7 @@ import torch
 
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """

@@ -18,7 +18,7 @@ from lockstep.compose import compose_job
 from lockstep.data import digits
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, warmup_linear
 from tests.rank_helpers import ENGINES, on_ranks
 

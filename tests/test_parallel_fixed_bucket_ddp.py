@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lockstep.launch import RankContext
 from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.rank_helpers import on_ranks
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from lockstep.launch import RankContext
 from lockstep.parallel import from_first, to_all, to_first
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.rank_helpers import on_ranks
 
 MESSAGES = [b"", b"\x00\xff" * 5000, b"one\x00"]

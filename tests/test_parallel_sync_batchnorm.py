@@ -12,7 +12,7 @@ from lockstep.launch import RankContext
 from lockstep.parallel import convert_batchnorm
 from lockstep.parallel.sync_batchnorm import SyncBatchNorm
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.rank_helpers import on_ranks
 
 MakePlan = Callable[..., Plan]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import lockstep
 from lockstep.data.tensors import TensorData
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.oracle import Oracle, largest_difference
 
 WORLDS = [

@@ -16,7 +16,7 @@ from lockstep.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks
 
 LINE = ["data=line", "data.samples=121", "data.val_size=12"]

@@ -15,14 +15,15 @@ from torch import nn
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.compare import compare
+from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import backward
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
-from lockstep.record import Metrics, digest
 from lockstep.recorder import Recorder
+from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]

@@ -11,7 +11,7 @@ from lockstep.compare import compare
 from lockstep.launch import RankContext
 from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from lockstep import sample_ids
+from lockstep.digest import digest
 from lockstep.plan import Plan
-from lockstep.record import digest
 from lockstep.record_lines import COLUMNS, step_lines
 from lockstep.recorder import Recorder
 from lockstep.task import BatchStats

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.record import METRICS, RECORD
+from lockstep.run_files import METRICS, RECORD
 from tests.fault_injection.command import SMALL, Faulty
 
 RESTARTS = (*SMALL, "strategy.max_restarts=2", "process_group.timeout=3", "optimizer=sgd", "optimizer.momentum=0.9")

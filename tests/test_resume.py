@@ -21,7 +21,7 @@ from lockstep.errors import TrainingInterrupted
 from lockstep.launch import RankContext, RankFailed
 from lockstep.launch.topology import Stop
 from lockstep.plan import Plan
-from lockstep.record import RECORD, Metrics
+from lockstep.run_files import RECORD, Metrics
 from tests.conftest import Command, Ended
 from tests.rank_helpers import ENGINES as ENGINE
 from tests.rank_helpers import on_ranks, with_engine

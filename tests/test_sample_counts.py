@@ -13,7 +13,7 @@ from lockstep.data import digits
 from lockstep.data.tensors import TensorData, split_three
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.conftest import ROOT, Command
 from tests.rank_helpers import ENGINES, on_ranks
 

@@ -9,9 +9,10 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep import data
+from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics, digest
+from lockstep.run_files import Metrics
 from lockstep.sampler import epoch_order
 from lockstep.seeding import build_model, seed_rank
 from tests.rank_helpers import on_ranks

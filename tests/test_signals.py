@@ -14,7 +14,7 @@ import pytest
 
 from lockstep.launch.signals import asks_ranks, ends_command
 from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED
-from lockstep.record import METRICS, RECORD
+from lockstep.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command
 from tests.fault_injection.command import SMALL, Faulty
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.record import FINGERPRINTED, tensor_bytes
+from lockstep.digest import tensor_bytes
+from lockstep.run_files import FINGERPRINTED
 
 SIZE = 32
 """Bytes of one fingerprint."""

@@ -15,11 +15,13 @@ from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
 from lockstep.compare import compare
 from lockstep.compose import compose_job, composed, folder_given
 from lockstep.disk import disk_errors_as_config_errors, run_lock
+from lockstep.files import remove_parts, save_text
 from lockstep.hydra_errors import explained
 from lockstep.plan import Plan
-from lockstep.record import CONFIG, FILES, METRICS, Metrics, clear_records, remove_parts, save_metrics, save_text, table
 from lockstep.record_file import run_of
 from lockstep.resume import run_folder
+from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, save_metrics
+from lockstep.text_table import metrics_text
 from lockstep.unforeseen import errors_as_config_errors
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
@@ -82,7 +84,7 @@ def run_plan(plan: Plan, began: float) -> Metrics:
     with launch.external_process_group(plan.world), run_lock(run_dir) if is_rank_zero_of_job() else nullcontext():
         metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
     if is_rank_zero_of_job():
-        print(f"\n{table(metrics)}\n{verdict}\n  {run_dir}", flush=True)
+        print(f"\n{metrics_text(metrics)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.config_error import config_error
-from lockstep.record import RECORD, json_line, save_text, sync_folder
+from lockstep.files import finite, save_text, sync_folder
+from lockstep.run_files import RECORD
 
 LONGEST = 2**20
 """Bytes of a first line, at most: what is longer is none."""
@@ -32,6 +33,14 @@ class Mark:
     lines: int = 0
     size: int | None = None
     sha256: str | None = None
+
+
+def json_line(line: Line) -> str:
+    """A line of record.jsonl."""
+    text = json.dumps(line)
+    if "NaN" in text or "Infinity" in text:
+        return json.dumps({kind: finite(values) for kind, values in line.items()})
+    return text
 
 
 class Damaged(Exception):

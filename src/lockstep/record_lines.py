@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lockstep.record import FINGERPRINTED
 from lockstep.record_file import Line
+from lockstep.run_files import FINGERPRINTED
 
 COLUMNS = 4
 """Of a rank's part of each step: loss sum, sample count, gradient norm, digest of the sample ids."""

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep import sample_ids
+from lockstep.digest import digest
 from lockstep.errors import NotFinite
 from lockstep.fingerprint import SIZE, fingerprints
 from lockstep.plan import Plan
 from lockstep.private_api.torch import BATCHNORM, norms
 from lockstep.progress import notice
-from lockstep.record import FINGERPRINTED, digest
 from lockstep.record_file import Mark, RecordFile, lines_so_far, missing_steps
 from lockstep.record_lines import COLUMNS, step_lines
+from lockstep.run_files import FINGERPRINTED
 from lockstep.task import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 GPU_LOOK_EVERY = 50

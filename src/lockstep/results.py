@@ -6,8 +6,9 @@ from torch import nn
 
 from lockstep import schemas
 from lockstep.data.line import fitted_line
+from lockstep.digest import digest
 from lockstep.plan import Plan
-from lockstep.record import Metrics, digest
+from lockstep.run_files import Metrics
 
 
 def results_of(

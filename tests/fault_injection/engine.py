@@ -2,7 +2,7 @@
 
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 from tests.fault_injection.faults import arm
 from tests.rank_helpers import ENGINES
 

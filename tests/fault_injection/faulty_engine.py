@@ -14,7 +14,7 @@ import torch.distributed as dist
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 
 IMPORTED = os.getpid()
 """The process that imported this engine."""

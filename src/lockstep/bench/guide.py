@@ -24,8 +24,8 @@ from lockstep.bench.table import text
 from lockstep.bench.wanted import Wanted
 from lockstep.bench.workloads import WORKLOADS
 from lockstep.config_error import ConfigError, config_error
+from lockstep.files import save_table, save_text
 from lockstep.job import ENGINES
-from lockstep.record import save_table, save_text
 from lockstep.streams import lasting
 
 

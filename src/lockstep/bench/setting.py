@@ -20,7 +20,7 @@ from lockstep.config_error import ConfigError, shell_quote_override
 from lockstep.hydra_errors import CONF
 from lockstep.job import run
 from lockstep.plan import Plan
-from lockstep.record import Metrics
+from lockstep.run_files import Metrics
 
 TRAIN = CONF.parent / "train.py"
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from lockstep.files import atomic_write, sync_folder
 from lockstep.plan import is_text
-from lockstep.record import atomic_write, sync_folder
 
 FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"

@@ -15,9 +15,9 @@ from lockstep.checkpoint.form import fits, require_content, require_state, requi
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
-from lockstep.record import CONFIG, METRICS
 from lockstep.record_file import Mark, lines_so_far
 from lockstep.recorder import Recorder
+from lockstep.run_files import CONFIG, METRICS
 
 ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
 

@@ -9,7 +9,7 @@ from lockstep.collectives.ranks import Report
 from lockstep.collectives.table import bench_text, fit_text, tour_text
 from lockstep.collectives.tour import Work
 from lockstep.config_error import config_error
-from lockstep.record import save_table
+from lockstep.files import save_table
 from lockstep.text_table import terminal_width
 
 ENGINE = "lockstep.collectives.ranks"

@@ -16,8 +16,8 @@ from lockstep.collectives.table import mistakes_text
 from lockstep.collectives.tour import Ranks, world_of
 from lockstep.collectives.wrong import SLACK, WRONG, Caught, Work, Wrong
 from lockstep.config_error import ConfigError, require
+from lockstep.files import save_table
 from lockstep.launch import RankFailed
-from lockstep.record import save_table
 from lockstep.text_table import terminal_width
 from lockstep.world import World
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lockstep.config_error import config_error
-from lockstep.record import CONFIG, CONFUSION, METRICS, RECORD
+from lockstep.run_files import CONFIG, CONFUSION, METRICS, RECORD
 
 if TYPE_CHECKING:
     from torch import Tensor

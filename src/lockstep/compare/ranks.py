@@ -7,7 +7,7 @@ from lockstep.compare.folder import RunFolder
 from lockstep.compare.leaves import MISSING
 from lockstep.compare.ledger import entry_of
 from lockstep.compare.verdict import Comparison
-from lockstep.record import FINGERPRINTED, RECORD
+from lockstep.run_files import FINGERPRINTED, RECORD
 
 At = tuple[int, int]
 """Epoch and step."""

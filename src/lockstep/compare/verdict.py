@@ -8,7 +8,8 @@ from typing import Any
 
 from lockstep.compare.ledger import EXACT
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, UNKNOWN, Tolerance
-from lockstep.record import COMPARISON, save_json
+from lockstep.files import save_json
+from lockstep.run_files import COMPARISON
 
 
 @dataclass

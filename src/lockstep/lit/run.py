@@ -25,9 +25,9 @@ from lockstep.lit.trainer import create_trainer
 from lockstep.memory import disable_malloc_trim
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
-from lockstep.record import Metrics, save_confusion
 from lockstep.recorder import Recorder
 from lockstep.results import results_of
+from lockstep.run_files import Metrics, save_confusion
 from lockstep.seeding import build_model, seed_rank
 from lockstep.task import EVALUATED
 

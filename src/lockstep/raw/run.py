@@ -17,8 +17,8 @@ from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.loops import Run, evaluate, fit
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
-from lockstep.record import Metrics, save_confusion
 from lockstep.results import results_of
+from lockstep.run_files import Metrics, save_confusion
 from lockstep.seeding import build_model, seed_rank
 from lockstep.task import RunningSums
 

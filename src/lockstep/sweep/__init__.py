@@ -9,8 +9,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.config_error import ConfigError
+from lockstep.files import save_json
 from lockstep.launch import RankFailed
-from lockstep.record import METRICS, save_json
+from lockstep.run_files import METRICS
 
 UNFINISHED = "failure.json"
 OWN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lockstep.compare import RunFolder
-from lockstep.record import METRICS, RECORD
+from lockstep.run_files import METRICS, RECORD
 from lockstep.strategies import STRATEGIES
 from lockstep.sweep import UNFINISHED
 

@@ -8,8 +8,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lockstep.config_error import ConfigError
+from lockstep.files import save_table
 from lockstep.launch import print_exit_reason
-from lockstep.record import save_table
 from lockstep.sweep.jobs import jobs_of
 from lockstep.sweep.launchers import require_launcher
 from lockstep.sweep.picture import draw

@@ -1,25 +1,12 @@
-import hashlib
+"""What a run leaves in its folder: whole files, numbers in full precision."""
+
 import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from lockstep.job import leave_config
 from lockstep.plan import Plan
-from lockstep.record import digest, save_metrics, table
-
-
-def test_digest_is_sha256_of_the_bytes_in_order() -> None:
-    state = {"b": torch.tensor([[1.0, 2.0], [3.0, 4.0]]).T, "a": torch.tensor(7)}  # a transposed view, and a number
-    by_hand = struct.pack("<4f", 1.0, 3.0, 2.0, 4.0) + struct.pack("<q", 7)
-    assert digest(state) == hashlib.sha256(by_hand).hexdigest()
-
-
-def test_digest_sees_one_bit() -> None:
-    weight = torch.tensor([1.0])
-    assert digest({"w": weight}) != digest({"w": torch.nextafter(weight, torch.tensor([2.0]))})
+from lockstep.run_files import save_metrics
 
 
 def test_metrics_keep_full_precision(tmp_path: Path) -> None:
@@ -32,10 +19,6 @@ def test_metrics_keep_full_precision(tmp_path: Path) -> None:
 def test_what_json_cannot_hold_is_null(tmp_path: Path) -> None:
     save_metrics(tmp_path, {"train/loss": float("nan"), "val/loss": float("inf"), "epochs": 1})
     assert json.loads((tmp_path / "metrics.json").read_text()) == {"train/loss": None, "val/loss": None, "epochs": 1}
-
-
-def test_table_lines_up() -> None:
-    assert table({"a": 1, "long_name": 0.25}) == "  a          1\n  long_name  0.25"
 
 
 def test_a_run_begins_without_what_was_half_written(make_plan: Callable[..., Plan], tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+"""SHA-256 over the bytes of tensors."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def digest(state: "Mapping[str, Tensor]") -> str:
+    """SHA-256 over the bytes of every parameter and buffer, in state_dict order."""
+    sha = hashlib.sha256()
+    for tensor in state.values():
+        sha.update(tensor_bytes(tensor))
+    return sha.hexdigest()
+
+
+def tensor_bytes(tensor: "Tensor") -> memoryview:
+    """Its elements in logical order, whatever its strides."""
+    import torch
+
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
