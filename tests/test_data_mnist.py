@@ -19,7 +19,7 @@ from filelock import FileLock
 from torchvision.datasets import MNIST
 
 from lockstep.config_error import ConfigError
-from lockstep.data import mnist
+from lockstep.data import mnist, mnist_download
 
 NAMES = [file.name for file in mnist.FILES]
 GZ = {"compresslevel": 1}
@@ -238,7 +238,7 @@ def test_a_mirror_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.
         def log_message(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(mnist, "DOWNLOAD_LIMIT", 0.5)
+    monkeypatch.setattr(mnist_download, "DOWNLOAD_LIMIT", 0.5)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trickle) as httpd:
         httpd.daemon_threads = True
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
@@ -251,7 +251,7 @@ def test_a_mirror_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_lock_that_nobody_lets_go_is_not_awaited_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mnist, "DOWNLOAD_LIMIT", 0.05)
+    monkeypatch.setattr(mnist_download, "DOWNLOAD_LIMIT", 0.05)
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     with (
         FileLock(tmp_path / "MNIST" / "raw" / ".download.lock"),

@@ -22,7 +22,7 @@ ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 QUICK = ("accelerator=cpu", "threads=1", "logger=none", "max_epochs=1", "model.hidden=[4]")
 SENTENCE = (
     "data=digits: its train split holds 1257 samples, and Digits.train_samples says 960; "
-    "write what is loaded into train_samples, in lockstep/choices/data.py."
+    "write what is loaded into train_samples, in lockstep/schemas/data.py."
 )
 
 

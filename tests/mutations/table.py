@@ -159,7 +159,7 @@ MUTATIONS = [
     Mutation("rounds that differ are judged", "bench/row.py", "2: 3.08, 3: 1.89", "2: 0.0, 3: 0.0", BENCH),
     Mutation(
         "a bomb is read",
-        "data/mnist.py",
+        "data/idx.py",
         "content = bytearray(file.length + 1)",
         "content = bytearray(100 * file.length)",
         BOMB,

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.config_error import config_error, option_error, require
-from lockstep.data.mnist import FILES, find
+from lockstep.data.idx import find
+from lockstep.data.mnist import FILES
 
 ROUNDS = {False: (3, 3), True: (2, 1)}
 """By `quick`: how often cheap and dear ways take their turn."""

@@ -56,5 +56,5 @@ def _require_sizes(choice: schemas.Data, tensors: "TensorData") -> None:
     }
     for name, (field, count, split) in said.items():
         why = f"its {name} split holds {len(split)} samples, and {type(choice).__name__}.{field} says {count}"
-        instead = f"what is loaded into {field}, in lockstep/choices/data.py"
+        instead = f"what is loaded into {field}, in lockstep/schemas/data.py"
         require(len(split) == count, "data", choice.name, why, instead)
