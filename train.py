@@ -5,6 +5,13 @@ import signal
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while it imports just ends it, without a traceback
 
+import sys
+
+from lockstep.early_start import start_early
+
+if __name__ == "__main__":
+    start_early(sys.argv[1:])  # the fork server imports while this process imports Hydra
+
 import hydra
 from omegaconf import DictConfig
 

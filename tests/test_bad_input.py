@@ -14,7 +14,6 @@ import pytest
 
 from lockstep.launch.accelerator import gpu_count
 from tests.conftest import ROOT, Command, Ended
-from tests.zygote_process import SPARE
 
 HUGE = str(10**30)
 BAD: list[tuple[str, str, str]] = [
@@ -100,13 +99,13 @@ def everything(folder: Path) -> dict[str, bytes | None]:
 
 
 def watched(command: Command, *arguments: str, **environment: str) -> tuple[Ended, set[str]]:
-    """A command's end, and what it started meanwhile: not the spare process that the tests put beside it."""
+    """A command's end, and what was started meanwhile by the processes that it started: the ranks."""
     process = command.popen(*arguments, **environment)
     seen: set[str] = set()
     while process.poll() is None:
         with contextlib.suppress(psutil.Error):
             started = psutil.Process(process.pid).children(recursive=True)
-            seen |= {" ".join(one.cmdline()) for one in started if one.name() != SPARE}
+            seen |= {" ".join(one.cmdline()) for one in started if one.ppid() != process.pid}
         time.sleep(0.05)
     return command.wait(process), seen
 

@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.compose import compose_job
-from lockstep.hydra_errors import CONF
+from lockstep.conf import CONF
 from lockstep.schemas import GROUPS
 from tests.conftest import Command
 

@@ -1,9 +1,13 @@
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
 from lockstep import data
+from lockstep.data.digits import read_rows
 from lockstep.data.line import fitted_line
 from lockstep.data.tensors import Split, TensorData, split_three
 from lockstep.schemas import Digits, Line, Points, RandomRegression
@@ -73,6 +77,14 @@ def test_digits_are_the_real_ones_each_in_one_split() -> None:
     ink = sorted(torch.cat([split.inputs.sum(dim=(1, 2, 3)) for split in splits]).tolist())
     originals = sorted((load_digits().images.sum(axis=(1, 2)) * 255 / 16 * 400 / 64).tolist())
     assert ink == pytest.approx(originals, rel=0.05), "enlarging 8×8 to 20×20 spreads each digit's ink over 400/64"
+
+
+def test_scikit_learns_file_is_read_as_by_its_own_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels, classes = load_digits(return_X_y=True)
+    assert np.array_equal(read_rows(), np.column_stack([pixels, classes]))
+    monkeypatch.setattr("lockstep.data.digits.FILE", Path("moved.csv.gz"))
+    assert np.array_equal(read_rows()[:, :-1], pixels)
+    assert np.array_equal(read_rows()[:, -1], classes)
 
 
 def test_digits_are_scaled_to_mean_0_and_deviation_1() -> None:

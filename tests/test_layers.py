@@ -17,7 +17,7 @@ LAYERS = [
     {"parallel"},
     {"strategies"},
     {"schemas", "disk", "fingerprint", "record_file", "sample_ids", "sampler", "synonyms"},
-    {"coerce"},
+    {"coerce", "conf"},
     {"record_lines", "cli_args", "world"},
     {"plan", "data"},
     {"footprint", "memory_format"},
@@ -25,7 +25,7 @@ LAYERS = [
     {"checkpoint"},
     {"compare"},
     {"launch"},
-    {"lit", "raw"},
+    {"lit", "raw", "early_start"},
     {"collectives"},
     {"help", "resume"},
     {"build"},
@@ -103,25 +103,20 @@ def test_the_rule_catches_who_breaks_it(own: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("lockstep", {"torch", "lightning"}),
+        ("lockstep", {"torch", "lightning", "hydra", "omegaconf"}),
+        ("lockstep.early_start", {"torch", "lightning", "hydra", "omegaconf", "numpy"}),
+        ("lockstep.cli", {"torch", "lightning", "numpy"}),
         ("lockstep.plan", {"torch", "lightning", "hydra", "omegaconf"}),
         ("lockstep.launch.processes", {"lightning", "hydra"}),
         ("lockstep.nets", {"lightning", "hydra"}),
         ("lockstep.raw", {"lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "hydra", "omegaconf"}),
+        ("lockstep.raw", {"torchvision", "sklearn", "scipy", "matplotlib", "tensorboard"}),
+        ("lockstep.data.digits", {"sklearn", "scipy"}),
         ("lockstep.compare", {"torch", "lightning", "omegaconf", "hydra"}),
     ],
 )
 def test_importing_brings_no_more_than_it_needs(module: str, absent: set[str]) -> None:
-    """`lockstep` itself brings Hydra, through `run`; so modules are imported below a stand-in for the package."""
-    bare = (
-        ""
-        if module == "lockstep"
-        else (
-            "import types; package = types.ModuleType('lockstep'); "
-            f"package.__path__ = [{str(SRC)!r}]; sys.modules['lockstep'] = package; "
-        )
-    )
-    code = f"import sys; {bare}import {module}; print(*sys.modules)"
+    code = f"import sys; import {module}; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert not absent & set(out.split())
 

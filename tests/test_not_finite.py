@@ -11,10 +11,10 @@ from lockstep import launch
 from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.files import damage
 from lockstep.errors import NotFinite
-from lockstep.job import ENGINES
 from lockstep.launch import RankFailed
 from lockstep.plan import Plan
 from lockstep.recorder import Recorder
+from lockstep.schemas.engine import ENGINES
 from lockstep.task import BatchStats
 from tests.conftest import Command
 from tests.rank_helpers import with_engine

@@ -7,8 +7,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lockstep import launch
-from lockstep.job import ENGINES
 from lockstep.plan import Plan
+from lockstep.schemas.engine import ENGINES
 
 OWN = ("data=digits", "model=mlp", "model.hidden=[8]", "batch_size=200", "max_epochs=2", "test=false", "threads=1")
 

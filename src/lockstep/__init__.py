@@ -1,7 +1,12 @@
-"""Lockstep: the same nets under every parallel strategy, from one command."""
+"""Lockstep: the same nets under every parallel strategy, from one command.
 
+`run` and `RankFailed` are imported when they are asked for: the fork server, and each rank, would import Hydra by them.
+"""
+
+import importlib
 import signal
 import sys
+from typing import TYPE_CHECKING, Any
 
 if (  # `python -m lockstep.…`: as in train.py
     sys.argv[:1] == ["-m"]
@@ -11,7 +16,18 @@ if (  # `python -m lockstep.…`: as in train.py
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from lockstep.config_error import ConfigError
-from lockstep.job import run
-from lockstep.launch import RankFailed
+
+if TYPE_CHECKING:
+    from lockstep.job import run
+    from lockstep.launch import RankFailed
 
 __all__ = ["ConfigError", "RankFailed", "run"]
+
+LATER = {"run": "lockstep.job", "RankFailed": "lockstep.launch"}
+"""Where the other names are defined."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(LATER[name]), name)

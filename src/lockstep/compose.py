@@ -6,8 +6,9 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from lockstep.conf import CONF
 from lockstep.help import help_page
-from lockstep.hydra_errors import CONF, OPTIONS
+from lockstep.hydra_errors import OPTIONS
 from lockstep.overrides import require_one_option, verbatim
 from lockstep.strategies import STRATEGIES
 from lockstep.unforeseen import errors_as_config_errors

@@ -5,7 +5,6 @@ Hydra tells its errors apart by their words alone; words that are not known here
 
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from traceback import extract_tb
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -13,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.coerce import unknown_key
+from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, config_error, option_error, shell_quote_override, shorten
 from lockstep.schemas import GROUPS
 
-CONF = Path(__file__).parents[2] / "conf"
 OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in (*GROUPS, "experiment")}
 """The options of each group, by the files that they are."""
 

@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 from lockstep import data, launch, schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
-from lockstep.compare import compare
 from lockstep.compose import compose_job, composed, folder_given
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text
@@ -21,11 +20,9 @@ from lockstep.plan import Plan
 from lockstep.record_file import run_of
 from lockstep.resume import run_folder
 from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, save_metrics
+from lockstep.schemas.engine import ENGINES
 from lockstep.text_table import metrics_text
 from lockstep.unforeseen import errors_as_config_errors
-
-ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
-"""The module of each engine, by name: only the workers import it."""
 
 
 def run(overrides: list[str] | None = None) -> Metrics:
@@ -119,6 +116,8 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
     if not is_rank_zero_of_job():
         return metrics, ""
+    from lockstep.compare import compare
+
     comparison = compare(folder / "lightning", folder / "raw")
     comparison.save(folder)
     metrics |= {

@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from lockstep import job
 from lockstep.cli import command, hydra_job
+from lockstep.schemas.engine import ENGINES
 from tests.fault_injection.faults import arm_command
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -19,5 +20,5 @@ def main(config: DictConfig) -> object:
 
 if __name__ == "__main__":
     arm_command({"composing": (job, "plan_from"), "writing": (job, "save_metrics")})
-    job.ENGINES.update({name: f"tests.fault_injection.engine_{name}" for name in job.ENGINES})
+    ENGINES.update({name: f"tests.fault_injection.engine_{name}" for name in ENGINES})
     command(main)

@@ -25,7 +25,7 @@ from lockstep.bench.wanted import Wanted
 from lockstep.bench.workloads import WORKLOADS
 from lockstep.config_error import ConfigError, config_error
 from lockstep.files import save_table, save_text
-from lockstep.job import ENGINES
+from lockstep.schemas.engine import ENGINES
 from lockstep.streams import lasting
 
 

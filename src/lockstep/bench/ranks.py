@@ -15,7 +15,7 @@ from lockstep.bench.row import Goal, Row
 from lockstep.bench.setting import Setting
 from lockstep.bench.startup import IMPORT
 from lockstep.config_error import ConfigError
-from lockstep.job import ENGINES
+from lockstep.schemas.engine import ENGINES
 
 PROC = Path("/proc")
 LOOK = 0.02

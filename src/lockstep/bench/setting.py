@@ -16,8 +16,8 @@ from lockstep import data, launch
 from lockstep.bench.loops_work import Loop, Recipe
 from lockstep.build import plan_from, usable_cores
 from lockstep.compose import compose_job
+from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, shell_quote_override
-from lockstep.hydra_errors import CONF
 from lockstep.job import run
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics

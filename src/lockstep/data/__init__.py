@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.data import mnist
 
 if TYPE_CHECKING:
     from lockstep.data.tensors import TensorData
@@ -16,6 +15,8 @@ def prepare(choice: schemas.Data) -> None:
     Imports no torch unless it has to download, so that a bad path is refused at once.
     """
     if isinstance(choice, schemas.MNIST):
+        from lockstep.data import mnist
+
         mnist.prepare(choice.root)
 
 
@@ -31,7 +32,7 @@ def load(choice: schemas.Data) -> "TensorData":
 
 
 def _loaded(choice: schemas.Data) -> "TensorData":
-    from lockstep.data import digits, line, points, random_regression
+    from lockstep.data import digits, line, mnist, points, random_regression
 
     match choice:
         case schemas.Digits():

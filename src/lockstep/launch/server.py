@@ -26,6 +26,9 @@ from lockstep.launch.signals import signals_held
 
 PRELOADED: list[str] = []
 """The engines that the fork server has imported."""
+FIRST, LAST = "lockstep.launch.gc_thresholds", "lockstep.launch.gc_freeze"
+LATE = ("torch._dynamo",)
+"""What torch imports at the first step of an optimizer: a second in each rank, of each job."""
 STOPPED_SERVERS: set[int] = set()
 """Process numbers of those that have been ended since they were stopped."""
 POLL_INTERVAL, STOPPED_POLLS = 0.5, 6
@@ -48,7 +51,7 @@ def start_forkserver(*engines: str) -> None:
         return
     end_forkserver()
     PRELOADED.extend(new)
-    multiprocessing.forkserver.set_forkserver_preload([*PRELOADED, "lockstep.launch.gc_freeze"])
+    multiprocessing.forkserver.set_forkserver_preload([FIRST, *PRELOADED, *LATE, LAST])
     ensure_forkserver()
     end_servers_at_exit()
 

@@ -19,3 +19,6 @@ class Raw:
 
 
 Engine = Lightning | Raw
+
+ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
+"""The module of each engine, by name: only ranks import it."""

@@ -1,0 +1,61 @@
+"""Start the fork server from the words of the command line, so that it imports while Hydra is imported and composes.
+
+The words are only glanced at. A wrong guess (another engine, a command that is refused) costs time and nothing else.
+"""
+
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from lockstep import launch
+from lockstep.conf import CONF
+from lockstep.config_error import ConfigError
+from lockstep.schemas.engine import ENGINES
+from lockstep.streams import open_closed
+
+DEFAULT = "lightning"
+SWEEPS = {"-m", "--multirun"}
+
+
+def start_early(arguments: Sequence[str]) -> None:
+    """Start it, unless the arguments ask for something else than a run, or for one that needs no process of its own."""
+    importlib.import_module("lockstep.launch.gc_thresholds")
+    with suppress(ConfigError, OSError):  # it is met again, and told, where the ranks start
+        if ranks_to_start(arguments):
+            open_closed()
+            launch.start_forkserver(*engines_in(arguments))
+
+
+def ranks_to_start(arguments: Sequence[str]) -> bool:
+    """Whether these arguments probably make this process start ranks."""
+    flags = {word for word in arguments if word.startswith("-")}
+    if flags - SWEEPS or launch.rank_from_env() is not None:
+        return False
+    given = given_in(arguments)
+    if "strategy.in_process" in given:
+        return given["strategy.in_process"].lower() != "true"
+    terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+    return bool(flags) or not terminal or bool({"strategy", "experiment"} & given.keys())
+
+
+def given_in(arguments: Sequence[str]) -> dict[str, str]:
+    """Values by key, of a key that is given twice the last."""
+    return dict(word.lstrip("+").split("=", 1) for word in arguments if "=" in word)
+
+
+def engines_in(arguments: Sequence[str]) -> list[str]:
+    """The modules of the engines that these arguments name, themselves or by an experiment."""
+    given = given_in(arguments)
+    experiments = given.get("experiment", "").split(",")
+    named = given["engine"].split(",") if "engine" in given else [engine_of(name) for name in experiments]
+    wanted = [*ENGINES] if "both" in named else [name for name in ENGINES if name in named]
+    return [ENGINES[name] for name in wanted]
+
+
+def engine_of(experiment: str) -> str:
+    """What an experiment's own file says, where it says anything."""
+    path = CONF / "experiment" / f"{experiment}.yaml"
+    found = re.search(r"override /engine: *(\w+)", path.read_text()) if path.is_file() else None
+    return found[1] if found else DEFAULT

@@ -1,0 +1,96 @@
+"""The fork server starts before Hydra is imported, with the engines that the words of the command line name."""
+
+import io
+import multiprocessing.forkserver
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockstep import launch
+from lockstep.early_start import engines_in, ranks_to_start
+from lockstep.launch.server import start_forkserver
+from lockstep.launch.topology import TORCHRUN
+from lockstep.plan import Plan
+from tests.conftest import ROOT
+
+MakePlan = Callable[..., Plan]
+
+LIT, RAW = "lockstep.lit", "lockstep.raw"
+SPY = """
+import runpy, sys
+import lockstep.launch
+lockstep.launch.start_forkserver = lambda *engines: print(*engines, *({"hydra", "torch"} & sys.modules.keys()))
+sys.argv = ["train.py", *sys.argv[1:]]
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "engines"),
+    [
+        ((), [LIT]),
+        (("devices=2", "engine=raw"), [RAW]),
+        (("engine=both",), [LIT, RAW]),
+        (("engine=lightning", "engine=raw"), [RAW]),
+        (("-m", "engine=raw,lightning"), [LIT, RAW]),
+        (("experiment=sgd_by_hand",), [RAW]),
+        (("experiment=sgd_by_hand", "engine=lightning"), [LIT]),
+        (("-m", "experiment=sgd_by_hand,mnist_cnn"), [LIT, RAW]),
+        (("experiment=toy_mlp",), [LIT]),
+        (("experiment=../../etc/passwd",), [LIT]),
+        (("engine=rwa",), []),
+        (("engine.gradient_sync=ring", "engine"), [LIT]),
+    ],
+)
+def test_the_words_name_the_engines(words: tuple[str, ...], engines: list[str]) -> None:
+    assert engines_in(words) == engines
+
+
+@pytest.mark.parametrize(
+    ("words", "terminal", "expected"),
+    [
+        (("devices=1",), False, True),
+        (("devices=1",), True, False),
+        (("strategy=ddp", "devices=2"), True, True),
+        (("-m", "seed=1,2"), True, True),
+        (("strategy=ddp", "strategy.in_process=false"), True, True),
+        (("strategy.in_process=True",), False, False),
+        (("--help",), False, False),
+        (("--cfg", "job"), False, False),
+    ],
+)
+def test_only_where_ranks_will_start(
+    words: tuple[str, ...], terminal: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin = io.StringIO()
+    monkeypatch.setattr(stdin, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert ranks_to_start(words) is expected
+
+
+def test_not_in_a_rank_that_torchrun_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in TORCHRUN:
+        monkeypatch.setenv(name, {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}.get(name, "1"))
+    assert not ranks_to_start(["strategy=ddp", "devices=1"])
+
+
+def test_a_run_in_this_process_ends_a_server_that_was_started_in_vain(
+    monkeypatch: pytest.MonkeyPatch, make_plan: MakePlan
+) -> None:
+    start_forkserver("lockstep.launch.gc_freeze")
+    server: Any = multiprocessing.forkserver._forkserver
+    assert server._forkserver_pid is not None
+    monkeypatch.setattr("lockstep.launch.in_process.run_here", lambda work, _engine: (work, []))
+    plan = make_plan("strategy.in_process=true")
+    assert launch.start(plan, RAW) is plan
+    assert server._forkserver_pid is None
+
+
+def test_it_starts_before_hydra_is_imported() -> None:
+    line = (sys.executable, "-c", SPY, "engine=raw", "devices=0")
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert (ended.returncode, ended.stdout) == (2, f"{RAW}\n"), ended.stderr
+    assert ended.stderr.startswith("devices=0:")
