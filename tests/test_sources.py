@@ -34,13 +34,8 @@ def of_experiment(name: str) -> str:
     return next(line for line in COMMANDS if f"experiment={name}" in line)
 
 
-def test_the_readme_names_each() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert len(COMMANDS) >= 15
-    assert [line for line in COMMANDS if f"`{line}`" not in readme] == []
-
-
 def test_each_experiment_is_short_and_has_a_row() -> None:
+    assert len(COMMANDS) >= 15
     for path in (ROOT / "conf" / "experiment").iterdir():
         assert len(path.read_text().splitlines()) < 20, path.name
         assert of_experiment(path.stem)

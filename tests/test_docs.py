@@ -1,0 +1,228 @@
+"""The README and docs/*.md: every command runs as it stands there, links resolve, and figures are those of the code.
+
+A command whose row, or whose paragraph, says *needs …* is not run; its test is skipped with that reason.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from lockstep.compare.tolerance import tolerance_between
+from lockstep.plan import Plan
+from tests.conftest import MNIST_ROOT, ROOT, Command
+from tests.test_layers import FILES, imports, room
+
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+README = PAGES["README.md"]
+PROGRAMS = ("python ", "torchrun ", "srun ", "tensorboard ", "pip ")
+NEEDS = re.compile(r"\*(needs [^*]+)\*")
+SETUP = ["pip install -e . && python train.py strategy=ddp devices=2", "pip install -e '.[dev]' && pytest"]
+"""The README's two, which .ci/run types in a fresh environment."""
+
+
+class Line(NamedTuple):
+    """A command as a page has it, and why it cannot run everywhere, if so."""
+
+    words: str
+    needs: str
+
+
+def commands(page: str) -> Iterator[Line]:
+    """Commands in backticks and in blocks of a shell; `needs` comes from the same line, or the lines before a block."""
+    for block, language, code, prose in re.findall(r"(```(\w*)\n(.*?)```)|((?:(?!```).)+)", page, re.DOTALL):
+        if prose:
+            before = prose.strip().split("\n\n")[-1]
+            for line in prose.splitlines():
+                spans = re.findall(r"`([^`]+)`", line)
+                yield from (Line(span, needs(line)) for span in spans if span.startswith(PROGRAMS))
+        elif block and language in ("sh", "bash"):
+            yield from (Line(line, needs(before)) for line in code.replace("\\\n", "").splitlines())
+
+
+def needs(text: str) -> str:
+    found = NEEDS.search(text)
+    return found[1] if found else ""
+
+
+ALL = dict.fromkeys(line for name, page in PAGES.items() if name != "sources.md" for line in commands(page))
+"""In the order of the pages, each once; tests/test_sources.py runs those of sources.md."""
+README_LINES = {part for line in commands(README) for part in line.words.split(" && ")}
+"""These are run by `pytest`, the others by `pytest -m slow`."""
+
+
+def parameters() -> Iterator[object]:
+    for line in ALL:
+        if line.words in SETUP:
+            continue
+        marks = [pytest.mark.skip(reason=line.needs)] if line.needs else []
+        marks += [] if line.words in README_LINES else [pytest.mark.slow]
+        yield pytest.param(line.words, marks=marks)
+
+
+def test_the_pages_hold_commands() -> None:
+    assert len(README_LINES) >= 10
+    assert len(ALL) >= 35
+    assert sum(bool(line.needs) for line in ALL) <= 8, "most of them run"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("words", [*parameters()])
+def test_a_command_runs_as_it_stands_there(words: str, command: Command, request: pytest.FixtureRequest) -> None:
+    program, *arguments = shlex.split(words)
+    for name in ("train.py", "conf", "src", "docs"):
+        (command.folder / name).symlink_to(ROOT / name)
+    if "data=mnist" in arguments:
+        request.getfixturevalue("mnist")
+        (command.folder / "data").symlink_to(MNIST_ROOT)
+    if {"resume=true", "ckpt_path=last"} & {*arguments} or "…" in words:
+        [best] = command.train("max_epochs=1").folder.glob("logs/train/*/checkpoints/best.ckpt")
+        arguments = [f"ckpt_path={best}" if "…" in argument else argument for argument in arguments]
+    if "RUN_A" in arguments:
+        for name in ("RUN_A", "RUN_B"):
+            command.train("engine=raw", "max_epochs=1", "logger=none", f"hydra.run.dir={name}")
+    if program == "tensorboard":
+        arguments = ["--version_tb"]  # it serves until it is killed
+    start = {
+        "python": [sys.executable],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run"],
+        "tensorboard": [sys.executable, "-m", "tensorboard.main"],
+    }[program]
+    ended = command(*start, *arguments, timeout=220)
+    assert ended.status == 0, ended.err
+    if program == "python" and "-m" not in arguments:
+        assert ended.err == "", "a command that works complains of nothing"
+
+
+def test_what_two_runs_say_of_each_other(command: Command) -> None:
+    """The figure that the README leads with: both engines, bit for bit."""
+    ended = command.train("engine=both", "max_epochs=1", "logger=none")
+    assert ended.out.rstrip().splitlines()[-3] == "identical; expected: identical"
+
+
+def test_the_two_commands_are_those_of_a_fresh_clone() -> None:
+    assert re.findall(r"```bash\n(.*?)\n```", README, re.DOTALL) == SETUP
+    script = (ROOT / ".ci" / "run").read_text()
+    for line in SETUP:
+        assert line.replace("pip install", "pip install -q") in script
+    for long in ("pytest -m slow", "python -m tests.mutations"):
+        assert long in script
+        assert f"`{long}`" in PAGES["commands.md"]
+
+
+def test_from_python_as_it_stands_there(command: Command) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", PAGES["commands.md"], re.DOTALL)
+    ended = command(sys.executable, "-c", f"{code}\nprint('DIGEST', metrics['digest'])")
+    assert json.loads((ended.run_dir / "metrics.json").read_text())["digest"] in ended.out.split("DIGEST")[1]
+
+
+def test_the_net_that_the_architecture_adds(command: Command) -> None:
+    """Its edits, made to a copy of the checkout, by both engines."""
+    for name in ("conf", "src"):
+        shutil.copytree(ROOT / name, command.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "train.py", command.folder)
+    edits = re.findall(r"`([\w/]+\.\w+)`[^`\n]*:\n\n```(\w+)\n(.*?)```", PAGES["architecture.md"], re.DOTALL)
+    assert [language for _, language, _ in edits] == ["python", "diff", "diff", "diff", "yaml"]
+    for name, language, content in edits:
+        path = command.folder / name
+        path.write_text(patched(path.read_text(), content) if language == "diff" else content)
+    job = ("train.py", "model=residual", "model.width=8", "engine=both", "strategy=ddp", "devices=2", "max_epochs=1")
+    ended = command.fresh(sys.executable, *job, PYTHONPATH=str(command.folder / "src"))
+    assert ended.status == 0, ended.err
+    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    assert (metrics["model"], metrics["verdict"]) == ("residual", "identical")
+
+
+def patched(text: str, diff: str) -> str:
+    """A text with a diff applied, whose hunks have no numbers and are told apart by dots."""
+    for hunk in diff.split("...\n"):
+        lines = hunk.splitlines(keepends=True)
+        before = "".join(line[1:] for line in lines if line[0] != "+")
+        assert text.count(before) == 1, before
+        text = text.replace(before, "".join(line[1:] for line in lines if line[0] != "-"))
+    return text
+
+
+def test_the_readme_is_read_in_three_minutes() -> None:
+    assert len(README.split()) <= 900
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_resolve(name: str) -> None:
+    home = ROOT if name == "README.md" else ROOT / "docs"
+    for link in re.findall(r"\]\(([^)\s]+)\)", PAGES[name]):
+        path, _, anchor = link.partition("#")
+        target = (home / path).resolve() if path else home / name
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text()), link
+
+
+def anchors(page: str) -> set[str]:
+    """The names by which headings are linked to."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    assert [name for name in PAGES if name != "README.md" and f"(docs/{name}" not in README] == []
+
+
+def agreements(page: str) -> list[tuple[str, str, str, str]]:
+    """Rows of a table of agreement: overrides of the one run and the other, of both, and what is expected."""
+    row = r"^\| `([^`]*)` and `([^`]*)`(?:, with `([^`]*)`)? \| ([^|]*) \|"
+    return re.findall(row, page, re.MULTILINE)
+
+
+AGREEMENTS = {name: agreements(PAGES[name]) for name in ("README.md", "agreement.md")}
+
+
+@pytest.mark.parametrize(("name", "rows"), [("README.md", 5), ("agreement.md", 10)])
+def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_plan: Callable[..., Plan]) -> None:
+    assert len(AGREEMENTS[name]) == rows
+    for one, other, both, expected in AGREEMENTS[name]:
+        a, b = (make_plan(*own.split(), *both.split()).summary() for own in (one, other))
+        assert str(tolerance_between(a, b)) == expected, (one, other, both)
+
+
+def test_each_strategy_net_and_data_set_has_a_row() -> None:
+    for group, page in (("strategy", "commands.md"), ("model", "commands.md"), ("data", "data.md")):
+        for path in (ROOT / "conf" / group).glob("*.yaml"):
+            row = rf"^\| `{path.stem}` \|" if group != "strategy" else rf"^\| `python train.py strategy={path.stem}\b"
+            assert re.search(row, PAGES[page], re.MULTILINE), f"{group}={path.stem} has no row in docs/{page}"
+
+
+def test_the_map_names_every_folder() -> None:
+    [chart] = re.findall(r"## The map\n\n```\n(.*?)```", README, re.DOTALL)
+    [groups] = re.findall(r"^conf/ .* groups: (.*)$", chart, re.MULTILINE)
+    assert groups.split() == sorted({path.name for path in (ROOT / "conf").iterdir() if path.is_dir()} - {"hydra"})
+    named = set(re.findall(r"\b(\w+)/", chart)) - {"conf", "docs", "tests", "src", "lockstep"}
+    assert named == {path.parent.name for path in FILES if path.parent.name != "lockstep"}
+
+
+def test_every_arrow_of_the_picture_is_an_import() -> None:
+    [drawn] = re.findall(r"```mermaid\n(.*?)```", PAGES["architecture.md"], re.DOTALL)
+    arrows = re.findall(r"^  (\w+) --> (\w+)$", drawn, re.MULTILINE)
+    assert len(arrows) >= 30
+    real = {
+        (room(path), name.split(".")[1])
+        for path in FILES
+        for name in imports(path.read_text())
+        if name.startswith("lockstep.")
+    }
+    assert [arrow for arrow in arrows if arrow not in real] == []
+    drawn_rooms = set(re.findall(r"\w+", drawn)) - {"flowchart", "TD"}
+    assert {room(path) for path in FILES if path.parent.name != "lockstep"} <= drawn_rooms
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_that_a_page_names_are_there(name: str) -> None:
+    homes = (ROOT, ROOT / "src" / "lockstep", *(ROOT / "src" / "lockstep").glob("*/"))
+    for path in re.findall(r"`((?:conf/[\w/]+|[\w/]+\.py))`", PAGES[name]):
+        if not re.search("NAME|residual", path):  # that a reader would add
+            assert any((home / path).exists() for home in homes), path
