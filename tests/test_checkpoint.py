@@ -8,12 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import net_state, state_of
+from lockstep import data
+from lockstep.checkpoint.content import OWN, net_state, state_of
 from lockstep.checkpoint.identity import identity, require_same
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
+from lockstep.parallel import convert_batchnorm, convert_dropout
 from lockstep.plan import Plan
+from lockstep.seeding import build_model
+from lockstep.world_dependence import world_dependent
 from tests.rank_helpers import ENGINES
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -124,6 +128,19 @@ def test_nobody_else_s_checkpoint_is_trained_on_from(make_plan: MakePlan, tmp_pa
     check_checkpoint(make_plan("max_epochs=2", f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"))
 
 
+def test_sums_of_other_metrics_are_not_gone_on_from(make_plan: MakePlan, tmp_path: Path) -> None:
+    """As after a metric has been added, or taken away."""
+    trained(make_plan)
+    checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    for names, told in ((["loss", "samples", "acc", "top3"], "loss, samples, acc, top3"), ([], "none")):
+        checkpoint[OWN]["sum_names"] = names
+        torch.save(checkpoint, tmp_path / "other.ckpt")
+        why = f"it holds sums of {told}, and this version measures loss, samples, acc; write ckpt_path="
+        with pytest.raises(ConfigError, match=why):
+            check_checkpoint(make_plan("max_epochs=2", f"ckpt_path={tmp_path / 'other.ckpt'}"))
+        check_checkpoint(make_plan("train=false", f"ckpt_path={tmp_path / 'other.ckpt'}"))
+
+
 @pytest.mark.parametrize(
     ("first", "then", "refused"),
     [
@@ -143,7 +160,10 @@ def test_another_world_only_where_no_rank_draws_by_itself(
     """Dropout with masks of each rank's own ties a run to its world."""
     common = [override for override in first if not override.startswith("strategy=")]
     net = [] if any(override.startswith("model=") for override in first) else ["model=lenet"]
-    saved = identity(make_plan(*net, *first))
+    before = make_plan(*net, *first)
+    built = convert_batchnorm(before, build_model(before, data.load(before.data)))
+    convert_dropout(before, 0, built)
+    saved = identity(before, world_dependent(before, built))
     plan = make_plan(*net, *common, *then)
     if refused is None:
         require_same(plan, saved)
@@ -165,9 +185,9 @@ def test_another_world_only_where_no_rank_draws_by_itself(
     ],
 )
 def test_what_may_change_between_a_run_and_its_resumption(overrides: list[str], make_plan: MakePlan) -> None:
-    require_same(make_plan(*overrides), identity(make_plan()))
+    require_same(make_plan(*overrides), identity(make_plan(), False))
     with pytest.raises(ConfigError, match="seed=1: the run of"):  # the control: with another seed it may not
-        require_same(make_plan(*overrides, "seed=1"), identity(make_plan()))
+        require_same(make_plan(*overrides, "seed=1"), identity(make_plan(), False))
 
 
 @pytest.mark.parametrize(
@@ -181,10 +201,10 @@ def test_what_may_change_between_a_run_and_its_resumption(overrides: list[str], 
 def test_each_of_these_is_another_training(override: str, make_plan: MakePlan) -> None:
     key = override.partition("=")[0]
     with pytest.raises(ConfigError, match=rf"^{override}\b.* had {key}=.*; write {key}="):
-        require_same(make_plan(override), identity(make_plan()))
+        require_same(make_plan(override), identity(make_plan(), False))
 
 
 def test_data_may_have_moved(make_plan: MakePlan) -> None:
-    require_same(make_plan("data=mnist", "data.root=/elsewhere"), identity(make_plan("data=mnist")))
+    require_same(make_plan("data=mnist", "data.root=/elsewhere"), identity(make_plan("data=mnist"), False))
     with pytest.raises(ConfigError, match=r"data.val_size=0: .* write data.val_size=5000"):
-        require_same(make_plan("data=mnist", "data.val_size=0"), identity(make_plan("data=mnist")))
+        require_same(make_plan("data=mnist", "data.val_size=0"), identity(make_plan("data=mnist"), False))

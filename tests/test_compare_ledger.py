@@ -101,6 +101,20 @@ def test_each_thing_that_is_compared_is_seen_to_change(run: Path, tmp_path: Path
     } <= checked
 
 
+def test_every_metric_is_compared(run: Path, tmp_path: Path) -> None:
+    """Each by itself, not one of them for all."""
+    metrics = json.loads((run / "raw" / "metrics.json").read_text())
+    names = [name for name in metrics if name.startswith(("train/", "val/", "test/"))]
+    assert names == [f"train/{name}" for name in ("loss", "acc")] + [
+        f"{stage}/{name}" for stage in ("val", "test") for name in ("loss", "acc", "f1")
+    ]
+    copy = Path(shutil.copytree(run / "raw", tmp_path / "copy"))
+    for name in names:
+        (copy / "metrics.json").write_text(json.dumps({**metrics, name: metrics[name] + 0.25}))
+        comparison = compare(run / "raw", copy)
+        assert f"metrics.json, {name}: " in str(comparison.first_divergence), comparison.text()
+
+
 @pytest.fixture
 def copied(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run / "raw", tmp_path / "copy"))

@@ -18,7 +18,7 @@ from lockstep.launch import RankContext
 from lockstep.lit import run
 from lockstep.lit.callbacks import EpochMetrics
 from lockstep.lit.datamodule import ShardedData
-from lockstep.lit.module import create_module
+from lockstep.lit.module import Supervised
 from lockstep.lit.trainer import create_trainer
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
@@ -55,9 +55,9 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
     with torch.no_grad():
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
-    trainer = create_trainer(plan, Progress(), [EpochMetrics(classes=0)])
+    trainer = create_trainer(plan, Progress(), [EpochMetrics(plan.task)])
     loaders = ShardedData(integers(), plan, ALONE, Progress(), torch.device("cpu"))
-    trainer.fit(create_module(net, plan, GlobalMasks(plan, 0)), loaders)
+    trainer.fit(Supervised(net, plan, GlobalMasks(plan, 0)), loaders)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 
 

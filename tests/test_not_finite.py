@@ -15,7 +15,6 @@ from lockstep.launch import RankFailed
 from lockstep.plan import Plan
 from lockstep.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
-from lockstep.task import BatchStats
 from tests.conftest import Command
 from tests.rank_helpers import with_engine
 
@@ -99,4 +98,4 @@ def test_the_step_is_counted_over_epochs_and_resumes(make_plan: MakePlan) -> Non
     plan = make_plan(*LINE, "batch_size=2", "accumulate_grad_batches=2", "max_epochs=5", "accelerator=cpu")
     recorder = Recorder(plan, 1, torch.nn.Linear(1, 1), epoch=2, batch=3)
     with pytest.raises(NotFinite, match="the loss of step 10 is nan;"):
-        recorder.batch(BatchStats(float("nan"), 0.0, 1), torch.tensor([0]))
+        recorder.batch((float("nan"), 1, 0.0), torch.tensor([0]))

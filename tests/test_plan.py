@@ -103,7 +103,7 @@ REFUSED = [
     (
         ["optimized_metric=val/acc", "data=points"],
         "optimized_metric=val/acc:",
-        "train/loss, test/loss, train/acc, test/acc",
+        "train/loss, train/acc, test/loss, test/acc",
     ),
     (["checkpoint.monitor=val/f2"], "checkpoint.monitor=val/f2: no epoch of this run", "val/acc, val/f1"),
     (["checkpoint.monitor=val/f1", "data.val_size=0"], "checkpoint.monitor=val/f1:", "train/loss, train/acc"),

@@ -23,7 +23,7 @@ from lockstep.checkpoint.content import Progress
 from lockstep.launch import RankContext
 from lockstep.lit import run
 from lockstep.lit.datamodule import ShardedData
-from lockstep.lit.module import create_module
+from lockstep.lit.module import Supervised
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.lit.trainer import create_trainer
 from lockstep.parallel import GlobalMasks
@@ -152,7 +152,7 @@ def test_lightnings_handler_of_sigterm_is_undone(
     tensors = data.load(plan.data)
     trainer = create_trainer(plan, Progress(), [handler])
     loaders = ShardedData(tensors, plan, ALONE, Progress(), torch.device("cpu"))
-    trainer.fit(create_module(build_model(plan, tensors), plan, GlobalMasks(plan, 0)), loaders)
+    trainer.fit(Supervised(build_model(plan, tensors), plan, GlobalMasks(plan, 0)), loaders)
     assert (handler.found == own) is restored
 
 

@@ -15,7 +15,7 @@ from lockstep.digest import digest
 from lockstep.plan import Plan
 from lockstep.record_lines import COLUMNS, step_lines
 from lockstep.recorder import Recorder
-from lockstep.task import BatchStats
+from lockstep.running_sums import BatchStats
 
 MakePlan = Callable[..., Plan]
 
@@ -33,7 +33,7 @@ def lines(plan: Plan, kind: str) -> list[dict[str, Any]]:
 
 
 def stats(loss: float, count: int) -> BatchStats:
-    return BatchStats(loss, 0.0, count)
+    return loss, count, 0.0
 
 
 def test_a_line_for_each_optimizer_step(make_plan: MakePlan) -> None:
@@ -120,7 +120,7 @@ def test_heading_validation_and_tensors(make_plan: MakePlan) -> None:
     recorder = Recorder(plan, 0, net)
     recorder.validation(1, {"val/loss": 0.1 + 0.2})
     recorder.end()
-    assert lines(plan, "run") == [{**plan.summary(), "per_rank_buffers": False}]
+    assert lines(plan, "run") == [{**plan.summary(), "dropout_rng": "none", "per_rank_buffers": False}]
     assert lines(plan, "validation") == [{"epoch": 1, "val/loss": 0.1 + 0.2}]
     assert lines(plan, "tensor") == [
         {"name": name, "digest": digest({name: tensor})}

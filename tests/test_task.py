@@ -1,3 +1,5 @@
+"""What a task measures, worked out by hand; sums over batches and ranks; one entry is a metric everywhere."""
+
 import math
 
 import pytest
@@ -5,66 +7,93 @@ import torch
 from sklearn.metrics import f1_score
 from torch import nn
 
-from lockstep import task
+from lockstep.running_sums import EvaluationSums, RunningSums, batch_stats, confusion, stack_stats
+from lockstep.task import FromConfusion, Mean, Task, correct, cross_entropy, macro_f1, squared_error, task_of
+
+TWO, REGRESSION = task_of(2), task_of(0)
 
 
 def test_classification_sums_by_hand() -> None:
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)  # probabilities ½ ½ and ¾ ¼
     targets = torch.tensor([0, 1])
-    judge = task.Classification()
-    loss = judge.loss_sum(logits, targets)
+    loss = TWO.loss_sum(logits, targets)
     torch.testing.assert_close(loss, torch.tensor(math.log(2) + math.log(4), dtype=torch.float64))
     # the first row's argmax is class 0 (the first of equals), the second's too: one of two is right
-    assert task.stack_stats([task.batch_stats(judge, loss, logits, targets)]).tolist() == [[loss.item(), 1, 2]]
+    assert TWO.sums == ("loss", "samples", "acc")
+    assert stack_stats(TWO, [batch_stats(TWO, loss, logits, targets)]).tolist() == [[loss.item(), 2, 1]]
 
 
 def test_regression_sums_by_hand() -> None:
     outputs, targets = torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [4.0]])
-    judge = task.Regression()
-    loss = judge.loss_sum(outputs, targets)
-    assert task.stack_stats([task.batch_stats(judge, loss, outputs, targets)]).tolist() == [[4 + 1, 0, 2]]
+    loss = REGRESSION.loss_sum(outputs, targets)
+    assert stack_stats(REGRESSION, [batch_stats(REGRESSION, loss, outputs, targets)]).tolist() == [[4 + 1, 2]]
 
 
 def test_an_empty_batch_adds_nothing() -> None:
-    judge = task.Classification()
     outputs, targets = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
-    stats = task.batch_stats(judge, judge.loss_sum(outputs, targets), outputs, targets)
-    assert task.stack_stats([stats]).tolist() == [[0, 0, 0]]
+    stats = batch_stats(TWO, TWO.loss_sum(outputs, targets), outputs, targets)
+    assert stack_stats(TWO, [stats]).tolist() == [[0, 0, 0]]
 
 
-def test_a_tally_adds_one_batch_after_the_other_whenever_someone_looks() -> None:
+def test_running_sums_add_one_batch_after_the_other_whenever_someone_looks() -> None:
     """In float64 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit: the order is that of the batches."""
-    batches = [task.BatchStats(loss, 1.0, 2) for loss in (0.1, 0.2, 0.3)]
-    once, often = task.RunningSums(), task.RunningSums(torch.zeros(3, dtype=torch.float64))
+    batches = [(loss, 2, 1.0) for loss in (0.1, 0.2, 0.3)]
+    once, often = RunningSums(TWO), RunningSums(TWO, torch.zeros(3, dtype=torch.float64))
     for batch in batches:
         once.add(batch)
         often.add(batch)
         assert often.sums is not None
-    assert once.sums.tolist() == often.sums.tolist() == [0.1 + 0.2 + 0.3, 3.0, 6.0]
-    assert task.RunningSums().sums.tolist() == [0, 0, 0]
+    assert once.sums.tolist() == often.sums.tolist() == [0.1 + 0.2 + 0.3, 6.0, 3.0]
+    assert RunningSums(TWO).sums.tolist() == [0, 0, 0]
+
+
+def evaluated(task: Task, stats: tuple[float, ...], targets: list[int], predicted: list[int]) -> torch.Tensor:
+    """What a rank has evaluated that took `targets` for `predicted`."""
+    sums = EvaluationSums(task, torch.device("cpu"))
+    sums.add(stats, torch.eye(task.classes)[torch.tensor(predicted)], torch.tensor(targets))
+    return sums.totals
 
 
 def test_what_ranks_evaluated_is_added_in_one_row() -> None:
     """Two ranks, two classes: 1 of 2 and 2 of 3 right. F1 is 2·2/(2·2+1+1) of class 0 and 2·1/(2·1+1+1) of class 1."""
-    first = task.evaluation_sums(torch.tensor([1.0, 1, 2], dtype=torch.float64), torch.tensor([[1, 1], [0, 0]]))
-    second = task.evaluation_sums(torch.tensor([2.0, 2, 3], dtype=torch.float64), torch.tensor([[1, 0], [1, 1]]))
-    metrics, counts = task.evaluation_metrics("val", first + second, classes=2)
+    first = evaluated(TWO, (1.0, 2, 1), [0, 0], [0, 1])
+    second = evaluated(TWO, (2.0, 3, 2), [0, 1, 1], [0, 0, 1])
+    metrics, counts = TWO.metrics("val", first + second), TWO.confusion_of(first + second)
     assert counts.tolist() == [[2, 1], [1, 1]]
     assert metrics == {"val/loss": 3 / 5, "val/acc": 3 / 5, "val/f1": pytest.approx((4 / 6 + 2 / 4) / 2, abs=1e-15)}
-    regression, _ = task.evaluation_metrics("val", torch.tensor([2.0, 0, 4], dtype=torch.float64), classes=0)
-    assert regression == {"val/loss": 0.5}
+    assert REGRESSION.metrics("val", torch.tensor([2.0, 4], dtype=torch.float64)) == {"val/loss": 0.5}
 
 
 def test_sums_of_unequal_batches_divide_once() -> None:
-    totals = torch.tensor([2.0, 1.0, 1.0]) + torch.tensor([1.0, 2.0, 3.0])
-    assert task.means("val", totals, classes=2) == {"val/loss": 0.75, "val/acc": 0.75}
-    assert task.means("val", totals, classes=0) == {"val/loss": 0.75}
+    totals = torch.tensor([2.0, 1.0, 1.0]) + torch.tensor([1.0, 3.0, 2.0])
+    assert TWO.metrics("train", totals) == {"train/loss": 0.75, "train/acc": 0.75}
+
+
+def test_an_entry_is_a_name_a_sum_and_a_direction() -> None:
+    """Any number of entries, in any order: of each sort one that is new, in front of and behind those there are."""
+    entries = (
+        FromConfusion("taken_for_0", "min", lambda counts: float(counts[:, 0].sum())),
+        Mean("acc", "max", correct),
+        Mean("margin", "min", lambda outputs, _targets: (outputs.amax(1) - outputs.amin(1)).sum()),
+    )
+    task = Task(cross_entropy, entries, classes=2, monitor="acc")
+    assert task.sums == ("loss", "samples", "acc", "margin")
+    assert task.names("train") == ["train/loss", "train/acc", "train/margin"]
+    assert task.names("test") == ["test/loss", "test/taken_for_0", "test/acc", "test/margin"]
+    outputs, targets = torch.tensor([[0.0, 3.0], [2.0, 0.0], [4.0, 0.0]]), torch.tensor([1, 0, 1])
+    stats = batch_stats(task, torch.tensor(6.0), outputs, targets)
+    assert stats == (6.0, 3, 2, 9.0)
+    sums = EvaluationSums(task, torch.device("cpu"))
+    sums.add(stats, outputs, targets)
+    found = {"val/loss": 2.0, "val/taken_for_0": 2.0, "val/acc": 2 / 3, "val/margin": 3.0}
+    assert task.metrics("val", sums.totals) == found
+    assert {name: task.better(name) for name in found} == {**dict.fromkeys(found, "min"), "val/acc": "max"}
 
 
 def test_a_row_of_several_outputs_counts_their_mean() -> None:
     """As nn.MSELoss does: (1 + 4) / 2 and (9 + 0) / 2."""
     outputs, targets = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [0.0, 4.0]])
-    loss = task.Regression().loss_sum(outputs, targets)
+    loss = squared_error(outputs, targets)
     assert loss.item() == 7
     assert loss.item() / 2 == nn.MSELoss()(outputs, targets).item()
 
@@ -76,10 +105,10 @@ def test_confusion_and_macro_f1_by_hand() -> None:
     """
     targets = torch.tensor([0, 0, 0, 1, 1, 2])
     outputs = torch.eye(4)[torch.tensor([0, 0, 1, 1, 2, 2])]
-    counts = task.confusion(outputs, targets, classes=4)
+    counts = confusion(outputs, targets, classes=4)
     assert counts.tolist() == [[2, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    assert task.macro_f1(counts) == pytest.approx(59 / 90, abs=1e-15)
-    none = task.confusion(outputs[:0], targets[:0], classes=4)
+    assert macro_f1(counts) == pytest.approx(59 / 90, abs=1e-15)
+    none = confusion(outputs[:0], targets[:0], classes=4)
     assert none.tolist() == [[0] * 4] * 4
 
 
@@ -87,8 +116,8 @@ def test_macro_f1_is_that_of_scikit_learn_and_of_no_mean_of_shards() -> None:
     generator = torch.Generator().manual_seed(3)
     targets = torch.randint(0, 5, (999,), generator=generator)
     outputs = torch.randn(999, 10, generator=generator) + 2 * torch.eye(10)[targets]
-    shards = [task.confusion(outputs[rank::3], targets[rank::3], classes=10) for rank in range(3)]
-    ours = task.macro_f1(sum(shards[1:], start=shards[0]))
+    shards = [confusion(outputs[rank::3], targets[rank::3], classes=10) for rank in range(3)]
+    ours = macro_f1(sum(shards[1:], start=shards[0]))
     theirs = f1_score(targets, outputs.argmax(1), average="macro")
     assert ours == pytest.approx(theirs, abs=1e-12)
-    assert abs(sum(map(task.macro_f1, shards)) / 3 - ours) > 1e-4, "the mean over ranks is another number"
+    assert abs(sum(map(macro_f1, shards)) / 3 - ours) > 1e-4, "the mean over ranks is another number"

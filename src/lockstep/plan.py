@@ -14,6 +14,7 @@ from lockstep import schemas
 from lockstep.batch_math import batch_count, window_count, window_samples
 from lockstep.config_error import config_error, require
 from lockstep.strategies import Strategy
+from lockstep.task import Task, task_of
 from lockstep.world import World
 
 
@@ -119,12 +120,16 @@ class Plan:
         return windows * self.max_epochs
 
     @property
+    def task(self) -> Task:
+        """The loss, and what is measured."""
+        return task_of(self.data.classes)
+
+    @property
     def monitor(self) -> tuple[str, Literal["min", "max"]]:
         """The metric that the best checkpoint is best by, and in which direction."""
-        stage = "val" if self.data.val_size else "train"
-        usual = "val/acc" if self.data.val_size and self.data.classes else f"{stage}/loss"
+        usual = f"val/{self.task.monitor}" if self.data.val_size else "train/loss"
         name = self.checkpoint.monitor or usual
-        return name, "min" if name.endswith("loss") else "max"
+        return name, self.task.better(name)
 
     def loss_scale(self, batch: int) -> float:
         """From a rank's loss sum over its part of global batch `batch` to its part of the optimizer step's mean.
@@ -160,7 +165,7 @@ class Plan:
             "backend": self.world.backend if self.world.distributed else "none",
             "micro_batches": self.strategy.micro_batches,
             "sync_batchnorm": self.sync_batchnorm,
-            "dropout_rng": self.dropout_rng if getattr(self.model, "dropout", 0) else "none",
+            "dropout_rng": self.dropout_rng,
             "seed": self.seed,
             "threads": self.threads,
         }
@@ -243,7 +248,5 @@ class Plan:
 
     def _measured(self) -> list[str]:
         stages = {"train": self.train, "val": self.train and self.data.val_size > 0, "test": self.test}
-        names = ["loss", "acc", "f1"] if self.data.classes else ["loss"]
-        measured = [f"{stage}/{name}" for name in names for stage, runs in stages.items() if runs]
-        measured = [name for name in measured if name != "train/f1"]
+        measured = [name for stage, runs in stages.items() if runs for name in self.task.names(stage)]
         return measured + (["train_seconds", "samples_per_second"] if self.train else [])

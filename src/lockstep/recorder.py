@@ -19,12 +19,14 @@ from lockstep.digest import digest
 from lockstep.errors import NotFinite
 from lockstep.fingerprint import SIZE, fingerprints
 from lockstep.plan import Plan
-from lockstep.private_api.torch import BATCHNORM, norms
+from lockstep.private_api.torch import norms
 from lockstep.progress import notice
 from lockstep.record_file import Mark, RecordFile, lines_so_far, missing_steps
 from lockstep.record_lines import COLUMNS, step_lines
 from lockstep.run_files import FINGERPRINTED
-from lockstep.task import BatchStats, Scalar, stack_stats, to_floats, to_scalar
+from lockstep.running_sums import BatchStats, Scalar, stack_stats, to_floats, to_scalar
+from lockstep.task import LOSS, SAMPLES
+from lockstep.world_dependence import heading, per_rank_buffers
 
 GPU_LOOK_EVERY = 50
 """Batches between two looks at losses that lie on a GPU; on a CPU each is looked at."""
@@ -55,12 +57,13 @@ class Recorder:
         self.epoch, self.first_batch = epoch, batch
         self.look_every = (1 if plan.accelerator == "cpu" else GPU_LOOK_EVERY) if plan.detect_nan else 0
         self._begin()
-        self.load_partial({"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)})
+        none = torch.zeros(len(plan.task.sums), dtype=torch.float64)
+        self.load_partial({"window": none, "ids": torch.tensor(0)})
         self.file = self._file(steps, mark or Mark()) if rank == 0 else None
 
     def _file(self, steps: int, mark: Mark) -> RecordFile:
         folder, earlier = Path(self.plan.run_dir), b""
-        run = {**self.plan.summary(), "per_rank_buffers": self._per_rank_buffers()}
+        run = {**heading(self.plan, self.net), "per_rank_buffers": per_rank_buffers(self.plan, self.net)}
         if self.plan.ckpt_path is not None and mark.lines:
             earlier, word = lines_so_far(Path(self.plan.ckpt_path), folder, mark)
             if word:
@@ -68,11 +71,6 @@ class Recorder:
             if missing := missing_steps(earlier, steps):
                 run["missing_steps"] = missing
         return RecordFile(folder, run, earlier)
-
-    def _per_rank_buffers(self) -> bool:
-        """Whether ranks take statistics of their own share of a batch, so that their buffers differ by right."""
-        follows = any(isinstance(own, BATCHNORM) and own.track_running_stats for own in self.net.modules())
-        return follows and self.plan.world_size > 1 and not self.plan.sync_batchnorm
 
     @property
     def mark(self) -> Mark:
@@ -93,8 +91,8 @@ class Recorder:
         self.batches.append(stats)
         self.ids.append(ids)
         if self.look_every == 1:
-            if not math.isfinite(stats.loss_sum):
-                self._raise_not_finite(len(self.batches) - 1, float(stats.loss_sum))
+            if not math.isfinite(stats[LOSS]):
+                self._raise_not_finite(len(self.batches) - 1, float(stats[LOSS]))
         elif self.look_every and len(self.batches) % self.look_every == 0:
             self._check_finite()
 
@@ -139,7 +137,7 @@ class Recorder:
         self._begin()
 
     def load_partial(self, carried: Mapping[str, Tensor]) -> None:
-        """Take over what a rank has of an optimizer step that is under way: sums (3,), and its digest."""
+        """Take over what a rank has of an optimizer step that is under way: its sums, and its digest."""
         self.carried = {name: carried[name] for name in ("window", "ids")}
 
     def end_epoch(self, epoch: int, last_step: int) -> None:
@@ -164,7 +162,8 @@ class Recorder:
     def _check_finite(self) -> None:
         """Raise if a loss that nobody has looked at yet is no number. On a GPU this waits for it."""
         latest = self.batches[-self.look_every :]
-        for index, loss in enumerate(stack_stats(latest)[:, 0].tolist(), start=len(self.batches) - len(latest)):
+        losses = stack_stats(self.plan.task, latest)[:, LOSS].tolist()
+        for index, loss in enumerate(losses, start=len(self.batches) - len(latest)):
             if not math.isfinite(loss):
                 self._raise_not_finite(index, loss)
 
@@ -182,15 +181,16 @@ class Recorder:
         self.fingerprints: dict[int, Tensor] = {}  # of those steps that have them
 
     def _windows(self) -> tuple[Tensor, Tensor]:
-        """Sums (windows, 3) and digests (windows,) of the optimizer steps; the last may be under way."""
+        """Sums (windows, sums) and digests (windows,) of the optimizer steps; the last may be under way."""
         under_way = self.first_batch % self.window
         windows = (under_way + torch.arange(len(self.batches))) // self.window
         count = -(-(under_way + len(self.batches)) // self.window)
-        sums, digests = torch.zeros(count, 3, dtype=torch.float64), torch.zeros(count, dtype=torch.int64)
+        sums = torch.zeros(count, len(self.plan.task.sums), dtype=torch.float64)
+        digests = torch.zeros(count, dtype=torch.int64)
         if under_way:
             sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         if self.batches:
-            sums.index_add_(0, windows, stack_stats(self.batches))
+            sums.index_add_(0, windows, stack_stats(self.plan.task, self.batches))
             of_batches = sample_ids.digests(
                 self.ids, self.first_batch, self.plan.batch_size, self.rank, self.plan.world_size
             )
@@ -206,7 +206,7 @@ class Recorder:
         norms = torch.tensor(to_floats(self.norms), dtype=torch.float64)
         of_step = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts))
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, of_step, norms.square()).sqrt()
-        return torch.stack([sums[:, 0], sums[:, 2], norm, digests.view(torch.float64)], dim=1)
+        return torch.stack([sums[:, LOSS], sums[:, SAMPLES], norm, digests.view(torch.float64)], dim=1)
 
     def _own_fingerprints(self) -> Tensor:
         """(steps that have them, kinds, SIZE) uint8."""

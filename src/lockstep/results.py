@@ -9,6 +9,7 @@ from lockstep.data.line import fitted_line
 from lockstep.digest import digest
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from lockstep.world_dependence import heading
 
 
 def results_of(
@@ -22,7 +23,7 @@ def results_of(
         trained: samples that this run trained on.
     """
     return {
-        **plan.summary(),
+        **heading(plan, net),
         "epochs": epochs,
         "steps": steps,
         "train_seconds": seconds,

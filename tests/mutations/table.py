@@ -93,22 +93,22 @@ MUTATIONS = [
     Mutation(
         "raw: a speed of rank 0 alone",
         "raw/report.py",
-        "speed = count /",
-        "speed = float(self.running_sums.sums[2]) /",
+        "speed = sums[LOSS] / sums[SAMPLES], sums[SAMPLES] /",
+        "speed = sums[LOSS] / sums[SAMPLES], float(self.running_sums.sums[SAMPLES]) /",
         f"{CURVES}[raw]",
     ),
     Mutation(
         "lightning: a curve of rank 0 alone",
         "lit/callbacks.py",
-        "loss, _correct, count = all_reduce_sums(self.running_sums.sums, pl_module.device).tolist()",
-        "loss, _correct, count = self.running_sums.sums.tolist()",
+        "sums = all_reduce_sums(self.running_sums.sums, pl_module.device).tolist()",
+        "sums = self.running_sums.sums.tolist()",
         f"{CURVES}[lightning]",
     ),
     Mutation(
         "lightning: a speed of rank 0 alone",
         "lit/callbacks.py",
-        "speed = count /",
-        "speed = float(self.running_sums.sums[2]) /",
+        "speed = sums[LOSS] / sums[SAMPLES], sums[SAMPLES] /",
+        "speed = sums[LOSS] / sums[SAMPLES], float(self.running_sums.sums[SAMPLES]) /",
         f"{CURVES}[lightning]",
     ),
     Mutation(

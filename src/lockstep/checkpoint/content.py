@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.record_file import Mark
+from lockstep.task import SAMPLES
 
 OWN = "lockstep"
 SCALER = "MixedPrecision"
@@ -46,7 +47,8 @@ class Content:
     """What a checkpoint holds under `lockstep`.
 
     `record`: the lines of record.jsonl that were written by then; `record_size`, `record_sha256`: bytes and digest of
-    those behind the first, None where an older version wrote it; `best`: how good the best epoch is, by which metric.
+    those behind the first, None where an older version wrote it; `best`: how good the best epoch is, by which metric;
+    `sum_names`: what each of the ranks' sums is of, as `Task.sums`.
     """
 
     identity: Mapping[str, Any]
@@ -59,6 +61,7 @@ class Content:
     ranks: Sequence[RankState]
     record_size: int | None = None
     record_sha256: str | None = None
+    sum_names: Sequence[str] = ()
 
     def as_saved(self) -> dict[str, Any]:
         """Tensors and plain values only, since nothing else is loaded."""
@@ -94,7 +97,7 @@ class Content:
     @property
     def samples(self) -> int:
         """That the epoch under way has trained on."""
-        return int(self._over_ranks("sums", "epoch").sum(0)[2])
+        return int(self._over_ranks("sums", "epoch").sum(0)[SAMPLES])
 
     def _over_ranks(self, kind: str, name: str) -> Tensor:
         """(ranks, …): zeros of a rank that has none, whose share of a small batch was empty."""

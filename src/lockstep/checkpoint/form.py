@@ -19,9 +19,10 @@ from lockstep.fingerprint import buffers_of
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.plan import Plan
 from lockstep.record_file import Mark
+from lockstep.task import SAMPLES
 
 SUMS = ("epoch", "curve", "window")
-"""Loss, correct ones and count over samples: of the epoch, since the last point of the curve, of the step under way."""
+"""What a rank has of the epoch, since the last point of the curve, and of the step under way."""
 
 
 class WrongForm(ValueError):
@@ -38,6 +39,13 @@ def fits(net: nn.Module, checkpoint: Mapping[str, Any]) -> bool:
     """Whether the checkpoint's weights are those of such a net, by names, shapes and kind of number."""
     wanted, own = state_of(net), checkpoint["state_dict"]
     return wanted.keys() == own.keys() and all(_like(tensor, own[name]) for name, tensor in wanted.items())
+
+
+def require_names(content: Content) -> str:
+    """The names of the sums that it holds; raises WrongForm where they are none."""
+    names = content.sum_names
+    _hold(isinstance(names, list) and all(isinstance(name, str) and name.isprintable() for name in names), "sum_names")
+    return ", ".join(names) or "none"
 
 
 def require_content(plan: Plan, content: Content) -> None:
@@ -91,15 +99,14 @@ def require_comparable(checkpoint: Mapping[str, Any], leaves: Iterable[tuple[str
 def _require_sums(plan: Plan, state: RankState) -> None:
     sums = state.sums
     _hold(isinstance(sums, Mapping) and {*SUMS, "ids"} == sums.keys(), "sums")
-    _hold(all(_dense(sums[name]) and sums[name].shape == (3,) for name in SUMS), "sums")
+    _hold(all(_dense(sums[name]) and sums[name].shape == (len(plan.task.sums),) for name in SUMS), "sums")
     _hold(all(sums[name].dtype == torch.float64 for name in SUMS), "sums")
     ids = sums["ids"]
     _hold(_dense(ids) and ids.shape == () and ids.dtype == torch.int64, "sums")
     for name in SUMS:
-        _, correct, count = sums[name].tolist()
-        whole = count.is_integer() and 0 <= count < 2**53
-        _hold(whole and 0 <= correct <= count, "sums")
-    _hold(sums["epoch"][2].item() <= plan.data.train_samples, "sums")
+        count = float(sums[name][SAMPLES])
+        _hold(count.is_integer() and 0 <= count < 2**53, "sums")
+    _hold(sums["epoch"][SAMPLES].item() <= plan.data.train_samples, "sums")
 
 
 def _require_random(state: RankState) -> None:

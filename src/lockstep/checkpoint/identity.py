@@ -22,20 +22,18 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What matters too where ranks draw random numbers of their own, or take statistics of their own share of a batch."""
 
 
-def identity(plan: Plan) -> dict[str, Any]:
-    """What of a plan its results depend on, by the keys of the command line: `model`, `model.hidden`, `seed`, …"""
+def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
+    """What of a plan its results depend on, by the keys of the command line: `model`, `model.hidden`, `seed`, …
+
+    Args:
+        world_dependent: as `lockstep.world_dependence` says of the net.
+    """
     values = asdict(plan)
     found = flatten({key: values[key] for key in MATTERS})
-    if world_dependent(plan):
+    if world_dependent:
         found |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
     known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
     return known
-
-
-def world_dependent(plan: Plan) -> bool:
-    """Whether what a run computes depends on its world: by dropout masks, or by BatchNorm, of each rank's own."""
-    drops = plan.dropout_rng == "per_rank" and getattr(plan.model, "dropout", 0) > 0
-    return drops or (getattr(plan.model, "norm", "none") == "batch" and not plan.sync_batchnorm)
 
 
 def digest_of(identity: Mapping[str, Any]) -> str:
@@ -47,16 +45,17 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     """Refuse a plan that would not go on with the training that a checkpoint is of, naming the keys.
 
     Args:
-        saved: the identity of the checkpoint's plan.
+        saved: the identity of the checkpoint's plan. It has the world where its net depended on it, and so would the
+            same net now; another model is refused whatever the world.
     """
-    own = identity(plan)
+    own = identity(plan, not saved.keys().isdisjoint(WORLD))
     differ = [key for key in {**own, **saved} if own.get(key) != saved.get(key)]  # null: as before there was the key
     if not differ:
         return
     groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
     keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in own and key in saved] or keys
-    if world_dependent(plan) and groups & {*WORLD}:
+    if groups & {*WORLD}:
         why = "its dropout or BatchNorm was each rank's own, so it goes on only in the world it began in"
     else:
         why = "what is trained would not be the same"

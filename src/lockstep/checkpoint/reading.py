@@ -11,7 +11,7 @@ from torch import nn
 
 from lockstep.checkpoint.content import OWN, Content, Progress
 from lockstep.checkpoint.files import can_be_mapped, damage, newest_whole
-from lockstep.checkpoint.form import fits, require_content, require_state, require_weights, unfit
+from lockstep.checkpoint.form import fits, require_content, require_names, require_state, require_weights, unfit
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
@@ -99,6 +99,10 @@ def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
         whole = digest_of(content.identity) == content.digest
     require(whole, "ckpt_path", path, "it does not say of which plan it is", ANOTHER)
     require_same(plan, content.identity)
+    with _of_the_file(path):
+        names = require_names(content)
+    here = ", ".join(plan.task.sums)
+    require(names == here, "ckpt_path", path, f"it holds sums of {names}, and this version measures {here}", ANOTHER)
     with _of_the_file(path):
         require_content(plan, content)
     return checkpoint

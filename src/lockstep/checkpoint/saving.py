@@ -19,6 +19,7 @@ from lockstep.parallel import to_first
 from lockstep.plan import Plan
 from lockstep.recorder import Recorder, not_finite
 from lockstep.seeding import random_state, restore_random_state
+from lockstep.world_dependence import world_dependent
 
 
 class CheckpointManager:
@@ -79,11 +80,12 @@ class CheckpointManager:
         gradients = {name: own.grad.cpu() for name, own in net.named_parameters() if under_way and own.grad is not None}
         buffers = {name: own.cpu() for name, own in buffers_of(net).items()} if self.rank else {}  # the engine has 0's
         ranks = self._gathered(RankState(random_state(self.plan.strategy.devices(self.plan)), here, gradients, buffers))
-        own = identity(self.plan)
+        own = identity(self.plan, world_dependent(self.plan, self.recorder.net))
         best = None if self.best is None else (self.plan.monitor[0], self.best)
         mark, best_yet = self.recorder.mark, self.best_yet
         content = Content(
-            own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256
+            *(own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256),
+            [*self.plan.task.sums],
         )
         self.best_yet = False
         return {OWN: content.as_saved()}

@@ -114,6 +114,7 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:lockstep.digest": itself(),
     "last.ckpt:lockstep.record*": itself(),
     "last.ckpt:lockstep.results*": bound("results"),
+    "last.ckpt:lockstep.sum_names*": exact("configuration"),
     "last.ckpt:lockstep.best_yet": bits("best epoch"),
     "last.ckpt:lockstep.best*": bound("best epoch"),
     "last.ckpt:lockstep.ranks.*.random.*": bits("random states"),

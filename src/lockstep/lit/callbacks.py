@@ -9,11 +9,10 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep import task
-from lockstep.lit.module import Classifier
 from lockstep.parallel import all_reduce_sums, broadcast_buffers, synchronize
 from lockstep.recorder import Recorder
-from lockstep.task import RunningSums, Sums
+from lockstep.running_sums import EvaluationSums, RunningSums, Sums
+from lockstep.task import LOSS, SAMPLES, Task
 
 
 class EpochMetrics(Callback):
@@ -23,38 +22,40 @@ class EpochMetrics(Callback):
     the latest evaluation, `trained` the number of samples trained on in this run.
     """
 
-    def __init__(self, classes: int) -> None:
-        self.classes = classes
-        self.training, self.evaluation = RunningSums(), RunningSums()
+    def __init__(self, task: Task) -> None:
+        self.task, self.training = task, RunningSums(task)
         self.results: dict[str, float] = {}
         self.trained = 0
         self.met = False  # whether the epoch's sums have met those of the other ranks
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.training = RunningSums()
+        self.training = RunningSums(self.task)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = RunningSums()
+        self.evaluation = EvaluationSums(self.task, pl_module.device)
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = RunningSums()
+        self.evaluation = EvaluationSums(self.task, pl_module.device)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         self.training.add(outputs["stats"])
 
     def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
-        self.evaluation.add(outputs["stats"])
+        self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets)
 
-    def on_test_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        self.evaluation.add(outputs["stats"])
+    def on_test_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Of the training epoch too, which ends after its validation: the sums of both meet in one message."""
-        totals = all_reduce_sums(torch.cat([self.training.sums, self._evaluated(pl_module)]), pl_module.device)
-        self._trained(totals[:3])
-        self._measured("val", totals[3:], trainer, pl_module)
+        trained = self.training.sums
+        totals = all_reduce_sums(torch.cat([trained, self.evaluation.totals]), pl_module.device)
+        self._trained(totals[: len(trained)])
+        self._measured("val", totals[len(trained) :], trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Kept from the loggers, where `train/loss` is a curve over steps."""
@@ -65,24 +66,16 @@ class EpochMetrics(Callback):
         pl_module.log_dict(trained, logger=False, prog_bar=True)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._measured("test", all_reduce_sums(self._evaluated(pl_module), pl_module.device), trainer, pl_module)
-
-    def _evaluated(self, module: pl.LightningModule) -> Tensor:
-        """Of this rank: see `task.evaluation`."""
-        if not isinstance(module, Classifier):
-            return self.evaluation.sums
-        counts = module.confusion.compute()
-        module.confusion.reset()
-        return task.evaluation_sums(self.evaluation.sums, counts)
+        self._measured("test", all_reduce_sums(self.evaluation.totals, pl_module.device), trainer, pl_module)
 
     def _trained(self, totals: Sums) -> None:
         self.met = True
-        self.trained += int(totals[2])
-        self.results |= task.means("train", totals, self.classes)
+        self.trained += int(totals[SAMPLES])
+        self.results |= self.task.metrics("train", totals)
 
     def _measured(self, stage: str, totals: Tensor, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """To the loggers at the step that training has reached: by `self.log` it would be one less."""
-        metrics, self.confusion = task.evaluation_metrics(stage, totals, self.classes)
+        metrics, self.confusion = self.task.metrics(stage, totals), self.task.confusion_of(totals)
         self.results |= metrics
         module.log_dict(dict(metrics), logger=False, prog_bar=True)
         for logger in trainer.loggers:
@@ -92,9 +85,9 @@ class EpochMetrics(Callback):
 class StepLogger(Callback):
     """Every N optimizer steps: the loss over them on all ranks, the learning rate used, samples per second."""
 
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self.running_sums = RunningSums()
+    def __init__(self, task: Task, every: int) -> None:
+        self.task, self.every = task, every
+        self.running_sums = RunningSums(task)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """An epoch that is gone on with does not start."""
@@ -113,15 +106,15 @@ class StepLogger(Callback):
         step = trainer.global_step
         if step == self.begun or step % self.every:
             return
-        loss, _correct, count = all_reduce_sums(self.running_sums.sums, pl_module.device).tolist()
-        speed = count / (time.perf_counter() - self.since)
-        curves = {"train/loss": loss / count, "lr": self.rate, "samples_per_second": speed}
+        sums = all_reduce_sums(self.running_sums.sums, pl_module.device).tolist()
+        loss, speed = sums[LOSS] / sums[SAMPLES], sums[SAMPLES] / (time.perf_counter() - self.since)
+        curves = {"train/loss": loss, "lr": self.rate, "samples_per_second": speed}
         for logger in trainer.loggers:
             logger.log_metrics(curves, step=step)
         self._begin(step)
 
     def _begin(self, step: int) -> None:
-        self.begun, self.since, self.running_sums = step, time.perf_counter(), RunningSums()
+        self.begun, self.since, self.running_sums = step, time.perf_counter(), RunningSums(self.task)
 
 
 class RecordCallback(Callback):

@@ -1,16 +1,15 @@
-"""LightningModules: what one step of training and evaluation computes, for classification and for regression."""
+"""The LightningModule: what one step of training and evaluation computes."""
 
 from typing import Any
 
 import lightning.pytorch as pl
 from torch import Tensor, nn
-from torchmetrics.classification import MulticlassConfusionMatrix
 
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
-from lockstep.task import BatchStats, batch_stats, task_of
+from lockstep.running_sums import BatchStats, batch_stats
 
 
 class Supervised(pl.LightningModule):
@@ -20,7 +19,7 @@ class Supervised(pl.LightningModule):
         super().__init__()
         self.net, self.plan, self.masks = net, plan, masks
         self.compute = plan.strategy.forward(plan, net)
-        self.task = task_of(plan.data.classes)
+        self.task = plan.task
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.compute(inputs)
@@ -31,10 +30,11 @@ class Supervised(pl.LightningModule):
         return {"loss": loss_sum * self.plan.loss_scale(batch_idx), "stats": stats, "ids": batch.ids}
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        return {"stats": self.shared_step(batch)[1]}
+        _, stats, outputs = self.shared_step(batch)
+        return {"stats": stats, "outputs": outputs}
 
     def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        return {"stats": self.shared_step(batch)[1]}
+        return self.validation_step(batch, batch_idx)
 
     def configure_optimizers(self) -> Any:
         optimizer = create_optimizer(self.plan.optimizer, self.net)
@@ -48,34 +48,3 @@ class Supervised(pl.LightningModule):
         outputs = self(batch.inputs)
         loss_sum = self.task.loss_sum(outputs, batch.targets)
         return loss_sum, batch_stats(self.task, loss_sum, outputs, batch.targets), outputs
-
-
-class Regressor(Supervised):
-    """Squared error."""
-
-
-class Classifier(Supervised):
-    """Cross-entropy, accuracy, and the confusion counts that macro-F1 comes from.
-
-    torchmetrics adds them over batches; over ranks they are added with the sums, in one message.
-    """
-
-    def __init__(self, net: nn.Module, plan: Plan, masks: GlobalMasks) -> None:
-        super().__init__(net, plan, masks)
-        unchecked: dict[str, Any] = {"validate_args": False, "sync_on_compute": False}  # a rank may have no sample
-        self.confusion = MulticlassConfusionMatrix(plan.data.classes, **unchecked)
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        return self._counted(batch)
-
-    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        return self._counted(batch)
-
-    def _counted(self, batch: Batch) -> dict[str, Any]:
-        _, stats, outputs = self.shared_step(batch)
-        self.confusion.update(outputs, batch.targets)
-        return {"stats": stats}
-
-
-def create_module(net: nn.Module, plan: Plan, masks: GlobalMasks) -> Supervised:
-    return (Classifier if plan.data.classes else Regressor)(net, plan, masks)

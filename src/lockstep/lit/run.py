@@ -4,6 +4,7 @@ import logging
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
@@ -18,7 +19,7 @@ from lockstep.data.loader import to_device_if_fits
 from lockstep.launch.topology import RankContext
 from lockstep.lit.callbacks import EpochMetrics, RecordCallback, StepLogger, Stopwatch
 from lockstep.lit.datamodule import ShardedData
-from lockstep.lit.module import create_module
+from lockstep.lit.module import Supervised
 from lockstep.lit.progress import create_progress
 from lockstep.lit.saving import CheckpointCallback
 from lockstep.lit.trainer import create_trainer
@@ -29,9 +30,8 @@ from lockstep.recorder import Recorder
 from lockstep.results import results_of
 from lockstep.run_files import Metrics, save_confusion
 from lockstep.seeding import build_model, seed_rank
-from lockstep.task import EVALUATED
+from lockstep.world_dependence import heading
 
-METRICS = ("train/loss", "train/acc", *EVALUATED)
 NOT_FOR_US = (
     "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
     "The number of training batches .* is smaller than the logging interval",
@@ -55,10 +55,10 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     start = resume_state(plan, net)
     device, *_ = plan.strategy.devices(plan)
     module, loaders = (
-        create_module(net, plan, masks),
+        Supervised(net, plan, masks),
         ShardedData(to_device_if_fits(tensors, device), plan, context, start.at, device),
     )
-    stopwatch, totals, curves = Stopwatch(), EpochMetrics(plan.data.classes), StepLogger(plan.log_every_n_steps)
+    stopwatch, totals, curves = Stopwatch(), EpochMetrics(plan.task), StepLogger(plan.task, plan.log_every_n_steps)
     callbacks: list[Callback] = [stopwatch, totals, create_progress()]  # the last shows what EpochMetrics has summed
     if plan.logger.name != "none":
         callbacks.append(curves)
@@ -77,8 +77,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
         if context.rank == 0 and plan.data.classes:
             save_confusion(Path(plan.run_dir), totals.confusion.tolist())
-    results = {name: totals.results[name] for name in METRICS if name in totals.results}
-    _log_final(trainer, plan, results)
+    _log_final(trainer, heading(plan, net), totals.results)
     return results_of(
         plan,
         net,
@@ -86,7 +85,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         steps=max(trainer.global_step, start.at.steps),
         seconds=stopwatch.seconds,
         trained=totals.trained,
-        measured=results,
+        measured=totals.results,
     )
 
 
@@ -99,13 +98,13 @@ def restore_finished(net: nn.Module, start: ResumeState, totals: EpochMetrics, r
     recorder.end()
 
 
-def _log_final(trainer: pl.Trainer, plan: Plan, results: dict[str, float]) -> None:
+def _log_final(trainer: pl.Trainer, heading: dict[str, Any], results: dict[str, float]) -> None:
     """Hyper-parameters together with the final metrics: TensorBoard's hparams page shows nothing for either alone."""
     for logger in trainer.loggers:
         if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(plan.summary(), {f"final/{name}": value for name, value in results.items()})
+            logger.log_hyperparams(heading, {f"final/{name}": value for name, value in results.items()})
         else:
-            logger.log_hyperparams(plan.summary())
+            logger.log_hyperparams(heading)
         logger.finalize("success")
 
 

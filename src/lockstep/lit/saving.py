@@ -12,7 +12,7 @@ from lockstep.errors import TrainingInterrupted
 from lockstep.launch.topology import RankContext
 from lockstep.lit.callbacks import EpochMetrics, StepLogger
 from lockstep.lit.module import Supervised
-from lockstep.task import RunningSums
+from lockstep.running_sums import RunningSums
 
 
 class CheckpointCallback(Checkpoint):
@@ -36,7 +36,9 @@ class CheckpointCallback(Checkpoint):
         if content is not None and isinstance(pl_module, Supervised):
             sums = self.manager.restore(content, pl_module.net)
             self.totals.results, self.totals.trained = dict(content.results), -content.samples
-            self.totals.training, self.curves.running_sums = RunningSums(sums["epoch"]), RunningSums(sums["curve"])
+            self.totals.training, self.curves.running_sums = (
+                RunningSums(pl_module.task, sums[name]) for name in ("epoch", "curve")
+            )
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -53,7 +55,7 @@ class CheckpointCallback(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """After the epoch's validation, whose metrics EpochMetrics has summed."""
         step = trainer.global_step
-        self.totals.training = RunningSums()
+        self.totals.training = RunningSums(self.totals.task)
         self.manager.update_best(self.totals.results)
         self._save(trainer, Progress(trainer.current_epoch + 1, 0, step))
         if self._asked_to_stop(trainer.current_epoch + 1, 0):

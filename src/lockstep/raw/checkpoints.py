@@ -11,7 +11,7 @@ from lockstep.checkpoint.content import SCALER, Progress, own_names, state_of
 from lockstep.checkpoint.saving import CheckpointManager, save
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
-from lockstep.task import Sums
+from lockstep.running_sums import Sums
 
 
 class Checkpoints:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lockstep import task
 from lockstep.checkpoint.content import Progress
 from lockstep.data.loader import Loader
 from lockstep.data.tensors import Batch, Split, TensorData
@@ -22,10 +21,11 @@ from lockstep.raw.checkpoints import Checkpoints
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.recorder import Recorder
+from lockstep.running_sums import BatchStats, EvaluationSums, RunningSums, Sums, batch_stats
 from lockstep.sampler import ShardSampler, evaluation_batch
 from lockstep.strategies import Wrapped
 from lockstep.strategies.strategy import Forward
-from lockstep.task import BatchStats, RunningSums, Sums
+from lockstep.task import SAMPLES, Task
 
 
 @dataclass
@@ -42,9 +42,9 @@ class Run:
     scheduler: LRScheduler | None
     precision: Precision
     report: Report
-    task: task.Task
+    task: Task
     at: Progress = field(default_factory=Progress)
-    running_sums: RunningSums = field(default_factory=RunningSums)
+    running_sums: RunningSums = field(init=False)
     parameters: list[nn.Parameter] = field(init=False)
     factors: dict[tuple[float, float], Tensor] = field(default_factory=dict)
     trained: int = 0
@@ -53,6 +53,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.parameters = [*self.wrapped.net.parameters()]
+        self.running_sums = RunningSums(self.task)
 
     @property
     def batches(self) -> int:
@@ -85,14 +86,14 @@ def fit(run: Run, recorder: Recorder, checkpoints: Checkpoints) -> None:
 
 def measure_epoch(run: Run, recorder: Recorder) -> None:
     """Validate; the sums of training and of validation, of all ranks, meet in one message."""
-    classes, trained = run.plan.data.classes, run.running_sums.sums
+    trained = run.running_sums.sums
     validated = evaluate(run, run.data.val) if len(run.data.val) else torch.zeros(0, dtype=torch.float64)
     totals = all_reduce_sums(torch.cat([trained, validated]), run.device)
-    run.running_sums = RunningSums()
-    run.trained += int(totals[2])
-    run.results |= task.means("train", totals[:3], classes)
+    run.running_sums = RunningSums(run.task)
+    run.trained += int(totals[SAMPLES])
+    run.results |= run.task.metrics("train", totals[: len(trained)])
     if len(validated):
-        validation, _ = task.evaluation_metrics("val", totals[3:], classes)
+        validation = run.task.metrics("val", totals[len(trained) :])
         run.results |= validation
         run.report.log({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
         recorder.validation(run.at.epochs, validation)
@@ -178,28 +179,24 @@ def optimizer_step(run: Run, recorder: Recorder) -> float:
 
 @torch.inference_mode()
 def evaluate(run: Run, split: Split) -> Tensor:
-    """This rank's sums and confusion counts (see `task.evaluation`) over a split, of which ranks share the samples."""
-    classes = run.plan.data.classes
+    """This rank's `EvaluationSums.totals` over a split, of which ranks share the samples."""
     run.wrapped.net.eval()
     broadcast_buffers(run.wrapped.net)
     size = evaluation_batch(run.plan.batch_size)
     sampler = ShardSampler(len(split), size, rank=run.context.rank, world_size=run.context.world_size)
-    running_sums = RunningSums()
-    counts = torch.zeros(classes, classes, dtype=torch.int64, device=run.device)
+    sums = EvaluationSums(run.task, run.device)
     for batch in loader(run, split, sampler):
         with run.precision.autocast():
             _, stats, outputs = shared_step(run, run.wrapped.evaluate, batch)
-        running_sums.add(stats)
-        if classes:
-            counts += task.confusion(outputs, batch.targets, classes)
-    return task.evaluation_sums(running_sums.sums, counts)
+        sums.add(stats, outputs, batch.targets)
+    return sums.totals
 
 
 def shared_step(run: Run, forward: Forward, batch: Batch) -> tuple[Tensor, BatchStats, Tensor]:
     """The loss summed over the batch, to go backward from, what the batch adds to the sums, and the net's outputs."""
     outputs = forward(batch.inputs)
     loss_sum = run.task.loss_sum(outputs, batch.targets)
-    return loss_sum, task.batch_stats(run.task, loss_sum, outputs, batch.targets), outputs
+    return loss_sum, batch_stats(run.task, loss_sum, outputs, batch.targets), outputs
 
 
 def loader(run: Run, split: Split, sampler: ShardSampler) -> Loader:

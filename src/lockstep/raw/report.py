@@ -13,9 +13,11 @@ from tqdm import tqdm
 from lockstep.parallel import all_reduce_sums
 from lockstep.plan import Plan
 from lockstep.progress import Points, csv_version, epoch_line
-from lockstep.task import EVALUATED, BatchStats, RunningSums
+from lockstep.running_sums import BatchStats, RunningSums
+from lockstep.task import LOSS, SAMPLES
 
-COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss", *EVALUATED)
+COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
+"""And what the task measures in validation and test."""
 
 
 class Report:
@@ -25,7 +27,7 @@ class Report:
         """`step` optimizer steps are done; points behind it are of training that was lost and is done anew."""
         self.plan, self.shows = plan, rank == 0
         folder = Path(plan.run_dir)
-        self.device, self.running_sums = device, RunningSums()
+        self.device, self.running_sums = device, RunningSums(plan.task)
         self.bar: tqdm[Never] | None = None
         self.writer: Any = None  # a SummaryWriter, imported only where one is wanted
         self.rows: csv.DictWriter[str] | None = None
@@ -38,14 +40,14 @@ class Report:
             table = folder / "csv" / csv_version(plan.resume, step) / "metrics.csv"
             table.parent.mkdir(parents=True, exist_ok=True)
             self.file = table.open("w", newline="")
-            self.rows = csv.DictWriter(self.file, COLUMNS)
+            self.rows = csv.DictWriter(self.file, (*COLUMNS, *plan.task.names("val"), *plan.task.names("test")))
             self.rows.writeheader()
 
     def begin(self, epoch: int, batches: int, done: int) -> None:
         """An epoch begins, or goes on where so many of its batches are done."""
         self.since = time.perf_counter()
         if not done:
-            self.running_sums = RunningSums()
+            self.running_sums = RunningSums(self.plan.task)
         if self.shows and sys.stdout.isatty():
             name = f"epoch {epoch}/{self.plan.max_epochs}"
             self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)
@@ -59,10 +61,10 @@ class Report:
         self.running_sums.add(stats)
         if rate is None or step % self.plan.log_every_n_steps:
             return
-        loss, _correct, count = all_reduce_sums(self.running_sums.sums, self.device).tolist()
-        speed = count / (time.perf_counter() - self.since)
-        self.log({"train/loss": loss / count, "lr": rate, "samples_per_second": speed}, step)
-        self.since, self.running_sums = time.perf_counter(), RunningSums()
+        sums = all_reduce_sums(self.running_sums.sums, self.device).tolist()
+        loss, speed = sums[LOSS] / sums[SAMPLES], sums[SAMPLES] / (time.perf_counter() - self.since)
+        self.log({"train/loss": loss, "lr": rate, "samples_per_second": speed}, step)
+        self.since, self.running_sums = time.perf_counter(), RunningSums(self.plan.task)
 
     def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:
         if self.bar is not None:
@@ -84,14 +86,14 @@ class Report:
         if self.writer is not None:
             self.points.flush()
 
-    def close(self, results: Mapping[str, float]) -> None:
+    def close(self, heading: Mapping[str, Any], results: Mapping[str, float]) -> None:
         """Hyper-parameters together with the final metrics: TensorBoard shows nothing for either alone."""
         if self.writer is not None:
             from torch.utils.tensorboard.summary import hparams
 
             self.points.hand_over()
             final = {f"final/{name}": value for name, value in results.items()}
-            for summary in hparams(self.plan.summary(), final):  # type: ignore[no-untyped-call]
+            for summary in hparams({**heading}, final):  # type: ignore[no-untyped-call]
                 self.writer.file_writer.add_summary(summary)
             for tag, value in final.items():
                 self.writer.add_scalar(tag, value, 0)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lockstep import data, task
+from lockstep import data
 from lockstep.checkpoint.content import Content, own_names
 from lockstep.checkpoint.reading import resume_after_restart, resume_state
 from lockstep.checkpoint.saving import CheckpointManager
@@ -19,8 +19,9 @@ from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.results import results_of
 from lockstep.run_files import Metrics, save_confusion
+from lockstep.running_sums import RunningSums
 from lockstep.seeding import build_model, seed_rank
-from lockstep.task import RunningSums
+from lockstep.world_dependence import heading
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:
@@ -43,9 +44,8 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     optimizer = create_optimizer(plan.optimizer, net)
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
     report = Report(plan, context.rank, device, start.at.steps)
-    judge = task.task_of(plan.data.classes)
     tensors = to_device_if_fits(tensors, device)
-    state = Run(plan, context, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, judge)
+    state = Run(plan, context, device, tensors, wrapped, masks, optimizer, scheduler, precision, report, plan.task)
 
     if plan.train:
         recorder = start.recorder(plan, context.rank, net)
@@ -64,12 +64,12 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         net.load_state_dict(own_names(start.checkpoint["state_dict"]))
     if plan.test:
         totals = all_reduce_sums(evaluate(state, tensors.test), device)
-        tested, counts = task.evaluation_metrics("test", totals, plan.data.classes)
+        tested = plan.task.metrics("test", totals)
         state.results |= tested
         if context.rank == 0 and plan.data.classes:
-            save_confusion(Path(plan.run_dir), counts.tolist())
+            save_confusion(Path(plan.run_dir), plan.task.confusion_of(totals).tolist())
         report.log({**tested, "epoch": state.at.epochs}, state.at.steps)
-    report.close(state.results)
+    report.close(heading(plan, net), state.results)
     return results_of(
         plan,
         net,
@@ -85,5 +85,5 @@ def restore_run(state: Run, content: Content, manager: CheckpointManager) -> Non
     """Go on from where a checkpoint stands: position, metrics, and what is this rank's own."""
     sums = manager.restore(content, state.wrapped.net)
     state.at, state.results = content.position, dict(content.results)
-    state.running_sums, state.report.running_sums = RunningSums(sums["epoch"]), RunningSums(sums["curve"])
+    state.running_sums, state.report.running_sums = (RunningSums(state.task, sums[name]) for name in ("epoch", "curve"))
     state.trained = -content.samples  # of the epoch under way: an earlier run trained on them

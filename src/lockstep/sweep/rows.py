@@ -9,8 +9,8 @@ from lockstep.compare import compare_runs
 from lockstep.config_error import ConfigError
 from lockstep.sweep.jobs import MAY_DIFFER, SweepJob
 
-FOUND = {"test_acc": "test/acc", "slope": "slope", "intercept": "intercept"}
-"""What a job may have found, by the names of the table and of metrics.json."""
+LEARNED = ("slope", "intercept")
+"""What a job may have found beside the test metrics, by the names of metrics.json."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class SweepRow:
     samples_per_second: float | None = None
     speed_up: float | None = None
     efficiency: float | None = None
-    test_acc: float | None = None
-    slope: float | None = None
-    intercept: float | None = None
+    found: Mapping[str, float | None] = field(default_factory=dict)
+    """What the jobs found, `test_acc` and the like."""
     max_loss_diff: float | None = None
     verdict: str = ""
     reason: str = ""
@@ -41,7 +40,10 @@ class SweepRow:
 
     def cells(self) -> dict[str, object]:
         """The row as a table has it: what is varied beside what is chosen, before what is measured."""
-        own = {column.name: getattr(self, column.name) for column in fields(self) if column.name != "varied"}
+        own: dict[str, object] = {}
+        for column in fields(self):
+            value = getattr(self, column.name)
+            own |= value if column.name == "found" else {} if column.name == "varied" else {column.name: value}
         chosen = ("job", "engine", "strategy", "devices")
         return {key: own[key] for key in chosen} | dict(self.varied) | own
 
@@ -49,10 +51,12 @@ class SweepRow:
 def rows_of(jobs: Sequence[SweepJob]) -> list[SweepRow]:
     """The table's rows, in the order of the jobs."""
     keys = _varied([flatten(job.config) for job in jobs if job.results])
+    names = {name: None for job in jobs for name in job.results if name.startswith("test/") or name in LEARNED}
     return [
         replace(
             _row(job, _reference(job, jobs) if job.results else None),
             varied={key: flatten(job.config).get(key, "") for key in keys},
+            found={name.replace("/", "_"): job.results.get(name) for name in names},
         )
         for job in jobs
     ]
@@ -84,8 +88,7 @@ def _row(job: SweepJob, reference: SweepJob | None) -> SweepRow:
         wanted = flatten(left["config"])
         return SweepRow(job.name, str(wanted["engine"]), str(wanted["strategy"]), wanted["devices"], reason=reason)
     results = job.results
-    found: dict[str, Any] = {name: results.get(key) for name, key in FOUND.items()}
-    row = SweepRow(job.name, results["engine"], results["strategy"], job.devices, **found)
+    row = SweepRow(job.name, results["engine"], results["strategy"], job.devices)
     if not job.speed:
         return row
     measured: dict[str, Any] = {"epoch_seconds": _epoch_samples(job) / job.speed, "samples_per_second": job.speed}

@@ -1,0 +1,95 @@
+"""A task's sums as batches add to them: each batch is only kept, and all are added when someone looks."""
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from lockstep.task import Task
+
+Sums = Tensor
+"""Shape (sums,), float64, on the CPU: in the order of `Task.sums`."""
+
+Scalar = Tensor | float
+"""A number of one step that somebody will look at later; a tensor stays on its GPU, so that nothing waits for it."""
+
+BatchStats = tuple[Scalar, ...]
+"""What one batch adds, in the order of `Task.sums`."""
+
+
+def to_scalar(number: Tensor) -> Scalar:
+    """On a CPU its value. Thousands of tensors that stay, some from each step, would lie between the blocks that a net
+    takes and frees, so that none would fit into the gap of the one before, and every step would take new memory.
+    """
+    return number.detach() if number.is_cuda else number.item()
+
+
+def to_floats(numbers: Sequence[Scalar]) -> Sequence[float]:
+    """Of numbers that have been kept; waits for each GPU once."""
+    if not any(isinstance(number, Tensor) for number in numbers):
+        return cast(Sequence[float], numbers)
+    tensors = [torch.as_tensor(number) for number in numbers]
+    if len({tensor.device for tensor in tensors}) > 1:
+        tensors = [tensor.cpu() for tensor in tensors]
+    found: list[float] = torch.stack(tensors).double().tolist()
+    return found
+
+
+def batch_stats(task: Task, loss_sum: Tensor, outputs: Tensor, targets: Tensor) -> BatchStats:
+    """What a batch adds to the sums."""
+    outputs = outputs.detach()
+    means = (to_scalar(mean.batch_sum(outputs, targets)) for mean in task.means)
+    return to_scalar(loss_sum), len(targets), *means
+
+
+def stack_stats(task: Task, batches: Sequence[BatchStats]) -> Tensor:
+    """(batches, sums): the `Sums` of each."""
+    columns = [to_floats(column) for column in zip(*batches, strict=True)] or [()] * len(task.sums)
+    return torch.tensor(columns, dtype=torch.float64).T
+
+
+class RunningSums:
+    """Sums over batches, one added after the other."""
+
+    def __init__(self, task: Task, begun: Sums | None = None) -> None:
+        self.totals = [0.0] * len(task.sums) if begun is None else begun.tolist()
+        self.batches: list[BatchStats] = []
+
+    def add(self, batch: BatchStats) -> None:
+        self.batches.append(batch)
+
+    @property
+    def sums(self) -> Sums:
+        if self.batches:
+            columns = zip(self.totals, zip(*self.batches, strict=True), strict=True)
+            self.totals = [reduce(operator.add, to_floats(column), total) for total, column in columns]
+            self.batches = []
+        return torch.tensor(self.totals, dtype=torch.float64)
+
+
+class EvaluationSums:
+    """Sums over the batches of an evaluation and, where there are classes, its confusion counts."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self.task, self.running = task, RunningSums(task)
+        self.counts = torch.zeros(task.classes, task.classes, dtype=torch.int64, device=device)
+
+    def add(self, batch: BatchStats, outputs: Tensor, targets: Tensor) -> None:
+        self.running.add(batch)
+        if self.task.classes:
+            self.counts += confusion(outputs, targets, self.task.classes)
+
+    @property
+    def totals(self) -> Tensor:
+        """The sums and the counts behind them in one row of float64, exact below 2^53, for one all-reduce."""
+        sums = self.running.sums
+        return torch.cat([sums, self.counts.flatten().to(sums)])
+
+
+def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
+    """How often each class (row) was taken for each (column): int64 counts, (classes, classes), to be added."""
+    pairs = targets * classes + outputs.argmax(dim=1)
+    return torch.bincount(pairs, minlength=classes**2).view(classes, classes)

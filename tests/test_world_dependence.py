@@ -1,0 +1,56 @@
+"""Dropout and BatchNorm are found in the net that was built, whatever its configuration calls them."""
+
+from collections.abc import Callable
+
+import pytest
+from torch import nn
+
+from lockstep.parallel import convert_batchnorm, convert_dropout
+from lockstep.plan import Plan
+from lockstep.world_dependence import heading, per_rank_buffers, world_dependent
+
+
+class Own(nn.Module):
+    """A net that the configuration, model=mlp, knows nothing of: its parts are called what they like."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.first, self.rest = nn.Linear(4, 4), nn.ModuleDict({"part": part})
+
+
+@pytest.mark.parametrize(
+    ("part", "drops", "normalises"),
+    [
+        (nn.Linear(4, 4), False, False),
+        (nn.LayerNorm(4), False, False),
+        (nn.Dropout(0.1), True, False),
+        (nn.Dropout(0.0), False, False),
+        (nn.AlphaDropout(0.1), True, False),
+        (nn.LSTM(4, 4, num_layers=2, dropout=0.1), True, False),
+        (nn.MultiheadAttention(4, 1), False, False),
+        (nn.MultiheadAttention(4, 1, dropout=0.1), True, False),
+        (nn.TransformerEncoderLayer(4, 1, 4, dropout=0.1), True, False),
+        (nn.BatchNorm1d(4), False, True),
+        (nn.BatchNorm1d(4, track_running_stats=False), False, True),
+    ],
+    ids=str,
+)
+def test_by_the_types_of_modules(
+    part: nn.Module, drops: bool, normalises: bool, make_plan: Callable[..., Plan]
+) -> None:
+    plan, net = make_plan("strategy=ddp", "devices=2"), Own(part)
+    assert world_dependent(plan, net) == (drops or normalises)
+    assert heading(plan, net) == {**plan.summary(), "dropout_rng": "per_rank" if drops else "none"}
+    follows = normalises and bool(part.track_running_stats)
+    assert per_rank_buffers(plan, net) == follows
+    assert not per_rank_buffers(make_plan(), net)
+
+
+def test_what_all_ranks_share_does_not_depend_on_them(make_plan: Callable[..., Plan]) -> None:
+    """As converted: one mask of the global batch, one mean over it."""
+    plan = make_plan("strategy=ddp", "devices=2", "sync_batchnorm=true", "dropout_rng=global")
+    net = convert_batchnorm(plan, Own(nn.Sequential(nn.Dropout(0.1), nn.BatchNorm1d(4))))
+    convert_dropout(plan, 0, net)
+    assert not world_dependent(plan, net)
+    assert not per_rank_buffers(plan, net)
+    assert heading(plan, net)["dropout_rng"] == "global"
