@@ -22,7 +22,8 @@ BOUNDS = f"{COMPARE}::test_the_bounds_in_figures"
 BENCH, STREAMS = "tests/test_bench.py::test_a_goal_is_judged_where_the_run_tells", "tests/test_streams.py"
 HERE = "tests/test_in_process.py::test_the_process_is_left_as_it_was[raw]"
 BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read"
-COUNTS, FINGER = "tests/test_sample_counts.py", "tests/test_fingerprint.py"
+FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
+ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_the_record_is_on_the_disk_before_the_checkpoint_that_counts_it[raw]"
 FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
 CLIPPED = "    if run.plan.gradient_clip_val is not None:\n"
@@ -194,14 +195,14 @@ MUTATIONS = [
         "fingerprint.py",
         '            _add(sha, f"{name}.{key}", state[key])\n',
         "            pass\n",
-        FINGER,
+        f"{FINGER}[<lambda>-optimizer0]",
     ),
     Mutation(
         "buffers that are not looked at",
         "fingerprint.py",
         "_of_tensors(buffers_of(net)),",
         "_of_tensors({}),",
-        FINGER,
+        f"{FINGER}[<lambda>-buffers0]",
     ),
     Mutation(
         "an untested convolution has its channels last",
@@ -216,5 +217,75 @@ MUTATIONS = [
         "return plain if genuine else None",
         "return plain",
         SIGNED,
+    ),
+    Mutation(
+        "samples are not counted",
+        "data/__init__.py",
+        "    _require_sizes(choice, tensors)\n",
+        "",
+        "tests/test_sample_counts.py::test_one_process_refuses[raw]",
+    ),
+    Mutation(
+        "ranks resume without their own buffers",
+        "checkpoint/saving.py",
+        "                buffer.copy_(state.buffers[name])\n",
+        "                pass\n",
+        "tests/test_resume.py::test_whatever_is_trained_how[raw-ddp-batchnorm]",
+    ),
+    Mutation(
+        "every epoch in the same order",
+        "sampler.py",
+        "manual_seed(seed + epoch)",
+        "manual_seed(seed)",
+        f"{ORDER}::test_the_order_is_that_of_torchs_distributed_sampler",
+    ),
+    Mutation(
+        "ranks take blocks of a batch",
+        "sampler.py",
+        "(batch[rank::world_size] for batch in batches)",
+        "(batch.tensor_split(world_size)[rank] for batch in batches)",
+        f"{ORDER}::test_by_hand",
+    ),
+    Mutation(
+        "a dropped batch is kept",
+        "sampler.py",
+        "return batch_count(self.samples, self.batch_size, self.drop_last)",
+        "return batch_count(self.samples, self.batch_size)",
+        f"{ORDER}::test_drop_last_drops_for_all_alike",
+    ),
+    Mutation(
+        "a ragged batch weighs as a full one",
+        "batch_math.py",
+        "min(end * batch_size, samples) - first * batch_size",
+        "(end - first) * batch_size",
+        f"{RAGGED}::test_a_window_averages_over_the_samples_it_really_holds",
+    ),
+    Mutation(
+        "ranks draw the same masks",
+        "seeding.py",
+        "own = seed + 1 + rank",
+        "own = seed + 1",
+        "tests/test_seeding.py::test_ranks_share_weights_and_order_and_nothing_else",
+    ),
+    Mutation(
+        "lightning: tested on rank 0's samples alone",
+        "lit/callbacks.py",
+        'self._measured("test", all_reduce_sums(self._evaluated(pl_module), pl_module.device), ',
+        'self._measured("test", self._evaluated(pl_module), ',
+        "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",
+    ),
+    Mutation(
+        "a class that does not occur counts",
+        "task.py",
+        "(2 * hits / both)[both > 0].mean()",
+        "(2 * hits / both).nan_to_num().mean()",
+        "tests/test_task.py::test_confusion_and_macro_f1_by_hand",
+    ),
+    Mutation(
+        "a ring that loses a share",
+        "parallel/reduce.py",
+        "        chunks[(rank - step - 1) % world].add_(arrived)",
+        "        chunks[(rank - step - 1) % world].copy_(arrived)",
+        "tests/test_raw_reduce.py::test_by_hand[2-ring_of_any_size]",
     ),
 ]
