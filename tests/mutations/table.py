@@ -270,8 +270,8 @@ MUTATIONS = [
     Mutation(
         "lightning: tested on rank 0's samples alone",
         "lit/callbacks.py",
-        'self._measured("test", all_reduce_sums(self._evaluated(pl_module), pl_module.device), ',
-        'self._measured("test", self._evaluated(pl_module), ',
+        'self._measured("test", all_reduce_sums(self.evaluation.totals, pl_module.device), ',
+        'self._measured("test", self.evaluation.totals, ',
         "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",
     ),
     Mutation(
