@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +202,46 @@ def test_places_given_from_outside() -> None:
         rank_from_env({"RANK": "0", "WORLD_SIZE": "2"})
     with pytest.raises(ConfigError, match="RANK=x: this environment variable takes a whole number"):
         rank_from_env({**TORCHRUN, "RANK": "x"})
+
+
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+MPICH = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+ADDRESS = {"MASTER_ADDR": "gpu07", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize("started", [OPEN_MPI, MPICH], ids=["Open MPI", "MPICH"])
+def test_ranks_that_mpirun_started(started: dict[str, str]) -> None:
+    rank, size, local_rank, _ = started
+    in_a_batch_script = {**SLURM, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}  # of the script, for every process
+    for environment in (started, {**in_a_batch_script, **started}):
+        assert rank_from_env({**environment, **ADDRESS}) == RankContext(3, 4, 1, 2)
+        assert rendezvous_variables({**environment, **ADDRESS}) == ADDRESS
+    assert rank_from_env({**started, rank: "0", size: "1"}) is None, "one process: the command itself"
+    assert rank_from_env({rank: "3", size: "4"}) is None, "PMI alone is srun's too"
+    with pytest.raises(ConfigError, match=f"^MASTER_ADDR and MASTER_PORT: missing beside {rank}=3 {size}=4; set it"):
+        rank_from_env(started)
+    with pytest.raises(ConfigError, match=f"^{rank}=2: .*; write mpirun --map-by slot"):
+        rank_from_env({**started, **ADDRESS, rank: "2"})
+    with pytest.raises(ConfigError, match=f"^{local_rank}=x: this environment variable takes a whole number"):
+        rank_from_env({**started, **ADDRESS, local_rank: "x"})
+
+
+def test_mpi_carries_the_messages_of_its_own_ranks_alone(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This torch is built without MPI: so the world says it, not the plan's words."""
+    world = make_plan("strategy=ddp", "devices=2").world
+    by_mpi = replace(world, process_group=replace(world.process_group, backend="mpi"))
+    with pytest.raises(ConfigError, match=r"^process_group.backend=mpi: MPI connects .*; write mpirun -n 2 python"):
+        launch.check_launchable(by_mpi)
+    launch.check_launchable(replace(by_mpi, distributed=False, local_world_size=1))
+    two = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}
+    for name, value in {**{f"OMPI_COMM_WORLD_{key}": number for key, number in two.items()}, **ADDRESS}.items():
+        monkeypatch.setenv(name, value)
+    launch.check_launchable(by_mpi)
 
 
 def test_slurm_tasks_meet_on_the_first_host() -> None:

@@ -213,6 +213,19 @@ def test_slurm_tasks_are_workers(command: Command) -> None:
     assert ended[1].out == ""
 
 
+def test_ranks_of_mpirun_are_workers(command: Command) -> None:
+    """Two processes with the variables that Open MPI sets."""
+    line = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", "engine=raw", "data=points"]
+    common = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    common["MASTER_PORT"] = str(free_port())
+    own = [{"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_LOCAL_RANK": rank} for rank in ("0", "1")]
+    ranks = [command.popen(*line, "batch_size=2", "max_epochs=1", **common, **variables) for variables in own]
+    ended = [command.wait(rank) for rank in ranks]
+    assert [one.status for one in ended] == [0, 0], ended
+    assert json.loads((ended[0].run_dir / "metrics.json").read_text())["world_size"] == 2
+    assert ended[1].out == ""
+
+
 def test_slurm_tasks_on_one_machine_listen_on_loopback(command: Command) -> None:
     port = free_port()
     common = {"SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_JOB_NAME": "train", "SLURM_JOB_ID": str(port % 1000)}

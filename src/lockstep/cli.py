@@ -84,7 +84,7 @@ def failed_rank(ended: SystemExit) -> RankFailed | None:
 
 
 def command(hydra_main: Callable[[], None]) -> None:
-    """Run the command line: by Hydra, or, started by torchrun or SLURM, as one rank of one job."""
+    """Run the command line: by Hydra, or, started by torchrun, SLURM or mpirun, as one rank of one job."""
     outlive_readers()
     context = None
     try:
@@ -102,7 +102,7 @@ def command(hydra_main: Callable[[], None]) -> None:
 def run_as_worker(arguments: list[str]) -> NoReturn:
     if flags := [argument for argument in arguments if argument.startswith("-")]:
         raise ConfigError(
-            f"{flags[0]}: ranks that torchrun or SLURM started take KEY=VALUE only; write it without them."
+            f"{flags[0]}: ranks that torchrun, SLURM or mpirun started take KEY=VALUE only; write it without them."
         )
     try:
         metrics = run(arguments)

@@ -15,7 +15,7 @@ from lockstep.launch.failure import RankFailed
 from lockstep.launch.preserved_process import preserved_process
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
 from lockstep.launch.server import end_forkserver, start_forkserver
-from lockstep.launch.topology import RankContext, check_world_size, is_rank_zero, rank_from_env
+from lockstep.launch.topology import RankContext, check_world_size, is_rank_zero, rank_from_env, started_by_mpi
 from lockstep.streams import open_closed
 from lockstep.world import Launchable, World
 
@@ -37,6 +37,10 @@ __all__ = [
 def check_launchable(world: World) -> None:
     """Refuse a world whose ranks cannot be started from here."""
     context = rank_from_env()
+    if world.distributed and world.backend == "mpi" and not started_by_mpi(os.environ):
+        why = "MPI connects those ranks alone that it has started"
+        instead = f"mpirun -n {world.world_size} python train.py …, or process_group.backend=gloo"
+        raise config_error("process_group.backend", "mpi", why, instead)
     if context is not None:
         check_world_size(context, world)
     elif world.num_nodes > 1:

@@ -12,6 +12,11 @@ from lockstep.world import World
 
 TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 SLURM = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"}
+MPI = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+"""What mpirun sets: that of Open MPI, and that of MPICH and Intel MPI."""
 SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")
 """Names of SLURM jobs that are a person at a prompt: the script is typed there, not started as a task."""
 
@@ -83,12 +88,41 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
         missing = sorted(TORCHRUN - environment.keys())
         given = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
         raise ConfigError(f"{' and '.join(missing)}: missing beside {given}; set it as torchrun does, or unset those.")
+    if (started := _rank_from_mpi(environment)) is not None:  # before SLURM: a batch script may call mpirun
+        return started
     if environment.keys() >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
         rank, world, local_rank = (
             _number(environment, key) for key in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
         )
         nodes = _number(environment, "SLURM_NNODES") if "SLURM_NNODES" in environment else 1
         return RankContext(rank, world, local_rank, world // nodes)
+    return None
+
+
+def started_by_mpi(environment: Mapping[str, str]) -> bool:
+    """Whether mpirun started this process."""
+    return any(environment.keys() >= {*names} for names in MPI)
+
+
+def _rank_from_mpi(environment: Mapping[str, str]) -> RankContext | None:
+    """The rank that mpirun gave this process; None where it started no second one.
+
+    Raises:
+        ConfigError: MASTER_ADDR or MASTER_PORT is missing, or a machine's ranks do not follow one another.
+    """
+    for names in MPI:
+        if not environment.keys() >= {*names} or environment[names[1]] == "1":
+            continue
+        rank, world, local_rank, local_world = (_number(environment, name) for name in names)
+        if missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in environment]:
+            given = f"{names[0]}={rank} {names[1]}={world}"
+            raise ConfigError(
+                f"{' and '.join(missing)}: missing beside {given}; "
+                "set it for every rank: mpirun -x MASTER_ADDR=HOST0 -x MASTER_PORT=29500, say (MPICH: -genv)."
+            )
+        why = f"it is number {local_rank} of {local_world} on its machine, and those have to follow one another"
+        require((rank - local_rank) % local_world == 0, names[0], rank, why, "mpirun --map-by slot")
+        return RankContext(rank, world, local_rank, local_world)
     return None
 
 
