@@ -16,7 +16,7 @@ LAYERS = [
     {"bounds", "precision", "running_sums"},
     {"parallel"},
     {"strategies"},
-    {"schemas", "disk", "fingerprint", "record_file", "sample_ids", "sampler", "synonyms"},
+    {"schemas", "disk", "fingerprint", "plot", "record_file", "sample_ids", "sampler", "synonyms"},
     {"coerce", "conf"},
     {"record_lines", "cli_args", "world"},
     {"plan", "data"},

@@ -1,12 +1,12 @@
 """The picture over a sweep: speed-up against devices beside the ideal line, and the loss curves over one another."""
 
-import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lockstep.plot import saved_figure
 from lockstep.sweep.jobs import SweepJob
 from lockstep.sweep.rows import SweepRow
 
@@ -16,16 +16,10 @@ if TYPE_CHECKING:
 
 def draw(rows: Sequence[SweepRow], jobs: Sequence[SweepJob], path: Path) -> None:
     """Write the picture, as a PNG file."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its first import tells of building a font cache
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    speed, loss = figure.subplots(1, 2)
-    _speed_ups(speed, rows)
-    _losses(loss, rows, jobs)
-    figure.savefig(path, dpi=120)
+    with saved_figure(path, width=12, height=4.5) as figure:
+        speed, loss = figure.subplots(1, 2)
+        _speed_ups(speed, rows)
+        _losses(loss, rows, jobs)
 
 
 def _speed_ups(axes: "Axes", rows: Sequence[SweepRow]) -> None:
