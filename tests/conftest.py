@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -21,6 +22,9 @@ from lockstep.build import plan_from
 from lockstep.compose import compose_job
 from lockstep.plan import Plan
 from tests.zygote import MARK, Forked, zygote
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[1]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
@@ -166,6 +170,22 @@ def command(tmp_path: Path) -> Iterator[Command]:
     for process in left:
         process.kill()
     assert not left, f"left running: {left}"
+
+
+@pytest.fixture
+def saved_figures(monkeypatch: pytest.MonkeyPatch) -> "list[Figure]":
+    """The figures that are saved meanwhile."""
+    from matplotlib.figure import Figure
+
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def saved(figure: Figure, *arguments: Any, **keywords: Any) -> None:
+        figures.append(figure)
+        save(figure, *arguments, **keywords)
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    return figures
 
 
 @pytest.fixture

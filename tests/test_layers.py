@@ -26,6 +26,7 @@ LAYERS = [
     {"compare"},
     {"launch"},
     {"lit", "raw", "early_start"},
+    {"tool_command"},
     {"collectives"},
     {"help", "resume"},
     {"build"},
@@ -82,6 +83,15 @@ def test_every_file_has_a_floor() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
 def test_a_file_imports_from_below_or_from_its_own_room(path: Path) -> None:
     assert not [name for name in imports(path.read_text()) if forbidden(room(path), name)]
+
+
+def test_nothing_imports_the_tools() -> None:
+    """collectives/ and bench/ stand beside the main road; each other they leave alone, too."""
+    for tool in ("collectives", "bench"):
+        importing = {
+            room(path) for path in FILES if any(f"lockstep.{tool}" in name for name in imports(path.read_text()))
+        }
+        assert importing == {tool}
 
 
 @pytest.mark.parametrize(

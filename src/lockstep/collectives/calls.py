@@ -1,7 +1,7 @@
-"""How each primitive is called: every rank makes the same call at the same moment, or the others wait for it.
+"""How primitives are called that take more than a line: every rank makes the same call, or the others wait for it.
 
-`given` is what the rank brings, `taken` where the result goes unless it replaces `given`. Only its rank and the root
-tell a rank what its part is.
+`input` is what the rank brings, `output` where the result goes (the same tensor where it replaces the input). What
+differs from rank to rank follows from the rank and the root alone.
 """
 
 import time
@@ -10,117 +10,73 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.parallel.reduce import ring_all_reduce
-
-LATER = 0.05
-"""Seconds that each rank comes later to the barrier than the one before it."""
+DELAY = 0.05
+"""Seconds that each rank arrives at the barrier after the one before it."""
 
 
-def send_recv(given: Tensor, taken: Tensor | None, root: int) -> None:
-    """Blocking: `send` returns when the tensor may be changed again, `recv` when it has come."""
+def send_recv(input: Tensor, output: Tensor, root: int) -> None:
+    """Blocking: `send` returns when the tensor may be changed again, `recv` when it has arrived."""
     if dist.get_rank() == 0:
-        given += 1
-        dist.send(given, dst=1)
+        input += 1
+        dist.send(input, dst=1)
     elif dist.get_rank() == 1:
-        dist.recv(given, src=0)
+        dist.recv(input, src=0)
 
 
-def ping_pong(given: Tensor, taken: Tensor | None, root: int) -> None:
+def ping_pong(input: Tensor, output: Tensor, root: int) -> None:
     """There and back: two messages, one after the other, timed on one clock."""
     if dist.get_rank() == 0:
-        dist.send(given, dst=1)
-        dist.recv(given, src=1)
+        dist.send(input, dst=1)
+        dist.recv(input, src=1)
     elif dist.get_rank() == 1:
-        dist.recv(given, src=0)
-        dist.send(given, dst=0)
+        dist.recv(input, src=0)
+        dist.send(input, dst=0)
 
 
-def isend_irecv(given: Tensor, taken: Tensor | None, root: int) -> None:
-    """Both return at once: until `wait`, a rank may compute, but neither change `given` nor read `taken`."""
-    assert taken is not None
+def isend_irecv(input: Tensor, output: Tensor, root: int) -> None:
+    """Both return at once: until `wait`, a rank may compute, but neither change `input` nor read `output`."""
     if dist.get_rank() == 0:
-        going, coming = dist.isend(given, dst=1), dist.irecv(taken, src=1)
+        transfers = dist.isend(input, dst=1), dist.irecv(output, src=1)
     elif dist.get_rank() == 1:
-        coming, going = dist.irecv(taken, src=0), dist.isend(given, dst=0)
+        received = dist.irecv(output, src=0)
+        transfers = dist.isend(input, dst=0), received
     else:
-        taken.copy_(given)
+        output.copy_(input)
         return
-    for transfer in (going, coming):
+    for transfer in transfers:
         assert transfer is not None
         transfer.wait()
 
 
-def batched(given: Tensor, taken: Tensor | None, root: int) -> None:
-    """All transfers of a rank are handed over together, so their order cannot make ranks wait in a circle."""
-    assert taken is not None
+def batched(input: Tensor, output: Tensor, root: int) -> None:
+    """All transfers of a rank are posted together, so their order can't make ranks wait in a circle."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    right = dist.P2POp(dist.isend, given, (rank + 1) % world)
-    left = dist.P2POp(dist.irecv, taken, (rank - 1) % world)
+    right = dist.P2POp(dist.isend, input, (rank + 1) % world)
+    left = dist.P2POp(dist.irecv, output, (rank - 1) % world)
     for transfer in dist.batch_isend_irecv([right, left]):
         transfer.wait()
 
 
-def broadcast(given: Tensor, taken: Tensor | None, root: int) -> None:
-    dist.broadcast(given, src=root)
+def gather(input: Tensor, output: Tensor, root: int) -> None:
+    """Only the root has a list for the shares; here views of the output."""
+    dist.gather(input, list(output.chunk(dist.get_world_size())) if dist.get_rank() == root else None, dst=root)
 
 
-def reduce(given: Tensor, taken: Tensor | None, root: int) -> None:
-    dist.reduce(given, dst=root, op=dist.ReduceOp.SUM)
+def scatter(input: Tensor, output: Tensor, root: int) -> None:
+    """Only the root has a list of shares."""
+    dist.scatter(output, list(input.chunk(dist.get_world_size())) if dist.get_rank() == root else None, src=root)
 
 
-def all_reduce_sum(given: Tensor, taken: Tensor | None, root: int) -> None:
-    dist.all_reduce(given, op=dist.ReduceOp.SUM)
-
-
-def all_reduce_max(given: Tensor, taken: Tensor | None, root: int) -> None:
-    dist.all_reduce(given, op=dist.ReduceOp.MAX)
-
-
-def all_reduce_avg(given: Tensor, taken: Tensor | None, root: int) -> None:
-    dist.all_reduce(given, op=dist.ReduceOp.AVG)
-
-
-def ring(given: Tensor, taken: Tensor | None, root: int) -> None:
-    ring_all_reduce(given)
-
-
-def gather(given: Tensor, taken: Tensor | None, root: int) -> None:
-    """Only the root has a list to take the shares; here it is the result, cut."""
-    dist.gather(given, None if taken is None else list(taken.chunk(dist.get_world_size())), dst=root)
-
-
-def all_gather(given: Tensor, taken: Tensor | None, root: int) -> None:
-    assert taken is not None
-    dist.all_gather_into_tensor(taken, given)
-
-
-def scatter(given: Tensor, taken: Tensor | None, root: int) -> None:
-    """Only the root has a list of shares to give."""
-    assert taken is not None
-    shares = list(given.chunk(dist.get_world_size())) if dist.get_rank() == root else None
-    dist.scatter(taken, shares, src=root)
-
-
-def reduce_scatter(given: Tensor, taken: Tensor | None, root: int) -> None:
-    assert taken is not None
-    dist.reduce_scatter_tensor(taken, given, op=dist.ReduceOp.SUM)
-
-
-def all_to_all(given: Tensor, taken: Tensor | None, root: int) -> None:
-    assert taken is not None
-    dist.all_to_all_single(taken, given)
-
-
-def barrier_seen(given: Tensor, taken: Tensor | None, root: int) -> None:
-    """Come late, count oneself in at the group's store, wait at the barrier, and look who had come by then."""
+def counted_barrier(input: Tensor, output: Tensor, root: int) -> None:
+    """Arrive late, count the arrival in the group's store, wait at the barrier, and read the count."""
     store = dist.distributed_c10d._get_default_store()
-    time.sleep(given.item())
+    time.sleep(input.item())
     store.add("collectives/barrier", 1)
-    barrier()
-    given.fill_(store.add("collectives/barrier", 0))
+    barrier(input, output, root)
+    input.fill_(store.add("collectives/barrier", 0))
 
 
-def barrier(given: Tensor | None = None, taken: Tensor | None = None, root: int = 0) -> None:
+def barrier(input: Tensor, output: Tensor, root: int) -> None:
     """nccl's barrier is an all-reduce on the GPU, and wants to be told which."""
     dist.barrier(device_ids=[torch.cuda.current_device()] if dist.get_backend() == "nccl" else None)
 

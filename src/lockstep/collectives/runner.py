@@ -1,0 +1,107 @@
+"""The tour from its options to its exit status: start the ranks, check what they saw, print it and save it."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from lockstep import launch
+from lockstep.collectives.primitives import PRIMITIVES
+from lockstep.collectives.ranks import TourPayload, TourResult
+from lockstep.collectives.tables import fit_table, tour_table
+from lockstep.collectives.verify import check_all
+from lockstep.config_error import config_error, require
+from lockstep.files import save_table
+from lockstep.launch.accelerator import gpu_count, require_backend
+from lockstep.schemas import ProcessGroup
+from lockstep.schemas.process_group import Backend
+from lockstep.text_table import terminal_width
+from lockstep.tool_command import make_output_dir, output_dir
+from lockstep.world import World
+
+ENGINE = "lockstep.collectives.ranks"
+
+
+@dataclass(frozen=True)
+class RankOptions:
+    """How many ranks to start on each machine, and how they join; `timeout` is in seconds."""
+
+    devices: int = 4
+    backend: Backend = "auto"
+    init_method: str = "auto"
+    timeout: float = 30.0
+
+
+@dataclass(frozen=True)
+class TourOptions(RankOptions):
+    """The keys of the command."""
+
+    root: int = 0
+    bench: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.devices >= 1, "devices", self.devices, "it must be 1 or more", "devices=2, say")
+
+
+def run_tour(options: TourOptions, engine: str = ENGINE) -> int:
+    """Exit status 1 if some rank does not hold what it must."""
+    world = world_of(options)
+    last = world.world_size - 1
+    why = f"there are ranks 0 to {last}" if last else "there is rank 0 alone"
+    require(0 <= options.root <= last, "root", options.root, why, f"root={last}" + (", or one below" if last else ""))
+    folder, is_rank_zero = Path(world.folder), launch.is_rank_zero(launch.rank_from_env())
+    if is_rank_zero:
+        make_output_dir(folder)
+    with launch.external_process_group(world):
+        result: TourResult = launch.start(TourPayload(world, options.root, options.bench), engine)
+    checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root, world.backend)
+    failed = [check.primitive for check in checks if check.result == "fail"]
+    if is_rank_zero:
+        print(tour_table(checks, terminal_width()), flush=True)
+        save_table(folder / "tour.csv", [asdict(check) for check in checks])
+        if result.timings:
+            show_benchmark(result, folder)
+        passed = sum(check.result == "pass" for check in checks)
+        named = f" ({', '.join(dict.fromkeys(failed))})" if failed else ""
+        print(f"\n{passed} checks passed, {len(failed)} failed{named}\n  {folder}", flush=True)
+    return 1 if failed else 0
+
+
+def show_benchmark(result: TourResult, folder: Path) -> None:
+    """The measured times and the fitted lines: two files and a plot; the fits on the terminal."""
+    from lockstep.collectives.fit import fit_all
+    from lockstep.collectives.plot import draw
+
+    lines = fit_all(result.timings)
+    save_table(folder / "bench.csv", [timing.cells() for timing in result.timings])
+    save_table(folder / "fit.csv", [asdict(line) for line in lines])
+    draw(result.timings, lines, folder / "bench.png")
+    print(f"\n{fit_table(lines)}", flush=True)
+
+
+def world_of(options: RankOptions) -> World:
+    """The ranks that were started from outside, or so many on this machine."""
+    devices, process_group = options.devices, ProcessGroup(options.backend, options.init_method, options.timeout)
+    require_backend(process_group)
+    accelerator = accelerator_of(devices, options.backend)
+    context, nodes = launch.rank_from_env(), 1
+    if context is not None:
+        nodes = context.world_size // context.local_world_size
+        why = f"{context.local_world_size} processes were started on this machine from outside"
+        instead = f"devices={context.local_world_size}, or leave it out"
+        require(devices == context.local_world_size, "devices", devices, why, instead)
+    folder = str(output_dir("collectives"))
+    world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, folder)
+    launch.check_launchable(world)
+    return world
+
+
+def accelerator_of(devices: int, backend: Backend) -> Literal["cpu", "gpu"]:
+    """A GPU for each rank, where nccl is asked for, or no backend is and there are enough."""
+    if backend in ("gloo", "mpi"):
+        return "cpu"
+    gpus = gpu_count()
+    if backend == "nccl" and devices > gpus:
+        why = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
+        instead = f"devices={gpus}, or backend=gloo" if gpus else "backend=gloo"
+        raise config_error("devices", devices, why, instead) if gpus else config_error("backend", backend, why, instead)
+    return "gpu" if devices <= gpus else "cpu"

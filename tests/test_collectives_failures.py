@@ -1,0 +1,93 @@
+"""Wrong calls, made on purpose: each ends within its time, with a message that says what was wrong."""
+
+import csv
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.collectives.failure_cases import CASES, SLACK, exit_if_hung
+from lockstep.collectives.failures import FailureOptions, is_caught, run_failures
+from lockstep.launch import RankContext, RankFailed
+from lockstep.plan import Plan
+from tests.conftest import Command
+from tests.rank_helpers import on_ranks
+
+MakePlan = Callable[..., Plan]
+
+
+@pytest.mark.slow
+def test_all_cases(command: Command) -> None:
+    """The fixture sees to it that no process is left."""
+    ended = command(sys.executable, "-m", "lockstep.collectives", "failures", "timeout=5", "devices=3")
+    assert ended.status == 0, ended.out + ended.err
+    assert ended.err == ""
+    assert "8 of 8 failures caught" in ended.out
+    with (Path(ended.out.splitlines()[-1].strip()) / "failures.csv").open(newline="") as file:
+        rows = dict(zip(CASES, csv.DictReader(file), strict=True))
+    assert {row["caught"] for row in rows.values()} == {"True"}
+    assert all(float(row["seconds"]) < 5 + SLACK for row in rows.values())
+    assert rows["peer"]["message"].startswith("rank 0")
+    assert rows["sizes"]["message"].startswith("rank 1")
+    assert "Ranks 2 failed to pass monitoredBarrier" in rows["missing"]["message"]
+    assert rows["joins"]["message"].startswith("rank 2 of 3 did not join within 5 s")
+
+
+def test_a_crash_and_a_mismatch_are_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One rank that the signal of a crash ends, and one error that torch raises."""
+    monkeypatch.chdir(tmp_path)
+    assert run_failures(FailureOptions(), ["sizes", "dtypes"]) == 0
+    out = capsys.readouterr().out
+    assert "1/2 receive of another size than was sent (gloo crashes): caught after" in out
+    assert "2/2 all-reduce of different dtypes: caught after" in out
+    assert "rank 1" in out
+    assert "2 of 2 failures caught (timeout 5 s)" in out
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds", "caught"),
+    [
+        ("[Rank 0]: Ranks 1 failed to pass monitoredBarrier", 1.0, True),
+        ("[Rank 0]: Ranks 1 failed to pass monitoredBarrier", 1.1 + SLACK, False),
+        ("no error: the call returned", 0.1, False),
+        ("rank 1 failed: it was ended by SIGSEGV", 0.1, False),
+    ],
+)
+def test_what_counts_as_caught(message: str, seconds: float, caught: bool) -> None:
+    assert is_caught(CASES["missing"], message, seconds, 1.0) is caught
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_error_is_never_caught(name: str) -> None:
+    assert not is_caught(CASES[name], "no error: the call returned", 0.1, 1.0)
+
+
+def test_what_is_not_caught_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_error(payload: object, engine: str) -> tuple[str, float]:
+        return "no error: the call returned", 0.1
+
+    monkeypatch.setattr("lockstep.launch.start", no_error)
+    monkeypatch.chdir(tmp_path)
+    assert run_failures(FailureOptions(timeout=1.0), ["sizes"]) == 1
+    said = capsys.readouterr().out
+    assert "NOT CAUGHT after 0.1 s" in said
+    assert "0 of 1 failures caught" in said
+
+
+def hangs(plan: Plan, context: RankContext) -> Any:
+    with exit_if_hung(1 - SLACK):
+        time.sleep(60)
+
+
+def test_a_hang_ends(make_plan: MakePlan) -> None:
+    began = time.monotonic()
+    with pytest.raises(RankFailed):
+        on_ranks(make_plan("strategy=ddp", "devices=2", "batch_size=12", "accelerator=cpu"), hangs)
+    assert time.monotonic() - began < 20
