@@ -156,8 +156,8 @@ MUTATIONS = [
         )
         for engine, room in (("lightning", "lit"), ("raw", "raw"))
     ),
-    Mutation("a short timing is judged", "bench/row.py", "LONG_ENOUGH = 0.3", "LONG_ENOUGH = 0.0", BENCH),
-    Mutation("rounds that differ are judged", "bench/row.py", "2: 3.08, 3: 1.89", "2: 0.0, 3: 0.0", BENCH),
+    Mutation("a short timing is judged", "bench/measurement.py", "LONG_ENOUGH = 0.3", "LONG_ENOUGH = 0.0", BENCH),
+    Mutation("rounds that differ are judged", "bench/measurement.py", "CONFIDENCE = 0.9", "CONFIDENCE = 0.5", BENCH),
     Mutation(
         "a bomb is read",
         "data/idx.py",

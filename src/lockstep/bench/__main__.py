@@ -1,61 +1,48 @@
-"""`python -m lockstep.bench`: the manners of the command."""
+"""`python -m lockstep.bench`: what training and starting cost, each beside its baseline."""
 
 import sys
 from collections.abc import Sequence
 
 from lockstep.cli_args import options
-from lockstep.config_error import ConfigError
-from lockstep.launch import RankFailed, print_exit_reason
-from lockstep.launch.signals import ends_command
-from lockstep.streams import outlive_readers
+from lockstep.tool_command import run_command
 
 COMMAND = "python -m lockstep.bench"
 
-PAGE = """What training, starting and sweeping cost, each beside its yardstick:  python -m lockstep.bench quick=true
+HELP = """What training and starting cost, each beside its baseline:  python -m lockstep.bench quick=true
 
-Every ratio is of two ways that took turns in one run on this machine; the median over the rounds is shown with the
-least and the most. A goal is judged where the rounds are long and alike enough
-to tell. The table goes to the terminal, and with a picture into logs/bench/<date>_<time>/.
+Each ratio is of two variants that took turns on this machine; the table shows the median over the rounds with the least
+and the most. A goal is judged only where the rounds are long and alike enough to tell.
+The table goes to the terminal, and with a plot into logs/bench/<date>_<time>/.
 
-  quick: false   true: fewer rounds over fewer samples, in 3 minutes on 2 cores
-  only: all      one workload or several, only=s2,startup
-  rounds: null   how often each way takes its turn; null: 3, with quick=true 2
+  quick: false   true: fewer rounds over fewer samples, in 2 minutes on 2 cores
+  only: all      one workload or several, only=linear,startup
+  rounds: null   how often each variant takes its turn; null: 3, with quick=true 2
   root: data     the folder that holds MNIST/raw; workloads on MNIST are left out where it does not
 
 Workloads
-  s2             linear regression, batch 32, 10 epochs: the source's loop, a bare loop over tensors, both engines
+  linear         linear regression, batch 32, 10 epochs: the source's loop, a bare loop over tensors, both engines
   mlp            an MLP on MNIST, batch 128, one epoch: the same
-  cnn_2000       SimpleCNN on MNIST, batch 2000: the source's loop, both engines, and both in bf16
-  cnn_250        the same with batch 250
-  ddp_scaling    SimpleCNN by two ranks of one thread, against one process of two threads
+  cnn            SimpleCNN on MNIST, batch 2000: the source's loop, both engines, and both in bf16
+  threads        SimpleCNN on two ranks of one thread, against one process of two threads
+  scaling        throughput over 1 to 8 ranks of one thread, an MLP on digits
+  collectives    calls to other ranks in a step and in an epoch, counted
   startup        whole commands: one process, ddp, ddp_spawn, against importing Lightning; --help; a wrong key
   sweep          what a further job costs beyond its training
-  memory         resident memory of a rank, against importing Lightning
-  collectives    calls to other ranks in a step and in an epoch, counted
-  growth         cost over samples, 1e3 to 1e6, and throughput over ranks, 1 to 8
-  roofline       arithmetic and memory traffic of SimpleCNN, counted, beside the achieved rate and the machine's own
 """
 
 
+def bench(words: Sequence[str]) -> int:
+    from lockstep.bench.options import BenchOptions
+
+    chosen = options(BenchOptions, words, COMMAND)
+    from lockstep.bench.runner import run_bench
+
+    return run_bench(chosen)
+
+
 def main(words: Sequence[str]) -> int:
-    """Exit status 0: measured, whatever came of it; 1: a rank failed; 2: input that cannot be."""
-    outlive_readers()
-    if {"--help", "-h"} & set(words):
-        print(PAGE, end="")
-        return 0
-    try:
-        from lockstep.bench.wanted import Wanted
-
-        wanted = options(Wanted, words, COMMAND)
-        from lockstep.bench.guide import guide
-
-        with ends_command():
-            return guide(wanted)
-    except (ConfigError, RankFailed) as error:
-        print_exit_reason(str(error), None)
-        return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        return 130
+    """Exit status 0: measured, whatever the ratios are; 1: a rank failed; 2: invalid input."""
+    return run_command(bench, words, HELP)
 
 
 if __name__ == "__main__":

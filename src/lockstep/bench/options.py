@@ -1,4 +1,4 @@
-"""What the bench is asked for: its keys, and the workloads that come of them."""
+"""The options of the bench, and the workloads that they choose."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from lockstep.data.idx import find
 from lockstep.data.mnist import FILES
 
 ROUNDS = {False: (3, 3), True: (2, 1)}
-"""By `quick`: how often cheap and dear ways take their turn."""
+"""By `quick`: how often fast and slow variants take their turn."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BenchOptions:
     """The keys of the command."""
 
     quick: bool = False
@@ -26,20 +26,20 @@ class Wanted:
             require(self.rounds >= 1, "rounds", self.rounds, "it must be 1 or more", "rounds=3, say")
 
     @property
-    def cheap_and_dear(self) -> tuple[int, int]:
+    def fast_and_slow_rounds(self) -> tuple[int, int]:
         return (self.rounds, self.rounds) if self.rounds else ROUNDS[self.quick]
 
     def names(self, known: Collection[str]) -> list[str]:
-        """The workloads that are wanted, in the order of the table."""
+        """The chosen workloads, in the order of the table."""
         if self.only == "all":
             return [*known]
-        given = self.only.split(",")
-        for name in given:
+        chosen = self.only.split(",")
+        for name in chosen:
             if name not in known:
                 raise option_error("only", name, "there is no such workload", known)
-        return [name for name in known if name in given]
+        return [name for name in known if name in chosen]
 
-    def missing(self) -> str:
+    def missing_file(self) -> str:
         """The first of MNIST's files that is not below `root`."""
         root = Path(self.root)
         try:

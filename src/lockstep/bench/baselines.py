@@ -1,4 +1,4 @@
-"""The yardsticks of training. `source`: the sources' recipe as written. `bare`: the least that Python and torch allow.
+"""The loops that the engines are compared with. `source`: as the sources write it. `bare`: a plain loop over tensors.
 
 Both train the plan's net on the plan's data with the plan's batch, rate, epochs and threads, in one process, on one
 device, and return the seconds of training alone, as the engines count them: from the first batch, whose allocations and
@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from lockstep import data, schemas
-from lockstep.bench.loops_work import Loop
+from lockstep.bench.payloads import BenchPayload
 from lockstep.data.tensors import TensorData
 from lockstep.launch import RankContext
 from lockstep.parallel import synchronize
@@ -27,13 +27,13 @@ from lockstep.plan import Plan
 from lockstep.seeding import plain_net
 
 
-def run(work: Loop, context: RankContext) -> float:
-    """The engine that the launcher calls."""
-    plan = work.plan
+def run(payload: BenchPayload, context: RankContext) -> float:
+    """Called by the launcher; `subject` is the name of a loop."""
+    plan = payload.plan
     tensors = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
     net = plain_net(plan, tensors).to(device)
-    epoch = RECIPES[work.recipe](plan, tensors, net, plain_optimizer(plan, net), device)
+    epoch = LOOPS[payload.subject](plan, tensors, net, plain_optimizer(plan, net), device)
     began = time.perf_counter()
     for _ in range(plan.max_epochs):
         epoch()
@@ -117,4 +117,4 @@ def bare(
     return epoch
 
 
-RECIPES = {"source": source, "bare": bare}
+LOOPS = {"source": source, "bare": bare}

@@ -1,6 +1,6 @@
 """An engine that calls its peers a known number of times: three steps, a sum, a barrier.
 
-In its first step torch keeps all gradients in one bucket, then in buckets of the size that was asked for.
+Torch keeps all gradients in one bucket in the first step, then in buckets of the size that was asked for.
 """
 
 import torch

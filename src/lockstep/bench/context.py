@@ -1,0 +1,82 @@
+"""What every workload is measured with: how thoroughly, where MNIST lies, and runs that leave nothing behind."""
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lockstep import data, launch
+from lockstep.bench.payloads import BASELINES, BenchPayload
+from lockstep.build import plan_from
+from lockstep.compose import compose_job
+from lockstep.config_error import ConfigError, shell_quote_override
+from lockstep.job import run
+from lockstep.plan import Plan
+from lockstep.run_files import Metrics
+
+
+@dataclass(frozen=True)
+class BenchContext:
+    """`rounds` are of what takes seconds, `slow_rounds` of what takes longer.
+
+    `scratch` is a folder for what runs leave; `report` tells how far the workload is.
+    """
+
+    quick: bool
+    rounds: int
+    slow_rounds: int
+    root: str
+    scratch: Path
+    report: Callable[[str], None]
+
+    def pick(self, quick: int, full: int) -> int:
+        return quick if self.quick else full
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A new one for each run, removed at once: checkpoints of dozens of runs are large."""
+        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as name:
+            yield Path(name)
+
+    def mnist(self) -> str:
+        return override("data.root", Path(self.root).absolute())
+
+    def train(self, *overrides: str) -> Metrics:
+        """A whole run, as a user makes it: its metrics."""
+        with self.folder() as folder:
+            return run([*overrides, override("hydra.run.dir", folder)])
+
+    def plan(self, folder: Path, *overrides: str) -> Plan:
+        config, _ = compose_job([*overrides])
+        plan = plan_from(config, folder)
+        data.prepare(plan.data)
+        return plan
+
+    def time_baseline(self, name: str, *overrides: str) -> float:
+        """Seconds of training by a loop of baselines.py, in a process like those of the engines."""
+        with self.folder() as folder:
+            seconds: float = launch.start(BenchPayload(self.plan(folder, *overrides), name), BASELINES)
+            return seconds
+
+    def time_command(self, *words: str, status: int = 0) -> float:
+        """Seconds that a whole command took; raises ConfigError where it ends with another status."""
+        began = time.perf_counter()
+        ended = subprocess.run(
+            [sys.executable, *words], cwd=self.scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        seconds = time.perf_counter() - began
+        if ended.returncode != status:
+            last = (ended.stderr.strip() or "nothing").splitlines()[-1]
+            why = f"it ended with status {ended.returncode} and said last: {last}"
+            raise ConfigError(f"python {' '.join(words)}: {why}; write only=… with the other workloads.")
+        return seconds
+
+
+def override(key: str, value: object) -> str:
+    """As it stands in the list of overrides, whatever is in its value."""
+    return shlex.split(shell_quote_override(key, value))[0]

@@ -1,0 +1,98 @@
+"""What one variant took in each round, beside its baseline in the same round, and its goal: a row of the table."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from statistics import median, stdev
+from typing import Literal
+
+LONG_ENOUGH = 0.3
+"""Seconds that each timing of a ratio has to last: what comes once in a run, as the choice of kernels, is in it."""
+CONFIDENCE = 0.9
+"""One-sided, of Student's t: how sure it has to be on which side of its goal the mean over rounds lies."""
+INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """`values` and `baseline_values` are in `unit`, a number for each round; `by` says how they are compared.
+
+    The score, the median over rounds of the comparison, or of the values where there is no baseline, is to be at most
+    `goal`. `ranks` is what the plot is drawn over.
+    """
+
+    workload: str
+    variant: str
+    unit: str
+    values: tuple[float, ...]
+    baseline: str = ""
+    baseline_values: tuple[float, ...] = ()
+    by: Literal["ratio", "difference"] = "ratio"
+    goal: float | None = None
+    ranks: int | None = None
+
+    @property
+    def compared(self) -> tuple[float, ...]:
+        """A ratio, or a difference, for each round; none where there is no baseline."""
+        if not self.baseline:
+            return ()
+        pairs = zip(self.values, self.baseline_values, strict=True)
+        return tuple(own / other if self.by == "ratio" else own - other for own, other in pairs)
+
+    @property
+    def score(self) -> float:
+        return median(self.compared or self.values)
+
+    def conclusive(self, goal: float) -> bool:
+        """Whether the timings are long enough, and further from the goal than chance brings them; a count always is."""
+        rounds = self.compared or self.values
+        if self.unit == "calls":
+            return True
+        too_short = self.by == "ratio" and min(self.values + self.baseline_values) < LONG_ENOUGH
+        if len(rounds) < 2 or (self.baseline and too_short):
+            return False
+        from scipy.special import stdtrit
+
+        error = stdtrit(len(rounds) - 1, CONFIDENCE) * stdev(rounds) / sqrt(len(rounds))
+        return bool(abs(self.score - goal) >= error)
+
+    @property
+    def goal_met(self) -> str:
+        """yes, no, inconclusive, or nothing where there is no goal."""
+        if self.goal is None:
+            return ""
+        if not self.conclusive(self.goal):
+            return INCONCLUSIVE
+        return "yes" if self.score <= self.goal else "no"
+
+    def cells(self) -> dict[str, object]:
+        """A row of bench.csv."""
+        return {
+            "workload": self.workload,
+            "variant": self.variant,
+            "unit": self.unit,
+            **spread("", self.values),
+            "rounds": len(self.values),
+            "baseline": self.baseline,
+            "compared_by": self.by if self.baseline else "",
+            **spread("compared_", self.compared),
+            "goal": self.goal,
+            "goal_met": self.goal_met,
+        }
+
+
+def spread(prefix: str, values: tuple[float, ...]) -> dict[str, object]:
+    least, middle, most = (min(values), median(values), max(values)) if values else (None, None, None)
+    return {f"{prefix}median": middle, f"{prefix}min": least, f"{prefix}max": most}
+
+
+def take_turns(
+    variants: Mapping[str, Callable[[], float]], rounds: int, report: Callable[[str], None]
+) -> dict[str, tuple[float, ...]]:
+    """What each variant takes in each round, in turns, so that a machine that slows down slows all of them."""
+    found: dict[str, list[float]] = {name: [] for name in variants}
+    for number in range(1, rounds + 1):
+        for name, measure in variants.items():
+            report(f"round {number}/{rounds}, {name}")
+            found[name].append(measure())
+    return {name: tuple(values) for name, values in found.items()}

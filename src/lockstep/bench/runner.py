@@ -1,0 +1,128 @@
+"""The bench from its options to its last line: measure each workload, print the table, save it with a plot.
+
+This process computes nothing. What the runs print goes to runs.log, and only the bench speaks on the terminal.
+"""
+
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TextIO
+
+from lockstep import launch
+from lockstep.bench.context import BenchContext
+from lockstep.bench.measurement import INCONCLUSIVE, Measurement
+from lockstep.bench.options import BenchOptions
+from lockstep.bench.payloads import BASELINES, COLLECTIVE_COUNTS
+from lockstep.bench.plot import draw
+from lockstep.bench.table import bench_table
+from lockstep.bench.workloads import ON_MNIST, WORKLOADS
+from lockstep.build import usable_cores
+from lockstep.config_error import ConfigError, config_error
+from lockstep.files import save_table, save_text
+from lockstep.launch.accelerator import gpu_count
+from lockstep.schemas.engine import ENGINES
+from lockstep.streams import lasting
+from lockstep.tool_command import make_output_dir, output_dir
+
+
+def run_bench(options: BenchOptions) -> int:
+    """Exit status 0, whatever the ratios are: it is a measurement."""
+    if launch.rank_from_env() is not None:
+        raise ConfigError("bench: it starts ranks of its own; write it without torchrun or SLURM around it.")
+    names, missing = options.names(WORKLOADS), options.missing_file()
+    left_out = [name for name in names if missing and name in ON_MNIST]
+    names = [name for name in names if name not in left_out]
+    if not names:
+        why = f"{missing} is not below it, and all of {', '.join(left_out)} train on MNIST"
+        raise config_error("root", options.root, why, "root=FOLDER with MNIST/raw in it")
+    began, folder = time.perf_counter(), output_dir("bench")
+    make_output_dir(folder)
+    head = "".join(f"{key}: {value}\n" for key, value in describe_machine().items())
+    save_text(folder / "machine.txt", head)
+    with redirected_output(folder / "runs.log") as terminal:
+        print(head, end="", file=terminal, flush=True)
+        if left_out:
+            why = f"left out, {missing} is not below root={options.root}; write root=FOLDER with MNIST/raw in it"
+            print(f"{', '.join(left_out)}: {why}", file=terminal, flush=True)
+        rows = measure(names, options, folder, terminal)
+    draw(rows, folder / "bench.png")
+    results = [row.goal_met for row in rows if row.goal is not None]
+    count = f"{results.count('yes')} of {len(results)} goals met, {results.count(INCONCLUSIVE)} {INCONCLUSIVE}"
+    print(f"\n{bench_table(rows)}\n\n{count}; {time.perf_counter() - began:.0f} s\n  {folder}", flush=True)
+    return 0
+
+
+def measure(names: Sequence[str], options: BenchOptions, folder: Path, terminal: TextIO) -> list[Measurement]:
+    """All rows, saved after each workload. What can't be measured here is left out.
+
+    Raises:
+        ConfigError: nothing could.
+    """
+    launch.start_forkserver(*ENGINES.values(), BASELINES, COLLECTIVE_COUNTS)  # one fork server, which imports them once
+    rows: list[Measurement] = []
+    refused: ConfigError | None = None
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=launch.private_folder()) as scratch:
+        for number, name in enumerate(names, start=1):
+            at = f"bench {number}/{len(names)}: {name}"
+
+            def report(step: str, at: str = at) -> None:
+                print(f"{at}, {step}", file=terminal, flush=True)
+
+            context = BenchContext(options.quick, *options.fast_and_slow_rounds, options.root, Path(scratch), report)
+            try:
+                rows += WORKLOADS[name](context)
+            except ConfigError as error:
+                refused = error
+                report(f"left out: {error}")
+                continue
+            save_table(folder / "bench.csv", [row.cells() for row in rows])
+    if refused is not None and not rows:
+        raise refused
+    return rows
+
+
+@contextmanager
+def redirected_output(log: Path) -> Iterator[TextIO]:
+    """What this process and all that it starts print goes to a file; gives the terminal."""
+    kept, python = [os.dup(number) for number in range(3)], (sys.stdout, sys.stderr)
+    for stream in python:
+        stream.flush()
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)  # at a terminal runs would be in this process
+    with log.open("w", buffering=1) as file, lasting(kept[1], python[0]) as terminal:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+        sys.stdout = sys.stderr = file
+        try:
+            yield terminal
+        finally:
+            sys.stdout, sys.stderr = python
+            for number, own in enumerate(kept):
+                os.dup2(own, number)
+    for own in kept:
+        os.close(own)
+
+
+def describe_machine() -> dict[str, str]:
+    """Where and with what the figures were measured."""
+    cpuinfo = Path("/proc/cpuinfo")
+    found = re.search("model name\\s*: (.*)", cpuinfo.read_text()) if cpuinfo.is_file() else None
+    head = {
+        "date": f"{datetime.now():%Y-%m-%d %H:%M}",
+        "processor": f"{found[1] if found else platform.machine()}, {usable_cores()} cores",
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("torch", "lightning")},
+    }
+    if gpus := gpu_count():
+        import torch
+
+        head["gpu"] = f"{gpus} × {torch.cuda.get_device_name(0)}"
+    return head
