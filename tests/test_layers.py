@@ -12,12 +12,12 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
     {"private_api", "config_error", "errors", "files", "digest", "streams", "batch_math", "memory", "nets", "task"},
-    {"run_files", "progress", "text_table"},
+    {"run_files", "progress", "text_table", "conf", "typed_command"},
     {"bounds", "precision", "running_sums"},
     {"parallel"},
     {"strategies"},
     {"schemas", "disk", "fingerprint", "plot", "record_file", "sample_ids", "sampler", "synonyms"},
-    {"coerce", "conf"},
+    {"coerce"},
     {"record_lines", "cli_args", "world"},
     {"plan", "data"},
     {"footprint", "memory_format", "world_dependence"},
@@ -36,9 +36,11 @@ LAYERS = [
     {"job"},
     {"sweep"},
     {"bench", "cli"},
+    {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 HYDRA_ROOMS = {"cli_args", "build", "compose", "hydra_errors", "flags", "overrides", "run_dir", "job", "sweep", "cli"}
+HYDRA_ROOMS |= {"__main__"}
 
 
 def room(path: Path) -> str:

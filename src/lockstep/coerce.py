@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require
 from lockstep.synonyms import synonym
+from lockstep.typed_command import typed_command
 
 T = TypeVar("T")
-TRAIN = "python train.py"
 
 
 def coerce(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
@@ -73,13 +73,13 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
             raise ConfigError(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
 
 
-def unknown_key(key: str, value: object, known: list[str], command: str = TRAIN) -> ConfigError:
+def unknown_key(key: str, value: object, known: list[str], command: str | None = None) -> ConfigError:
     """The refusal of a key that does not exist: what it is here, or the nearest that does where one is spelt alike."""
-    if command == TRAIN and (elsewhere := synonym(key, value)):
+    if command is None and (elsewhere := synonym(key, value)):
         return elsewhere
     near = next((name for name in known if _leaf(name) == _leaf(key)), None) or _spelt_alike(key, known)
     if near is None:
-        return config_error(key, value, "there is no such key", f"one that {command} --help lists")
+        return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
     return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")
 
 

@@ -1,5 +1,6 @@
-"""Where the configuration groups lie."""
+"""Where the configuration groups lie: in the package of a wheel, else at the top of the checkout."""
 
 from pathlib import Path
 
-CONF = Path(__file__).parents[2] / "conf"
+CARRIED = Path(__file__).parent / "conf"
+CONF = CARRIED if CARRIED.is_dir() else Path(__file__).parents[2] / "conf"

@@ -6,6 +6,7 @@ from typing import NoReturn
 from hydra._internal.utils import get_args_parser
 
 from lockstep.config_error import ConfigError
+from lockstep.typed_command import typed_command
 
 COMMANDS = ("run", "multirun", "cfg", "shell_completion", "info")
 """What Hydra may be asked to do, one at a time."""
@@ -19,7 +20,7 @@ def require_flags(arguments: list[str]) -> Namespace:
     """
 
     def fail(message: str) -> NoReturn:
-        raise ConfigError(f"{message}; write flags that python train.py --hydra-help lists, then KEY=VALUE.")
+        raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")
 
     parser = get_args_parser()
     parser.error = fail  # type: ignore[method-assign]

@@ -1,11 +1,13 @@
-"""The page of `python train.py --help`: the groups with their options, and the keys, as conf/ itself explains them."""
+"""The page of `--help`: the groups with their options, and the keys, as conf/ itself explains them."""
 
 from pathlib import Path
 from textwrap import indent
 
-PAGE = """Lockstep trains a net under any parallel strategy:  python train.py strategy=ddp devices=2
+from lockstep.typed_command import typed_command
 
-Write KEY=VALUE behind the command. Several values and -m run a sweep:  python train.py -m devices=1,2
+PAGE = """Lockstep trains a net under any parallel strategy:  {command} strategy=ddp devices=2
+
+Write KEY=VALUE behind the command. Several values and -m run a sweep:  {command} -m devices=1,2
 
 Groups (GROUP=OPTION; an option's own keys are GROUP.KEY=VALUE)
 {groups}
@@ -13,7 +15,7 @@ Groups (GROUP=OPTION; an option's own keys are GROUP.KEY=VALUE)
 Keys
 {keys}
 
-python train.py --cfg job shows the whole configuration that a command would run.
+{command} --cfg job shows the whole configuration that a command would run.
 """
 
 
@@ -21,7 +23,9 @@ def help_page(conf: Path) -> str:
     """Every option's first comment line, and the commented keys of train.yaml."""
     defaults, keys, *_ = (conf / "train.yaml").read_text().split("\n\n")
     groups = [path for path in sorted(conf.iterdir()) if path.is_dir() and path.name != "hydra"]
-    page = PAGE.format(groups="\n".join(_group(path, defaults) for path in groups), keys=indent(keys, "  "))
+    page = PAGE.format(
+        command=typed_command(), groups="\n".join(_group(path, defaults) for path in groups), keys=indent(keys, "  ")
+    )
     return page.replace("$", "$$")  # Hydra fills the page in as a string.Template
 
 

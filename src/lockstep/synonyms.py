@@ -1,6 +1,7 @@
 """Names that users of other tools type, of Lightning's Trainer above all: what the key is here, or that none is."""
 
 from lockstep.config_error import ConfigError, as_typed, config_error
+from lockstep.typed_command import typed_command
 
 SAME: dict[str, str] = {
     "lr": "optimizer.lr",
@@ -38,7 +39,7 @@ LIKE: dict[str, tuple[str, str]] = {
     "max_steps": ("training is counted in epochs", "max_epochs=N"),
     "min_steps": ("training runs for as many epochs as it is told", "max_epochs=N"),
     "min_epochs": ("training runs for as many epochs as it is told", "max_epochs=N"),
-    "max_time": ("training runs for as many epochs as it is told", "max_epochs=N, or timeout 3600 python train.py …"),
+    "max_time": ("training runs for as many epochs as it is told", "max_epochs=N, or timeout 3600 {command} …"),
     "limit_train_batches": ("every epoch takes all training samples", "data.samples=N where the data set has it"),
     "limit_val_batches": ("all validation samples are taken", "data.val_size=N where the data set has it"),
     "limit_test_batches": ("all test samples are taken", "test=false, or data.test_size=N where the data set has it"),
@@ -56,7 +57,7 @@ LIKE: dict[str, tuple[str, str]] = {
     "enable_progress_bar": ("the bar shows in a terminal alone", "2>/dev/null behind the command"),
     "enable_checkpointing": ("a checkpoint is kept after each epoch", "checkpoint.every_n_steps=N for more"),
     "enable_model_summary": ("no summary is printed", "show_shapes=true for what each replica sees of a batch"),
-    "callbacks": ("a run has its own callbacks alone", "one of the keys that python train.py --help lists"),
+    "callbacks": ("a run has its own callbacks alone", "one of the keys that {command} --help lists"),
     "plugins": ("a run has its own plugins alone", "precision=bf16-mixed, say, or process_group.backend=gloo"),
     "profiler": ("a run is not profiled", "python -m lockstep.bench quick=true for what costs how much"),
 }
@@ -68,7 +69,7 @@ def synonym(key: str, value: object) -> ConfigError | None:
     name = key.removeprefix("trainer.")
     if name in LIKE:
         why, instead = LIKE[name]
-        return config_error(key, value, f"there is no such key: {why}", instead)
+        return config_error(key, value, f"there is no such key: {why}", instead.format(command=typed_command()))
     if name in SAME:
         return config_error(
             key, value, f"there is no such key, it is {SAME[name]} here", f"{SAME[name]}={as_typed(value)}"

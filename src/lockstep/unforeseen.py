@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from lockstep.config_error import ConfigError, shorten
 from lockstep.hydra_errors import explained, odd_option
+from lockstep.typed_command import typed_command
 
 Attempt = Callable[[list[str]], object]
 """What has raised the error, to be done again with fewer overrides."""
@@ -42,7 +43,7 @@ def unexpected_as_config_error(error: Exception, overrides: Sequence[str], attem
 def unforeseen(error: Exception, overrides: Sequence[str]) -> ConfigError:
     named = shorten(" ".join(overrides)) or "the configuration"
     why = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
-    return ConfigError(f"{named}: this cannot be composed ({why}); write KEY=VALUE as python train.py --help has it.")
+    return ConfigError(f"{named}: this cannot be composed ({why}); write KEY=VALUE as {typed_command()} --help has it.")
 
 
 def guilty(error: Exception, overrides: Sequence[str], attempt: Attempt) -> list[str]:

@@ -1,0 +1,25 @@
+"""Messages name the command that was typed."""
+
+import pytest
+
+from lockstep.synonyms import synonym
+from lockstep.typed_command import typed_command
+
+
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [
+        ("train.py", "python train.py"),
+        ("/home/me/checkout/train.py", "python train.py"),
+        ("/venv/bin/lockstep", "lockstep"),
+        ("/venv/lib/python3.12/site-packages/lockstep/__main__.py", "python -m lockstep"),
+        ("/venv/bin/pytest", "python train.py"),
+        ("", "python train.py"),
+    ],
+)
+def test_by_the_program_that_runs(program: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [program, "callbacks=x"])
+    assert typed_command() == command
+    refusal = synonym("callbacks", "x")
+    assert refusal is not None
+    assert str(refusal).endswith(f"write one of the keys that {command} --help lists.")

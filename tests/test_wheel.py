@@ -1,0 +1,70 @@
+"""A wheel has all that the command needs: installed in an environment of its own, away from any checkout."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Command
+
+BUILT_FROM = ("src", "conf", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The folder of the commands of an environment that has the wheel, and the other packages of this one."""
+    if missing := [name for name in ("pip", "setuptools") if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"needs {missing[0]} to build and install a wheel")
+    tree, wheels, environment = tmp_path / "tree", tmp_path / "wheels", tmp_path / "environment"
+    tree.mkdir()
+    for name in BUILT_FROM:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(ROOT / name, tree)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    without_network = ["--no-deps", "--no-index"]
+    build = [*pip, "wheel", *without_network, "--no-build-isolation", "--wheel-dir", str(wheels), str(tree)]
+    subprocess.run(build, check=True, timeout=60, capture_output=True)
+    shutil.rmtree(tree)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=60)
+    [packages] = environment.glob("lib/python*/site-packages")
+    others = [path for path in sys.path if path.endswith("-packages")]  # their own .pth files are not read
+    (packages / "others.pth").write_text("\n".join(others))
+    [wheel] = wheels.glob("*.whl")
+    own = ["--python", str(environment / "bin" / "python")]
+    subprocess.run([*pip, *own, "install", *without_network, str(wheel)], check=True, timeout=60, capture_output=True)
+    return environment / "bin"
+
+
+@pytest.mark.slow
+def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    empty, configs = tmp_path / "empty", tmp_path / "configs"
+    (configs / "experiment").mkdir(parents=True)
+    empty.mkdir()
+    (configs / "experiment" / "mine.yaml").write_text("# @package _global_\n# my own\nmax_epochs: 1\n")
+    command = Command(empty)
+    lockstep = str(installed / "lockstep")
+
+    ended = command(lockstep, "strategy=ddp", "devices=2", "max_epochs=1")
+    assert ended.status == 0, ended.err
+    assert (ended.run_dir / "metrics.json").is_file()
+    assert (found := command(str(installed / "python"), "-c", "import lockstep.conf; print(lockstep.conf.CONF)").out)
+    assert Path(found.strip()).is_relative_to(installed.parent)
+
+    help_page = command(lockstep, "--help").out
+    assert "under any parallel strategy:  lockstep strategy=ddp devices=2" in help_page
+    assert "train.py" not in help_page
+
+    wrong = command(lockstep, "max_epoks=1")
+    assert (wrong.status, wrong.out) == (2, "")
+    assert wrong.err == "max_epoks=1: there is no such key (did you mean max_epochs?); write max_epochs=1.\n"
+    assert "one of the keys that lockstep --help lists" in command(lockstep, "callbacks=x").err
+    assert "python -m lockstep --help" in command(str(installed / "python"), "-m", "lockstep", "callbacks=x").err
+
+    own = command(lockstep, "--config-dir", str(configs), "experiment=mine", "strategy=single", "data=points")
+    assert own.status == 0, own.err
+    assert "epoch 1/1" in own.out
