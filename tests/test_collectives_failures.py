@@ -4,13 +4,15 @@ import csv
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockstep.collectives.failure_cases import CASES, SLACK, exit_if_hung
-from lockstep.collectives.failures import FailureOptions, is_caught, run_failures
+from lockstep.collectives.failure_cases import CALLED, CASES, SLACK, FailurePayload, exit_if_hung
+from lockstep.collectives.failures import FailureOptions, is_caught, run_case, run_failures
+from lockstep.collectives.runner import world_of
 from lockstep.launch import RankContext, RankFailed
 from lockstep.plan import Plan
 from tests.conftest import Command
@@ -47,6 +49,24 @@ def test_a_crash_and_a_mismatch_are_caught(
     assert "2/2 all-reduce of different dtypes: caught after" in out
     assert "rank 1" in out
     assert "2 of 2 failures caught (timeout 5 s)" in out
+
+
+def test_the_time_of_a_crash_is_without_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that start for half a second and die at once, and ranks that die before the call."""
+
+    def dies(payload: FailurePayload, engine: str) -> tuple[str, float]:
+        time.sleep(0.5)
+        if payload.case == "sizes":
+            Path(payload.world.folder, CALLED).touch()
+        raise RankFailed(1, "it was ended by SIGABRT")
+
+    monkeypatch.setattr("lockstep.launch.start", dies)
+    monkeypatch.chdir(tmp_path)
+    world = replace(world_of(FailureOptions()), folder=str(tmp_path))
+    message, seconds = run_case("sizes", world)
+    assert message == "rank 1 failed: it was ended by SIGABRT"
+    assert seconds < 0.4
+    assert run_case("peer", world)[1] >= 0.5
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,9 @@ CASES = {
     "joins": FailureCase("the last rank never joins the group", None, "did not join"),
 }
 
+CALLED = "called"
+"""A file that the last rank to make the call has touched then: what a crashed rank can tell nobody."""
+
 SLACK = 5.0
 """Seconds beyond its timeout after which a case counts as a hang."""
 
@@ -107,6 +110,7 @@ def run(payload: FailurePayload, context: RankContext) -> tuple[str, float]:
     message = "no error: the call returned"
     with exit_if_hung(timeout), silenced_stderr():
         group = debug_group(timeout) if call else None
+        Path(payload.world.folder, CALLED).touch()
         began = time.monotonic()
         try:
             if call:
@@ -123,7 +127,6 @@ def never_join(world: World, context: RankContext) -> None:
     if context.rank == context.world_size - 1:
         time.sleep(world.process_group.timeout + 1)
     else:
-        Path(world.folder).mkdir(parents=True, exist_ok=True)
         join(world, context, Rendezvous(path=f"{world.folder}/group"))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep import launch
-from lockstep.collectives.failure_cases import CASES, SLACK, FailureCase, FailurePayload
+from lockstep.collectives.failure_cases import CALLED, CASES, SLACK, FailureCase, FailurePayload
 from lockstep.collectives.runner import RankOptions, world_of
 from lockstep.config_error import ConfigError, require, shorten
 from lockstep.files import save_table
@@ -64,11 +64,15 @@ def is_caught(case: FailureCase, message: str, seconds: float, timeout: float) -
 
 def run_case(name: str, world: World) -> tuple[str, float]:
     """One case in ranks of its own: the message, which may be that a rank died, and after how many seconds."""
-    world = replace(world, distributed=CASES[name].call is not None, folder=f"{world.folder}/{name}")
-    began = time.monotonic()
+    folder = Path(world.folder, name)
+    folder.mkdir()
+    world = replace(world, distributed=CASES[name].call is not None, folder=str(folder))
+    began = time.time()
     try:
         outcome: tuple[str, float] = launch.start(FailurePayload(world, name), ENGINE)
         return outcome
     except RankFailed as error:
-        lines = str(error).strip().splitlines()
-        return " ".join(dict.fromkeys((lines[0], lines[-1]))), time.monotonic() - began
+        lines, called = str(error).strip().splitlines(), folder / CALLED
+        if called.exists():  # the ranks' start doesn't count
+            began = called.stat().st_mtime
+        return " ".join(dict.fromkeys((lines[0], lines[-1]))), time.time() - began
