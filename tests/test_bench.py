@@ -282,6 +282,24 @@ def test_a_command_that_fails_is_left_out(tmp_path: Path) -> None:
         context.time_command("-c", "import sys; print('gone', file=sys.stderr); sys.exit(3)")
 
 
+def test_starting_is_a_difference_to_the_import_of_the_same_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning's import takes 4 s, torch's 1.5 s, a command of either 5 s, and what trains nothing 0.5 s."""
+
+    def seconds(context: BenchContext, *words: str, status: int = 0) -> float:
+        imports = {"import lightning": 4.0, "import torch": 1.5}
+        return imports.get(words[-1], 5.0 if "experiment=linear_regression" in words else 0.5)
+
+    monkeypatch.setattr(BenchContext, "time_command", seconds)
+    rows = WORKLOADS["startup"](BenchContext(True, 2, 2, "data", tmp_path, lambda _: None))
+    scores = {row.variant: (row.score, row.goal, row.goal_met) for row in rows}
+    assert scores["ddp 2"] == (1.0, 0.7, "no")
+    assert scores["raw ddp 2"] == (3.5, 1.2, "no")
+    assert scores["single"] == scores["ddp_spawn 2"] == (1.0, None, "")
+    assert scores["--help"] == scores["a wrong key"] == (0.5, 1.0, "yes")
+
+
 @pytest.fixture
 def stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Workloads that measure nothing, in a folder without MNIST."""

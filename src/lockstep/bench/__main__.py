@@ -26,7 +26,7 @@ Workloads
   threads        SimpleCNN on two ranks of one thread, against one process of two threads
   scaling        throughput over 1 to 8 ranks of one thread, an MLP on digits
   collectives    calls to other ranks in a step and in an epoch, counted
-  startup        whole commands: one process, ddp, ddp_spawn, against importing Lightning; --help; a wrong key
+  startup        whole commands, beyond importing Lightning or torch: single, ddp, ddp_spawn, raw; --help; a wrong key
   sweep          what a further job costs beyond its training
 """
 
