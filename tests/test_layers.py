@@ -40,7 +40,7 @@ LAYERS = [
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 HYDRA_ROOMS = {"cli_args", "build", "compose", "hydra_errors", "flags", "overrides", "run_dir", "job", "sweep", "cli"}
-HYDRA_ROOMS |= {"__main__"}
+HYDRA_ROOMS |= {"__main__", "private_api"}
 
 
 def room(path: Path) -> str:

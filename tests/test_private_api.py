@@ -38,7 +38,7 @@ SMALL = ("data=line", "data.samples=20", "data.val_size=5", "model=linear", "bat
 PUBLIC = {"_exit", "_fields", "_target_"}
 """Names that are documented in spite of the underscore: of os, of a named tuple, of Hydra."""
 
-ELSEWHERE = {"private_api", "launch", "flags.py", "bench", "collectives"}
+ELSEWHERE = {"private_api", "bench", "collectives"}
 """Where private names stand."""
 
 MakePlan = Callable[..., Plan]

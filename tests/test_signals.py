@@ -257,7 +257,7 @@ RANK = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from lockstep.launch.topology import STOP_REQUESTED
-from lockstep.launch.signals import ENDING, signals_held, unheeded
+from lockstep.launch.signals import ENDING, block_signals, unheeded
 
 def child():
     process = os.fork()
@@ -267,7 +267,7 @@ def child():
     os.kill(process, signal.SIGTERM)
     return process
 
-with signals_held():
+with block_signals():
     rank = os.fork()
 if rank:
     raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]))

@@ -3,9 +3,8 @@
 from argparse import Namespace
 from typing import NoReturn
 
-from hydra._internal.utils import get_args_parser
-
 from lockstep.config_error import ConfigError
+from lockstep.private_api.hydra import flags_parser
 from lockstep.typed_command import typed_command
 
 COMMANDS = ("run", "multirun", "cfg", "shell_completion", "info")
@@ -22,7 +21,9 @@ def require_flags(arguments: list[str]) -> Namespace:
     def fail(message: str) -> NoReturn:
         raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")
 
-    parser = get_args_parser()
+    parser = flags_parser()
+    if parser is None:
+        return unchecked(arguments)
     parser.error = fail  # type: ignore[method-assign]
     flags = parser.parse_args(arguments)
     asked = [f"--{name.replace('_', '-')}" for name in COMMANDS if getattr(flags, name) not in (None, False)]
@@ -38,3 +39,9 @@ def require_flags(arguments: list[str]) -> Namespace:
         why = "a pickled job is not run again here"
         raise ConfigError(f"--experimental-rerun: {why}; write the overrides that it had, or resume=true.")
     return flags
+
+
+def unchecked(arguments: list[str]) -> Namespace:
+    """What is read of the arguments where Hydra's parser is not at hand: Hydra parses them anyway, and refuses."""
+    overrides = [word for word in arguments if not word.startswith("-")]
+    return Namespace(overrides=overrides, multirun=bool({"-m", "--multirun"} & {*arguments}), package=None)

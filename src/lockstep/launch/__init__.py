@@ -14,8 +14,9 @@ from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.preserved_process import preserved_process
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
-from lockstep.launch.server import end_forkserver, start_forkserver
+from lockstep.launch.server import start_forkserver
 from lockstep.launch.topology import RankContext, check_world_size, is_rank_zero, rank_from_env, started_by_mpi
+from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
 from lockstep.world import Launchable, World
 
@@ -105,7 +106,7 @@ def start(work: Launchable, engine: str) -> Any:
         return result
     open_closed()
     if work.world.in_process:
-        end_forkserver()  # the command may have started one before it knew
+        kill_forkserver()  # the command may have started one before it knew
         from lockstep.launch.in_process import run_here
 
         result, asked = run_here(work, engine)

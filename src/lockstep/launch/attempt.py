@@ -7,7 +7,6 @@ where that is gone, its process number is all there is to go by.
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
@@ -18,7 +17,8 @@ import torch.multiprocessing
 
 from lockstep.launch.failure import Note, RankFailed, first_failure
 from lockstep.launch.process_table import alive, end_those, started_by
-from lockstep.launch.server import end_stopped_server, ensure_forkserver, how_forkserver_ended, start_method
+from lockstep.launch.server import ensure_forkserver, start_method
+from lockstep.launch.server_watch import ServerWatch
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 
 KILL_TIMEOUT = 10.0
@@ -42,9 +42,9 @@ class Attempt:
         self.processes: list[BaseProcess] = []
         self.readers: list[Connection | None] = []
         self.reports: dict[int, Done | Note] = {}
-        self.starting, self.over = True, threading.Event()
+        self.starting = True
         ensure_forkserver()
-        threading.Thread(target=end_stopped_server, args=(self._needs_server, self.over), daemon=True).start()
+        self.watch = ServerWatch(self._needs_server)
         try:
             for rank in range(job.work.world.local_world_size):
                 reader, writer = context.Pipe(duplex=False)
@@ -56,7 +56,7 @@ class Attempt:
             self.starting = False
         except (EOFError, ConnectionError):
             self.end()
-            ended = how_forkserver_ended()
+            ended = self.watch.how_server_ended()
             if ended is None:
                 raise
             raise RankFailed(None, ended) from None
@@ -80,7 +80,7 @@ class Attempt:
         self._read()  # what a process said before it ended is there by now
         done = {rank: told.result for rank, told in self.reports.items() if isinstance(told, Done)}
         bad = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
-        server = how_forkserver_ended() if bad and {*bad.values()} == {LOST} else None
+        server = self.watch.how_server_ended() if bad and {*bad.values()} == {LOST} else None
         if bad:
             self.end()
         if server is not None and len(done) < len(codes):
@@ -114,7 +114,7 @@ class Attempt:
             if reader:
                 reader.close()
         self.readers = []
-        self.over.set()
+        self.watch.end()
 
     def _needs_server(self) -> bool:
         """Whether the fork server has to say something: the number of a process, or how one ended that has."""

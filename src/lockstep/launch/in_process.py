@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 import threading
 import warnings
 from bdb import BdbQuit
@@ -29,6 +28,7 @@ from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory import give_back_freed
+from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.seeding import random_state, restore_random_state
 from lockstep.world import Launchable
 
@@ -90,8 +90,7 @@ def heard_at_a_prompt() -> Iterator[list[int]]:
     finally:
         for ending, before in usual.items():
             signal.signal(ending, before)
-        if (pdb := sys.modules.get("pdb")) is not None:
-            pdb.Pdb._previous_sigint_handler = None  # it would set `hear` again
+        forget_interrupt_handler()  # it would be `hear`
 
 
 def at_a_prompt(frame: FrameType | None) -> bool:

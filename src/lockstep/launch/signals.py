@@ -120,7 +120,7 @@ def _handled(handler: Handler) -> Iterator[None]:
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """A process that is started meanwhile holds the signals back, and so does what it forks; this one gets its own."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:

@@ -14,7 +14,8 @@ from lockstep.launch import RankFailed
 from lockstep.run_files import METRICS
 
 UNFINISHED = "failure.json"
-OWN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+OWN_SWEEPER = ".BasicSweeper"
+"""How the name of the class ends that Hydra itself sweeps by."""
 
 
 def in_sweep() -> bool:
@@ -34,7 +35,7 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
     left = {"status": status, "reason": str(error), "config": OmegaConf.to_container(config)}
     with contextlib.suppress(OSError):  # a full disk may be the reason: the sweep goes on
         save_json(run_dir / UNFINISHED, left)
-    if job.sweeper._target_ != OWN_SWEEPER:
+    if not job.sweeper._target_.endswith(OWN_SWEEPER):
         raise error
 
 

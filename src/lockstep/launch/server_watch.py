@@ -1,0 +1,55 @@
+"""Watch the fork server while ranks depend on it: a stopped server would be waited for without end."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from lockstep.launch.failure import how_it_ended
+from lockstep.launch.process_table import stopped
+from lockstep.private_api import cpython
+
+POLL_INTERVAL, STOPPED_POLLS = 0.5, 6
+"""Seconds between two looks for a stopped server, and how many looks in a row find it so before it is killed."""
+EXIT_TIMEOUT = 1.0
+"""Seconds within which the kernel reports that a process has ended."""
+
+
+class ServerWatch:
+    """Kills the fork server where it stays stopped, as after SIGSTOP; after Ctrl-Z and `fg` it soon runs again.
+
+    needed: whether the server has anything left to do.
+    """
+
+    def __init__(self, needed: Callable[[], bool]) -> None:
+        self.needed, self.over = needed, threading.Event()
+        self.killed: int | None = None
+        threading.Thread(target=self._poll, daemon=True).start()
+
+    def end(self) -> None:
+        self.over.set()
+
+    def how_server_ended(self) -> str | None:
+        """In words; None where it has not, within a moment. `ensure_forkserver` starts another."""
+        deadline = time.monotonic() + EXIT_TIMEOUT
+        while cpython.forkserver_is_known() and (server := cpython.forkserver_pid()) is not None:
+            ended, status = os.waitpid(server, os.WNOHANG)
+            if ended:
+                cpython.forget_forkserver()
+                by_itself = how_it_ended(os.waitstatus_to_exitcode(status))
+                how = "it was stopped (by SIGSTOP, say)" if ended == self.killed else by_itself
+                return f"the fork server, from which all ranks start, is lost: {how}"
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        return None
+
+    def _poll(self) -> None:
+        polls = 0
+        while not self.over.wait(POLL_INTERVAL):
+            server = cpython.forkserver_pid() if cpython.forkserver_is_known() else None
+            polls = polls + 1 if server is not None and stopped(server) and self.needed() else 0
+            if server is not None and polls == STOPPED_POLLS:
+                self.killed = server
+                os.kill(server, signal.SIGKILL)
