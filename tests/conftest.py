@@ -40,6 +40,24 @@ for _number in (
         signal.signal(_number, signal.SIG_DFL)
 
 
+WORKERS = 2
+"""Processes that share a whole run of the tests: while one waits for a command, the other goes on."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Share a whole run, by files, where pytest-xdist is there; what is named on the line runs in one process.
+
+    A worker comes here too: it must start none of its own.
+    """
+    options, worker = config.option, hasattr(config, "workerinput") or "PYTEST_XDIST_WORKER" in os.environ
+    named = [argument for argument in config.args if Path(argument).resolve() != ROOT / "tests"]
+    if worker or named or not config.pluginmanager.hasplugin("xdist"):
+        return
+    if options.numprocesses is None and not options.usepdb and not options.collectonly:
+        options.numprocesses, options.dist = min(WORKERS, os.cpu_count() or 1), "loadfile"
+
+
 def free_port() -> int:
     """A port of loopback that nobody listens at now."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -7,11 +7,12 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from tests.conftest import ROOT, Command, Ended
+from tests.conftest import ROOT, Command, Ended, pytest_cmdline_main
 
 STATE = """
 import json, multiprocessing, os, signal, sys
@@ -190,3 +191,20 @@ def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
     while psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() - began < 60
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("named", "worker", "shared"), [([], False, 2), ([], True, None), (["tests/test_zygote.py"], False, None)]
+)
+def test_a_whole_run_alone_is_shared_and_no_worker_has_workers(
+    named: list[str], worker: bool, shared: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    options = SimpleNamespace(numprocesses=None, dist="no", usepdb=False, collectonly=False)
+    manager = SimpleNamespace(hasplugin=lambda _: True)
+    config = SimpleNamespace(option=options, args=named or [str(ROOT / "tests")], pluginmanager=manager)
+    if worker:
+        config.workerinput = {}
+    pytest_cmdline_main(config)  # type: ignore[arg-type]
+    assert options.numprocesses == shared
