@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT, Command
 
-QUICK = ("max_epochs=2", "model.hidden=[16]", "data.test_size=1655", "data.val_size=12", "batch_size=12")
+QUICK = ("threads=1", "max_epochs=2", "model.hidden=[16]", "data.test_size=1655", "data.val_size=12", "batch_size=12")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_the_engines_agree(own: tuple[str, ...], command: Command) -> None:
 
 def test_four_ranks_by_the_ring_are_within_a_bound(command: Command) -> None:
     world = ("strategy=ddp", "devices=4", "engine=both", "engine.gradient_sync=ring", "precision=64-true")
-    ended = command.train(*world, *QUICK, "threads=1")
+    ended = command.train(*world, *QUICK)
     assert ended.status == 0, ended.err
     comparison = read(ended.run_dir / "comparison.json")
     assert comparison["tolerance"] == "within 1e-10"
@@ -54,6 +54,7 @@ def test_four_ranks_by_the_ring_are_within_a_bound(command: Command) -> None:
     assert f"{comparison['verdict']}; expected: within 1e-10" in ended.out
 
 
+@pytest.mark.slow
 def test_under_torchrun(command: Command) -> None:
     start = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", str(ROOT / "train.py"))
     ended = command(*start, "strategy=ddp", "devices=2", "engine=both", *QUICK)
@@ -83,6 +84,7 @@ def test_engines_that_are_apart(command: Command) -> None:
     assert comparison["quantities"]["sample ids"]["first_divergence"].startswith("epoch 1, step 1, ids: ")
 
 
+@pytest.mark.slow
 def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:
     code = APART.format(script=str(ROOT / "train.py"))
     ended = command(sys.executable, "-c", code, "-m", "engine=both,lightning", *QUICK, PYTHONPATH=str(ROOT))

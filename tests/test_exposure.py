@@ -44,10 +44,12 @@ def watched(command: Command, temporary: Path, *line: str) -> tuple[Ended, Seen]
 @pytest.mark.parametrize(
     ("line", "meets"),
     [
-        ((*TRAIN, "strategy=single"), False),
+        pytest.param((*TRAIN, "strategy=single"), False, marks=pytest.mark.slow),
         ((*TRAIN, "strategy=ddp", "devices=2"), True),
-        ((*TRAIN, "strategy=ddp_spawn", "devices=2", "process_group.init_method=env"), True),
-        ((*TOUR, "devices=2"), True),
+        pytest.param(
+            (*TRAIN, "strategy=ddp_spawn", "devices=2", "process_group.init_method=env"), True, marks=pytest.mark.slow
+        ),
+        pytest.param((*TOUR, "devices=2"), True, marks=pytest.mark.slow),
         pytest.param((*TOUR, "devices=3", "init_method=env"), True, marks=pytest.mark.slow),
     ],
     ids=["single", "ddp", "ddp_spawn", "tour", "tour by env"],

@@ -276,6 +276,7 @@ def test_a_lost_peer_is_recognised() -> None:
     assert not lost_a_peer(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
+@pytest.mark.slow
 def test_where_there_is_no_fork_server_ranks_spawn(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
     assert launch.start(make_plan("strategy=ddp_spawn", "devices=2"), ENGINE)["total"] == 6

@@ -208,7 +208,7 @@ def test_env_is_what_the_environment_says(make_plan: MakePlan, monkeypatch: pyte
         assert (rendezvous.address, rendezvous.port) == ("127.0.0.1", port)
 
 
-@pytest.mark.parametrize("way", ["env", "file", "tcp"])
+@pytest.mark.parametrize("way", ["file", *(pytest.param(way, marks=pytest.mark.slow) for way in ("env", "tcp"))])
 def test_a_rank_that_never_comes_is_named(command: Command, way: str, tmp_path: Path) -> None:
     limit = "process_group.timeout=2"
     three = (*SHORT, "strategy=ddp", "devices=3", "batch_size=63")

@@ -144,7 +144,7 @@ TO_ALL = [
 
 @pytest.mark.parametrize(
     ("start", "engine", "fault"),
-    [pytest.param(*case, marks=() if case in TO_ALL[:3] else pytest.mark.slow) for case in TO_ALL],
+    [pytest.param(*case, marks=() if case in TO_ALL[:2] else pytest.mark.slow) for case in TO_ALL],
 )
 def test_a_signal_to_all_processes(start: str, engine: str, fault: str, tmp_path: Path) -> None:
     """The command alone decides what it comes to: the ranks and the fork server take no notice of it."""

@@ -142,7 +142,9 @@ def test_a_killed_rank_ends_the_command(command: Command, strategy: str, rank: i
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize("strategy", ["single", "ddp", "ddp_spawn"])
+@pytest.mark.parametrize(
+    "strategy", ["ddp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("single", "ddp_spawn"))]
+)
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
@@ -226,6 +228,7 @@ def test_ranks_of_mpirun_are_workers(command: Command) -> None:
     assert ended[1].out == ""
 
 
+@pytest.mark.slow
 def test_slurm_tasks_on_one_machine_listen_on_loopback(command: Command) -> None:
     port = free_port()
     common = {"SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_JOB_NAME": "train", "SLURM_JOB_ID": str(port % 1000)}
@@ -245,7 +248,10 @@ def test_slurm_tasks_on_one_machine_listen_on_loopback(command: Command) -> None
 
 @pytest.mark.parametrize(
     ("engine", "bar", "line"),
-    [("lightning", rb"Epoch 1: 100%[^\n]*val/acc=0\.\d+", 0), ("raw", rb"epoch 2/2: +\d+%", 1)],
+    [
+        pytest.param("lightning", rb"Epoch 1: 100%[^\n]*val/acc=0\.\d+", 0, marks=pytest.mark.slow),
+        ("raw", rb"epoch 2/2: +\d+%", 1),
+    ],
 )
 def test_a_terminal_sees_a_bar_with_the_metrics(engine: str, bar: bytes, line: int, tmp_path: Path) -> None:
     """A real terminal of 150 columns; what a pipe gets instead are lines. The raw engine shows both."""
