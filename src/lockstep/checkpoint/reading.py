@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from lockstep.checkpoint.checks import unfit
 from lockstep.checkpoint.content import OWN, Content, Progress
 from lockstep.checkpoint.files import can_be_mapped, damage, newest_whole
-from lockstep.checkpoint.form import fits, require_content, require_names, require_state, require_weights, unfit
+from lockstep.checkpoint.form import fits, require_content, require_names, require_weights
 from lockstep.checkpoint.identity import digest_of, require_same
+from lockstep.checkpoint.optimizer_form import require_state
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
 from lockstep.record_file import Mark, lines_so_far

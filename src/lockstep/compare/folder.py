@@ -100,7 +100,8 @@ class RunFolder:
             return {DAMAGED: torn}
         import torch
 
-        from lockstep.checkpoint.form import require_comparable, unfit
+        from lockstep.checkpoint.checks import unfit
+        from lockstep.checkpoint.form import require_comparable
 
         try:
             loaded: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
