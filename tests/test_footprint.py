@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep import data, footprint
+from lockstep import data, footprint, memory_limit
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.seeding import plain_net
@@ -36,6 +36,14 @@ def test_parameters_and_what_autograd_keeps(make_plan: MakePlan, overrides: tupl
     own = sum(parameter.numel() for parameter in net.parameters())
     assert footprint.parameter_count(plan.model, inputs, outputs) == own
     assert 8 * footprint.activation_count(plan.model) * 4 <= kept_bytes(net, torch.rand(8, *tensors.shape))
+
+
+def test_a_net_without_a_formula_counts_as_nothing() -> None:
+    class Own:
+        """A net of a stranger's."""
+
+    assert footprint.parameter_count(Own(), 784, 10) == 0  # type: ignore[arg-type]
+    assert footprint.activation_count(Own()) == 0  # type: ignore[arg-type]
 
 
 def kept_bytes(net: nn.Module, inputs: Tensor) -> int:
@@ -121,11 +129,11 @@ def test_limits_of_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (root / "memory" / "c" / "memory.limit_in_bytes").write_text("7000\n")
     (root / "memory" / "memory.limit_in_bytes").write_text(f"{2**63 - 4096}\n")
     own.write_text("7:cpu,cpuacct:/x\n6:memory:/c\n0::/a/b\n")
-    monkeypatch.setattr(footprint, "_swap", lambda: 30)  # the machine's, where no file limits it
-    assert list(footprint.cgroup_limits(own, root)) == [7030, 5100]
+    monkeypatch.setattr(memory_limit, "_swap", lambda: 30)  # the machine's, where no file limits it
+    assert list(memory_limit.cgroup_limits(own, root)) == [7030, 5100]
     (root / "a" / "memory.swap.max").write_text("max\n")
-    assert list(footprint.cgroup_limits(own, root)) == [7030, 5030]
-    assert list(footprint.cgroup_limits(tmp_path / "none", root)) == []
-    limit = footprint.memory_limit()
+    assert list(memory_limit.cgroup_limits(own, root)) == [7030, 5030]
+    assert list(memory_limit.cgroup_limits(tmp_path / "none", root)) == []
+    limit = memory_limit.memory_limit()
     assert limit is not None
     assert limit > 10**8

@@ -12,7 +12,7 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
     {"private_api", "config_error", "errors", "files", "digest", "streams", "batch_math", "memory", "nets", "task"},
-    {"run_files", "progress", "text_table", "conf", "typed_command"},
+    {"run_files", "progress", "text_table", "conf", "typed_command", "memory_limit"},
     {"bounds", "precision", "running_sums"},
     {"parallel"},
     {"strategies"},

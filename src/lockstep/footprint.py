@@ -1,24 +1,22 @@
-"""How much memory a plan takes at the least, reckoned without torch, held against what this machine has.
+"""The least memory that a plan takes, compared with what this machine has before any rank starts.
 
-A run that fits is never refused: what torch, the processes themselves and temporary tensors take is not counted.
+The command itself never imports torch, so the built-in nets are counted by formula (tests compare them with the nets);
+any other net counts as nothing. A run that fits is never refused: what torch, the processes themselves and temporary
+tensors take is not counted.
 """
 
-import os
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 from lockstep import schemas
 from lockstep.config_error import require
+from lockstep.memory_limit import memory_limit
 from lockstep.plan import Plan
 
 GIGA = 1e9
-NO_LIMIT = 2**60
-"""Bytes from which on a cgroup's limit is none: the kernel's own word for it is a number, too."""
 
 
 def require_memory(plan: Plan) -> None:
-    """Refuse a plan that no memory of this machine holds, by the key that takes the most of it."""
+    """Refuse a plan that needs more memory than this machine has, by the key that takes the most of it."""
     limit = memory_limit()
     needs = {"model": weights_bytes(plan), "data": data_bytes(plan), "batch_size": activation_bytes(plan)}
     total, largest = sum(needs.values()), max(needs, key=lambda part: needs[part])
@@ -32,7 +30,7 @@ def require_memory(plan: Plan) -> None:
 
 
 def _named(plan: Plan, largest: str) -> tuple[str, object, str, str]:
-    """The key that takes the most, its value, what it comes to, and what to write instead."""
+    """The key that takes the most, its value, the amount in words, and what to write instead."""
     inputs, outputs = sample_sizes(plan.data)
     if largest == "batch_size":
         instead = "a smaller one; accumulate_grad_batches=N averages over N of them"
@@ -71,7 +69,7 @@ def data_bytes(plan: Plan) -> int:
 
 
 def activation_bytes(plan: Plan) -> int:
-    """What the layers keep of one global batch's share of this machine until the gradients are there."""
+    """What autograd saves of this machine's share of a global batch until the backward pass."""
     if not plan.train or plan.accelerator == "gpu":
         return 0
     samples = min(plan.batch_size, plan.data.train_samples) // plan.num_nodes
@@ -93,7 +91,7 @@ def sample_sizes(data: schemas.Data) -> tuple[int, int]:
 
 
 def parameter_count(model: schemas.Model, inputs: int, outputs: int) -> int:
-    """Of a net for samples of so many inputs; those for images take one channel of 28×28."""
+    """Of a net for samples of so many inputs; nets for images take one channel of 28×28. 0: unknown."""
     match model:
         case schemas.Linear():
             return _affine(inputs, outputs)
@@ -103,12 +101,14 @@ def parameter_count(model: schemas.Model, inputs: int, outputs: int) -> int:
             channels = (1, 16, 32, 64, 128)
             shifts = (2 if model.norm == "batch" else 1) * sum(channels[1:])
             return sum(9 * a * b for a, b in pairwise(channels)) + shifts + _affine(2048, 1024, 128, outputs)
-        case _:  # two 5×5 convolutions and two affine maps
+        case schemas.LeNet() | schemas.SplitCNN():  # two 5×5 convolutions and two affine maps
             return (25 * 10 + 10) + (25 * 10 * 20 + 20) + _affine(320, 50, outputs)
+        case _:
+            return 0
 
 
 def activation_count(model: schemas.Model) -> int:
-    """Numbers that a net's layers keep of one sample at the least: the outputs of what is followed by a ReLU."""
+    """Numbers that autograd saves of one sample at the least: the outputs that go into a ReLU. 0: none, or unknown."""
     match model:
         case schemas.MLP():
             return sum(model.hidden)
@@ -118,51 +118,6 @@ def activation_count(model: schemas.Model) -> int:
             return 10 * 12**2 + 20 * 4**2
         case _:
             return 0
-
-
-def memory_limit() -> int | None:
-    """Bytes of memory and swap that this process may have: the machine's, or less by a cgroup; None: nobody says."""
-    try:
-        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") + _swap()
-    except (ValueError, OSError):
-        return None
-    return min([machine, *cgroup_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
-
-
-def cgroup_limits(own: Path, root: Path) -> Iterator[int]:
-    """The limits of the cgroups that a process is in (version 2, or 1), from its own to the outermost."""
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, name = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        base, file = (root, "memory.max") if not controllers else (root / "memory", "memory.limit_in_bytes")
-        inner = base / name.lstrip("/")
-        for folder in (inner, *inner.parents):
-            limit = _number_in(folder / file)
-            if limit is not None and limit < NO_LIMIT:
-                swap = _number_in(folder / "memory.swap.max")  # the word max, or version 1: all that the machine has
-                yield limit + (_swap() if swap is None else swap)
-            if folder == base:
-                break
-
-
-def _number_in(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # not there, or "max"
-        return None
-
-
-def _swap() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("SwapTotal:")), 0)
 
 
 def _affine(*sizes: int) -> int:
