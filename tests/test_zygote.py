@@ -68,7 +68,9 @@ PASSING = re.compile(
 )
 RUNS = (
     ("engine=raw", "strategy=ddp", "devices=2", "max_epochs=1", "hydra.run.dir=run"),
-    ("engine=both", "strategy=ddp_spawn", "devices=2", "max_epochs=1", "hydra.run.dir=run"),
+    pytest.param(
+        ("engine=both", "strategy=ddp_spawn", "devices=2", "max_epochs=1", "hydra.run.dir=run"), marks=pytest.mark.slow
+    ),
     pytest.param(
         ("-m", "seed=1,2", "strategy=ddp", "devices=2", "max_epochs=1", "hydra.sweep.dir=run"), marks=pytest.mark.slow
     ),
