@@ -77,7 +77,7 @@ def test_engines_that_are_apart(command: Command) -> None:
     ended = command(sys.executable, "-c", code, "engine=both", *QUICK, PYTHONPATH=str(ROOT))
     assert ended.status == 1
     assert ended.err == ""
-    assert "They part first in configuration, metrics.json, seed: 42 against 43" in ended.out
+    assert "They differ first in configuration, metrics.json, seed: 42 against 43" in ended.out
     assert read(ended.run_dir / "metrics.json")["within_tolerance"] is False
     comparison = read(ended.run_dir / "comparison.json")
     assert "seed: 42 against 43" in comparison["first_divergence"]
@@ -89,7 +89,7 @@ def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:
     code = APART.format(script=str(ROOT / "train.py"))
     ended = command(sys.executable, "-c", code, "-m", "engine=both,lightning", *QUICK, PYTHONPATH=str(ROOT))
     assert ended.status == 1
-    assert "engines apart" in ended.out
+    assert "engines differ" in ended.out
     assert "sweep: 2 finished, 0 refused, 0 failed" in ended.out
 
 

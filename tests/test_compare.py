@@ -116,11 +116,11 @@ def test_a_run_with_one_thing_wrong(
     right = Path(plan.run_dir) / "right"
     for tolerance in (None, 1e-10):
         comparison = compare(right, Path(plan.run_dir) / "wrong", tolerance)
-        assert comparison.verdict == "apart"
+        assert comparison.verdict == "different"
         assert comparison.first_divergence is not None
         assert comparison.first_divergence.name == first
         assert str(comparison.first_divergence.first).startswith(where)
-        assert f"They part first in {first}, {where}" in comparison.text()
+        assert f"They differ first in {first}, {where}" in comparison.text()
     assert compare(right, right).verdict == "identical"
 
 
@@ -220,7 +220,7 @@ def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
         *("weights saved", "optimizer state", "schedule", "results", "best epoch"),
         *("layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias"),
     }
-    assert compare(two_runs / "single", two_runs / "ddp", 0.0).verdict == "apart"
+    assert compare(two_runs / "single", two_runs / "ddp", 0.0).verdict == "different"
 
 
 def change(run: Path, kind: str, index: int, edit: Callable[[dict[str, Any]], object]) -> None:
@@ -282,7 +282,7 @@ def test_a_run_of_the_version_before_has_no_fingerprints(two_runs: Path, copied:
     comparison = compare(two_runs / "ddp", run)
     assert comparison.quantities.get("fingerprints") is None
     reasons = [reason for reason, keys in comparison.left_out.items() if "record.jsonl:fingerprint.*" in keys]
-    assert reasons == ["what a run of an older version, or one that broke off, has none of"]
+    assert reasons == ["what an older version or an interrupted run does not write"]
     apart = [one.first for one in comparison.quantities.values() if one.first is not None]
     assert not apart, comparison.text()
 
@@ -302,7 +302,7 @@ def change_weight(run: Path, number: float, recorded: bool = True) -> None:
 def test_weights_that_are_no_numbers_or_not_what_was_recorded(number: float, recorded: bool, copied: Path) -> None:
     change_weight(copied / "ddp", number, recorded)
     comparison = compare(copied / "single", copied / "ddp")
-    assert comparison.quantities["layers.2.bias"].verdict == "apart"
+    assert comparison.quantities["layers.2.bias"].verdict == "different"
 
 
 def test_a_lost_checkpoint_leaves_the_digests(copied: Path) -> None:
@@ -331,7 +331,7 @@ def test_the_command(copied: Path) -> None:
     assert "expected: within 1e-10" in ended.stdout
     ended = command(copied / "single", copied / "ddp", "--tolerance", "0")
     assert ended.returncode == 1
-    assert ended.stdout.splitlines()[-1].startswith("They part first in ")
+    assert ended.stdout.splitlines()[-1].startswith("They differ first in ")
 
 
 @pytest.mark.parametrize("kind", ["nothing", "empty", "half", "binary", "keyless", "listed", "old", "both"])
@@ -423,7 +423,7 @@ def test_other_masks_owe_the_same_samples_alone(copied: Path) -> None:
 
 
 def test_in_float32_another_world_owes_only_the_first_steps(copied: Path) -> None:
-    """A difference of 0.1 at step 3 is apart, at step 4 it is rounding that grew; a key missing at step 4 is not."""
+    """A difference of 0.1 at step 3 counts, at step 4 it is rounding that grew; a key missing at step 4 is not."""
     for name in ("single", "ddp"):
         reheaded(copied / name, precision="32-true")
 
@@ -477,7 +477,7 @@ def test_runs_that_broke_off_are_said_to_have(copied: Path) -> None:
         record = copied / name / "record.jsonl"
         lines = [line for line in record.read_text().splitlines(keepends=True) if '"tensor"' not in line]
         record.write_text("".join(lines))
-    assert "neither run came to its end" in compare(copied / "single", copied / "ddp").text()
+    assert "neither run finished" in compare(copied / "single", copied / "ddp").text()
 
 
 def test_the_bounds_in_figures() -> None:

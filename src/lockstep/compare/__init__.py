@@ -1,4 +1,4 @@
-"""Where two runs part: every quantity of their records, step by step, and all else that they left."""
+"""Where two runs differ: every quantity of their records, step by step, and everything else that they left."""
 
 import math
 from collections.abc import Mapping
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "RunFolder", "compare", "compare_runs"]
 
 FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")
-"""The fields of a step, in the order in which a difference is the other's cause."""
+"""The fields of a step, a cause before its effects."""
 
 RANKS, VALIDATION, RESULTS, TENSORS = range(len(FIELDS), len(FIELDS) + 4)
-"""What comes behind them, in this order; what lies in files, behind all tensors."""
+"""What follows within a step, in this order; what is in files follows all tensors."""
 
 
 def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
     """Compare all that two runs left: records, results, configurations and checkpoints.
 
     Args:
-        tolerance: instead of what the two plans owe each other.
+        tolerance: instead of the expected agreement of the two plans.
 
     Raises:
-        ConfigError: a folder that holds no run.
+        ConfigError: a folder holds no run.
     """
     if tolerance is not None:
         why = "it is the largest difference allowed"
@@ -46,7 +46,7 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
 
 
 def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = None) -> Comparison:
-    """Of two folders that have been read the records and results, without torch: no checkpoint is opened."""
+    """Compare the records and results of two folders, without torch: no checkpoint is opened."""
     expected = tolerance_between(left.heading, right.heading) if tolerance is None else Tolerance(tolerance)
     comparison = Comparison(str(left.folder), str(right.folder), expected)
     _leave_out_missing(comparison, left, right)
@@ -63,9 +63,9 @@ def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = No
 
 
 def _leave_out_missing(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
-    """The first steps of a run whose record was lost on the way, and said so, are compared with nobody's."""
+    """Leave out the first steps where a record says that it lacks them."""
     if missing := max(left.missing_steps, right.missing_steps):
-        comparison.leave_out("what a record lacks that was lost on the way", f"record.jsonl:steps 1 to {missing}")
+        comparison.leave_out("steps that a record lacks", f"record.jsonl:steps 1 to {missing}")
         last = _last_steps(left, right)
         for run in (left, right):
             run.steps = {at: line for at, line in run.steps.items() if at[1] > missing}
@@ -133,9 +133,9 @@ def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) 
 def _furthest(
     name: str, digests: tuple[str, str], weights: tuple[Mapping[str, "Tensor"], Mapping[str, "Tensor"]]
 ) -> tuple[float | str, float | str]:
-    """The two numbers, of all in a tensor of the last checkpoints, that are furthest apart.
+    """The two elements of a tensor of the last checkpoints with the largest difference.
 
-    The digests instead where the checkpoints cannot tell: one is lost or damaged, or not what was recorded.
+    The digests instead where a checkpoint is missing or damaged, or is not what was recorded.
     """
     if not all(name in one for one in weights):
         return digests

@@ -1,4 +1,4 @@
-"""`python -m lockstep.compare RUN_A RUN_B`: say where two runs part."""
+"""`python -m lockstep.compare RUN_A RUN_B`: show where two runs differ."""
 
 import argparse
 import sys
@@ -10,12 +10,12 @@ from lockstep.streams import outlive_readers
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: as owed; 1: apart; 2: nothing to compare."""
+    """Exit status 0: within the tolerance; 1: different; 2: nothing to compare."""
     outlive_readers()
-    parser = argparse.ArgumentParser(prog="python -m lockstep.compare", description="Where two runs part.")
+    parser = argparse.ArgumentParser(prog="python -m lockstep.compare", description="Show where two runs differ.")
     parser.add_argument("run_a", type=Path)
     parser.add_argument("run_b", type=Path)
-    parser.add_argument("--tolerance", type=float, help="instead of what the plans owe: 0 for the same bits")
+    parser.add_argument("--tolerance", type=float, help="instead of the expected agreement: 0 for identical bits")
     given = parser.parse_args(arguments)
     try:
         comparison = compare(given.run_a, given.run_b, given.tolerance)

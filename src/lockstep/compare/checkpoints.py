@@ -1,4 +1,4 @@
-"""What two runs left to go on from; and whether what a run says of its end, thrice, is the same three times."""
+"""The checkpoints of two runs; and whether a run's record, metrics and last checkpoint agree with each other."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ POSITION = "lockstep.position"
 
 
 def compare_files(comparison: Comparison, left: RunFolder, right: RunFolder, when: tuple[float, float]) -> None:
-    """Which files are there, and what each checkpoint holds; of the best and the one before last, of equal positions.
+    """Compare which files are there, and what checkpoints of equal positions hold.
 
     Each checkpoint's file is read once.
     """
@@ -28,8 +28,8 @@ def compare_files(comparison: Comparison, left: RunFolder, right: RunFolder, whe
             comparison.leave_out("what a best or previous checkpoint of another position holds", f"{name}:*")
     a, b = ({**run.files(), **dict(_leaves(run, there, alike))} for run in (left, right))
     for side in (a, b):
-        for key in [key for key in side if _apart_by_right(key, left, right)]:
-            comparison.leave_out("a best or previous checkpoint of other epochs by right", key)
+        for key in [key for key in side if _may_differ(key, left, right)]:
+            comparison.leave_out("a best or previous checkpoint that may be of other epochs", key)
             del side[key]
     compare_leaves(comparison, a, b, when)
     for run in (left, right):
@@ -43,7 +43,7 @@ def _readable(checkpoint: Mapping[str, Any] | None) -> bool:
 def _leaves(run: RunFolder, there: list[str], alike: list[str]) -> Iterator[tuple[str, Any]]:
     """Of the checkpoints that both runs have, only the position of those not `alike`; or what is wrong with one.
 
-    The last one's weights are held against the record, which is compared.
+    The last one's weights are compared with the run's own record, and the records with each other.
     """
     for name in CHECKPOINTS:
         checkpoint = run.checkpoint(name) or {}
@@ -64,8 +64,8 @@ def _position(run: RunFolder, name: str) -> Mapping[str, int]:
     return position
 
 
-def _apart_by_right(key: str, left: RunFolder, right: RunFolder) -> bool:
-    """The best and the one before last are of a run's own epochs, by its own metric and as often as it saved."""
+def _may_differ(key: str, left: RunFolder, right: RunFolder) -> bool:
+    """Best and previous checkpoints depend on the metric that is monitored and on how often a run saves."""
     config = left.config, right.config
     elsewhere = any(own.get("ckpt_path") is not None and not own.get("resume") for own in config)
     monitor, every = (
@@ -79,7 +79,7 @@ def _apart_by_right(key: str, left: RunFolder, right: RunFolder) -> bool:
 
 
 def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[float, float]) -> None:
-    """What a run says twice: of its plan in record and metrics, of its end in record, metrics and last checkpoint."""
+    """Compare what a run says twice: its plan in record and metrics, its end in record, metrics and last checkpoint."""
     see = comparison.of(ITSELF).add
     for key in run.heading.keys() & run.results.keys():
         see(run.heading[key], run.results[key], f"{run.folder}, {key} in {RECORD} and in {METRICS}", BEFORE)

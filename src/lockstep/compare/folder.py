@@ -1,4 +1,4 @@
-"""What a run's folder holds for comparing: its record, by epoch and step, and all else, by the keys of the ledger."""
+"""A run's folder, read for comparing: its record by epoch and step, everything else by the keys of the ledger."""
 
 import csv
 import json
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 TELLING = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
-"""What the heading of a run says of its arithmetic, at least."""
+"""What the heading of a run has at least: what its arithmetic depends on."""
 CHECKPOINTS = ("last.ckpt", "previous.ckpt", "best.ckpt")
 DAMAGED = "damaged"
 
 
 class RunFolder:
-    """`heading` tells the run from others; each may be empty.
+    """`heading`: the `run` line of the record, or metrics.json where there is no record. Each may be empty.
 
     Raises:
-        ConfigError: there is no run, or there are two, or what it left is damaged.
+        ConfigError: the folder holds no run or two, or a file is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ class RunFolder:
                     ) from None
 
     def leaves(self) -> dict[str, Any]:
-        """What the files beside the checkpoints say, by the keys of the ledger; of the record its first line."""
+        """The values in the files beside the checkpoints, by the keys of the ledger; of the record its first line."""
         heading = self.heading if self.heading is not self.results else {}
         return {
             **{f"{CONFIG}:{key}": value for key, value in flattened(self.config) if key},
@@ -73,18 +73,18 @@ class RunFolder:
         }
 
     def files(self) -> dict[str, str]:
-        """All that are there."""
+        """All files that are there."""
         found = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
         names = (str(path.relative_to(self.folder)).removeprefix("checkpoints/") for path in found)
         return {f"{name}:": "there" for name in names}
 
     @property
     def missing_steps(self) -> int:
-        """The first steps, which the record lacks: it was lost on the way, and says so."""
+        """How many of the first steps the record says that it lacks."""
         return int(self.heading.get("missing_steps", 0))
 
     def checkpoint(self, name: str) -> Mapping[str, Any] | None:
-        """One of CHECKPOINTS; None where it is lost, and `{DAMAGED: why}` where nobody can read it."""
+        """One of CHECKPOINTS; None where it is missing, and `{DAMAGED: why}` where it cannot be read."""
         return self._checkpoints[name]
 
     @cached_property
@@ -111,7 +111,7 @@ class RunFolder:
             return {DAMAGED: unfit(error)}
 
     def weights(self) -> "Mapping[str, Tensor]":
-        """Parameters and buffers at the end, from the last checkpoint; none where it is lost or damaged."""
+        """Parameters and buffers at the end, from the last checkpoint; empty where it is missing or damaged."""
         from lockstep.checkpoint.content import own_names
 
         state = (self.checkpoint("last.ckpt") or {}).get("state_dict", {})

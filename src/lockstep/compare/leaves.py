@@ -1,4 +1,4 @@
-"""Two runs' values, held against each other by the keys that the ledger knows."""
+"""Two runs' values, compared by the keys of the ledger."""
 
 import sys
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ MISSING = "missing"
 
 
 BEFORE = (0.0, -1.0)
-"""A configuration that differs comes before all that follows from it."""
+"""A difference in the configuration comes before its effects."""
 
 
 def compare_leaves(
     comparison: Comparison, left: Mapping[str, Any], right: Mapping[str, Any], when: tuple[float, float]
 ) -> None:
-    """Each key as the ledger says; one that only one of them has is apart."""
+    """Compare each key as the ledger says; a key that only one of them has is different."""
     for key in {**left, **right}:
         pattern, entry = entry_of(key)
         if entry.how == "itself":
@@ -31,7 +31,7 @@ def compare_leaves(
 
 
 def furthest(a: Any, b: Any) -> tuple[Any, Any]:
-    """Values as they are; of two tensors the two numbers that are furthest apart, or what else tells them apart."""
+    """Values as they are; of two tensors the two elements with the largest difference, or their shapes and types."""
     if not hasattr(a, "shape") or not hasattr(b, "shape"):
         return tuple(f"tensor {tuple(own.shape)}" if hasattr(own, "shape") else own for own in (a, b))  # type: ignore[return-value]
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -41,7 +41,7 @@ def furthest(a: Any, b: Any) -> tuple[Any, Any]:
     whole = not a.is_floating_point()
     one, other = a.double(), b.double()
     distance = (one - other).abs() / one.abs().maximum(other.abs()).clamp(min=1)
-    if whole:  # large ones differ by less than a float64 can tell
+    if whole:  # float64 cannot resolve the difference of large ones
         distance = distance.clamp(min=sys.float_info.min)
     distance[(a == b) if whole else (one == other) | (one.isnan() & other.isnan())] = 0
     index = distance.flatten().nan_to_num(nan=float("inf")).argmax()

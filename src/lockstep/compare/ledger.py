@@ -1,6 +1,6 @@
-"""One table of all that a run leaves, and what comparing does with each: nothing is left out without a word.
+"""One table of everything that a run leaves, and how each is compared: what is not compared is listed.
 
-A key is `FILE:PART.PART`; the first pattern that fits it counts. What no pattern fits is listed as unknown. The tensors
+A key is `FILE:PART.PART`; the first matching pattern counts. A key that matches none is listed as unknown. The tensors
 of a record are quantities of their own, by their names.
 """
 
@@ -11,9 +11,9 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Entry:
-    """`how`: `exact` in any two worlds, within the `bound` owed, or `bits` where identical bits are owed, else not.
+    """`how`: `exact` in any two worlds, within the tolerance (`bound`), or `bits` where the tolerance is 0, else not.
 
-    `itself`: held against what the same run says of it elsewhere. Or nothing is compared, and `reason` says why.
+    `itself`: compared with what the same run says of it elsewhere. `not`: not compared, for this `reason`.
     """
 
     quantity: str = ""
@@ -30,7 +30,7 @@ def bound(quantity: str) -> Entry:
 
 
 def bits(quantity: str) -> Entry:
-    return Entry(quantity, "bits", "what is equal only where identical bits are owed")
+    return Entry(quantity, "bits", "what is equal only where identical bits are expected")
 
 
 def itself() -> Entry:
@@ -44,9 +44,9 @@ def left_out(reason: str) -> Entry:
 ITSELF = "each run with itself"
 NAMES = left_out("names and paths")
 TIMES = left_out("times")
-ACCOUNTED_FOR = left_out("what the bound accounts for")
+ACCOUNTED_FOR = left_out("what the tolerance accounts for")
 WATCHED = left_out("how a run is watched and saved")
-BEGUN = left_out("where it went on from")
+BEGUN = left_out("where it resumed from")
 CURVES = left_out("curves and logs")
 VERDICTS = left_out("verdicts of comparing")
 LIGHTNING = left_out("Lightning's own state, which follows from the position")
@@ -119,8 +119,8 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:lockstep.best*": bound("best epoch"),
     "last.ckpt:lockstep.ranks.*.random.*": bits("random states"),
     "last.ckpt:lockstep.ranks.*.sums.curve": CURVES,
-    "last.ckpt:lockstep.ranks.*.sums.*": bits("sums under way"),
-    "last.ckpt:lockstep.ranks.*.gradients*": bits("gradients under way"),
+    "last.ckpt:lockstep.ranks.*.sums.*": bits("partial sums"),
+    "last.ckpt:lockstep.ranks.*.gradients*": bits("partial gradients"),
     "last.ckpt:lockstep.ranks.*.buffers*": bits("buffers of each rank"),
     **{f"last.ckpt:{key}": LIGHTNING for key in ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*")},
     **{f"{name}:lockstep.position.*": bits(name) for name in ("best.ckpt", "previous.ckpt")},
@@ -129,7 +129,7 @@ TABLE: dict[str, Entry] = {
     **{f"{name}:lr_schedulers*": bound("schedule") for name in ("best.ckpt", "previous.ckpt")},
     **{f"{name}:MixedPrecision*": bound("gradient scaler") for name in ("best.ckpt", "previous.ckpt")},
     **{
-        f"{name}:*": left_out("what best.ckpt and previous.ckpt hold beside what training goes on from")
+        f"{name}:*": left_out("what best.ckpt and previous.ckpt hold beside the training state")
         for name in ("best.ckpt", "previous.ckpt")
     },
 }
@@ -137,10 +137,10 @@ TABLE: dict[str, Entry] = {
 
 
 EXACT = frozenset(entry.quantity for entry in TABLE.values() if entry.how in ("exact", "itself"))
-"""What no world size changes by a single bit, at no step."""
+"""What is identical in every world, at every step."""
 
 
 def entry_of(key: str) -> tuple[str, Entry]:
-    """The pattern that fits a key and what comparing does with it; UNKNOWN where there is none."""
+    """The first pattern that matches a key, and its entry; UNKNOWN where none does."""
     found = ((pattern, entry) for pattern, entry in TABLE.items() if fnmatchcase(key, pattern))
     return next(found, (key, UNKNOWN))

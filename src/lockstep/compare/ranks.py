@@ -1,4 +1,4 @@
-"""What each rank held in its own memory: the ranks of a run in step, and two runs bit for bit where that is owed."""
+"""Fingerprints of each rank's memory: whether the ranks of a run agree, and two runs where bits are expected to."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ At = tuple[int, int]
 
 
 def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, order: int) -> None:
-    """`order` is when, within a step, fingerprints are taken."""
+    """Compare all fingerprints; `order`: when they are taken within a step."""
     for run in (left, right):
         for at, line in sorted(run.fingerprints.items()):
             _in_step(comparison, run, at, line, order)
@@ -25,17 +25,17 @@ def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, ord
         comparison.leave_out(entry.reason, pattern)
         return
     if not (left.fingerprints and right.fingerprints):
-        comparison.leave_out("what a run of an older version, or one that broke off, has none of", pattern)
+        comparison.leave_out("what an older version or an interrupted run does not write", pattern)
         return
     for at in _shared(left, right):
         pair = left.fingerprints.get(at, {}), right.fingerprints.get(at, {})
         for kind in FINGERPRINTED:
             a, b = (line.get(kind) for line in pair)
-            comparison.of(entry.quantity).add(*_parting(a, b), f"{_where(at)}, {kind}", (at[1], order))
+            comparison.of(entry.quantity).add(*_first_difference(a, b), f"{_where(at)}, {kind}", (at[1], order))
 
 
 def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any], order: int) -> None:
-    """All ranks hold the same weights and the same optimizer state; buffers too, unless each has its own by right."""
+    """All ranks hold the same weights and the same optimizer state; buffers too, unless each rank has its own."""
     for kind in FINGERPRINTED:
         if kind == "buffers" and run.heading.get("per_rank_buffers", True):
             continue
@@ -53,7 +53,7 @@ def _shared(left: RunFolder, right: RunFolder) -> Iterator[At]:
     return iter(sorted(both | (either & set(last.items()))))
 
 
-def _parting(a: Any, b: Any) -> tuple[str, str]:
+def _first_difference(a: Any, b: Any) -> tuple[str, str]:
     """The first ranks' fingerprints that differ, or those of all, in short."""
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for rank, (one, other) in enumerate(zip(a, b, strict=True)):

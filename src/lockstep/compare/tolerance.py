@@ -1,7 +1,7 @@
-"""How far apart two runs may be: the same arithmetic in the same order owes the same bits.
+"""How closely two runs are expected to agree: the same arithmetic in the same order gives the same bits.
 
-Between other worlds float64 owes 1e-10 at every step. In shorter numbers sums in another order differ by rounding, and
-training may double such a difference at every step: there a measured bound is owed for the first steps alone.
+Otherwise float64 agrees to 1e-10 at every step. In shorter formats sums in another order differ by rounding, and
+training may double a difference at every step: there a measured bound holds for the first steps only.
 """
 
 import math
@@ -39,7 +39,7 @@ UNKNOWN = Tolerance(sys.float_info.max, 0)
 
 
 def tolerance_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Tolerance:
-    """What two plans owe each other."""
+    """The expected agreement of two runs, by their headings."""
     names = {a["strategy"], b["strategy"]}
     if len(names) > 1 and not names <= STRATEGIES.keys():
         return UNKNOWN
@@ -63,12 +63,12 @@ def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
-    """What decides how a batch is cut, and so which dropout masks are drawn where each rank draws its own."""
+    """What decides how a batch is split, and so which dropout masks are drawn where each rank draws its own."""
     return *_strategy(heading).batch_split(heading), heading["accelerator"], _dropout(heading)
 
 
 def _strategy(heading: Mapping[str, Any]) -> type[Strategy]:
-    """One that is unknown here is like nothing but itself."""
+    """The base class for a strategy that this version does not know."""
     return STRATEGIES.get(heading["strategy"], Strategy)
 
 

@@ -1,4 +1,4 @@
-"""The verdict on each quantity of two runs: identical, within a bound, or apart, and where it parts first."""
+"""The verdict on each quantity of two runs: identical, within a bound, or different, and where it differs first."""
 
 import math
 from dataclasses import dataclass, field
@@ -23,20 +23,20 @@ class Quantity:
     compared: int = 0
     difference: float = 0.0
     first: str | None = None
-    """Where it is first more apart than owed, in words."""
+    """Where it first exceeds the tolerance, in words."""
     when: tuple[float, float] = (math.inf, math.inf)
 
     @property
     def verdict(self) -> str:
         if self.first is not None:
-            return "apart"
+            return "different"
         return in_words(self.difference, self.tolerance)
 
     def add(self, a: Any, b: Any, where: str, when: tuple[float, float]) -> None:
-        """One more pair of values of this quantity.
+        """Compare one more pair of values of this quantity.
 
         Args:
-            when: the optimizer step, and the order within it, so that the first of several differences can be told.
+            when: the optimizer step, and the order within it: which of several differences is the first.
         """
         self.compared += 1
         distance = difference(a, b)
@@ -54,7 +54,7 @@ class Comparison:
     tolerance: Tolerance
     quantities: dict[str, Quantity] = field(default_factory=dict)
     unfinished: bool = False
-    """Whether both runs broke off before their end."""
+    """Whether both runs were interrupted."""
     left_out: dict[str, set[str]] = field(default_factory=dict)
     """What is not compared, by the reason."""
 
@@ -63,14 +63,14 @@ class Comparison:
         return self.quantities.setdefault(name, Quantity(name, tolerance, tensor))
 
     def leave_out(self, reason: str, key: str) -> None:
-        """Say that something is not compared, and why."""
+        """List a key as not compared, with the reason."""
         self.left_out.setdefault(reason, set()).add(key)
 
     @property
     def first_divergence(self) -> Quantity | None:
-        """The quantity that parts first."""
-        parted = [quantity for quantity in self.quantities.values() if quantity.first is not None]
-        return min(parted, key=lambda quantity: quantity.when, default=None)
+        """The quantity that differs first."""
+        differing = [quantity for quantity in self.quantities.values() if quantity.first is not None]
+        return min(differing, key=lambda quantity: quantity.when, default=None)
 
     @property
     def within_tolerance(self) -> bool:
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        return in_words(self.max_diff, self.tolerance) if self.within_tolerance else "apart"
+        return in_words(self.max_diff, self.tolerance) if self.within_tolerance else "different"
 
     @property
     def max_diff(self) -> float:
@@ -100,9 +100,9 @@ class Comparison:
                 lines += wrap(f"{head}: {', '.join(listed)}", 116, initial_indent="  ", subsequent_indent="    ")
         end = f"{self.verdict}; expected: {self.tolerance}"
         if self.unfinished:
-            end += "; neither run came to its end"
+            end += "; neither run finished"
         if self.first_divergence is not None:
-            end += f"\nThey part first in {self.first_divergence.name}, {self.first_divergence.first}."
+            end += f"\nThey differ first in {self.first_divergence.name}, {self.first_divergence.first}."
         return "\n".join([f"{self.a}\n  against\n{self.b}", *lines, end])
 
     def save(self, folder: Path) -> None:
@@ -130,13 +130,13 @@ class Comparison:
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:
-    """A difference that is as owed. Beyond the steps for which a bound is owed it may be larger: that is drift."""
+    """A difference within the tolerance. Behind the steps that a bound holds for it may be larger: it drifts."""
     if largest == 0:
         return "identical"
     if tolerance == INCOMPARABLE:
         return f"other masks: {largest:.1e}"
     if tolerance == UNKNOWN:
-        return f"not judged: {largest:.1e}"
+        return f"incomparable: {largest:.1e}"
     return f"within {largest:.1e}" if largest <= tolerance.within else f"drifts to {largest:.1e}"
 
 

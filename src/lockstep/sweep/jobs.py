@@ -29,7 +29,7 @@ MAY_DIFFER = (
         "optimized_metric",
     ),
 )
-"""What two runs may differ in and still owe each other the same numbers."""
+"""What two runs may differ in and still be expected to give the same numbers."""
 
 
 class SweepJob:

@@ -1,4 +1,4 @@
-"""The rows of the table over a sweep: one a job, each held against the first run of the same work on one device."""
+"""The rows of the table over a sweep: one a job, each compared with the first run of the same work on one device."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -35,7 +35,7 @@ class SweepRow:
 
     @property
     def label(self) -> str:
-        """What tells this run from others that have as many devices."""
+        """What distinguishes this run from others with as many devices."""
         return " ".join([self.engine, self.strategy, *map(str, self.varied.values())])
 
     def cells(self) -> dict[str, object]:
@@ -105,7 +105,7 @@ def _epoch_samples(job: SweepJob) -> int:
 
 def _compared(job: SweepJob, reference: SweepJob) -> dict[str, Any]:
     if job.results.get("within_tolerance") is False:
-        return {"verdict": "engines apart"}
+        return {"verdict": "engines differ"}
     if job is reference:
         return {"verdict": "reference", "max_loss_diff": 0.0}
     if not job.shares_the_batch_of(reference):

@@ -18,7 +18,7 @@ from lockstep.sweep.table import format_table
 
 
 class SweepSummary(Callback):
-    """Hydra calls it around a sweep. Exit status 1 if a job failed or its engines are apart, 2 if all were refused."""
+    """Hydra calls it around a sweep. Exit status 1 if a job failed or its engines differ, 2 if all were refused."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.began = time.time()
