@@ -32,7 +32,7 @@ from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
-from lockstep.raw import loops
+from lockstep.raw import training
 from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
@@ -84,18 +84,18 @@ def with_two_samples_swapped(plan: Plan, context: RankContext) -> Metrics:
 
 def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
     """At step 5 alone, in the last bit."""
-    right = loops.optimizer_step
+    right = training.optimizer_step
 
-    def wrong(run: loops.Run, recorder: Any) -> float:
+    def wrong(run: training.Training) -> float:
         [group] = run.optimizer.param_groups
         before = group["lr"]
         if run.at.steps == 4:
             group["lr"] = math.nextafter(before, 1)
-        rate = right(run, recorder)
+        rate = right(run)
         group["lr"] = before
         return rate
 
-    loops.optimizer_step = wrong
+    training.optimizer_step = wrong
     return raw_run(plan, context)
 
 

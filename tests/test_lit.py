@@ -4,6 +4,8 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,10 +18,11 @@ from lockstep.data.tensors import Split, TensorData
 from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.lit import run
-from lockstep.lit.callbacks import EpochMetrics
 from lockstep.lit.datamodule import ShardedData
+from lockstep.lit.metrics import EpochMetrics
 from lockstep.lit.module import Supervised
 from lockstep.lit.trainer import create_trainer
+from lockstep.measured import Measured
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
 from lockstep.seeding import build_model, seed_rank
@@ -55,7 +58,8 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
     with torch.no_grad():
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
-    trainer = create_trainer(plan, Progress(), [EpochMetrics(plan.task)])
+    session: Any = SimpleNamespace(measured=Measured(plan.task, torch.device("cpu")))  # of other data than the plan's
+    trainer = create_trainer(plan, Progress(), [EpochMetrics(session)])
     loaders = ShardedData(integers(), plan, ALONE, Progress(), torch.device("cpu"))
     trainer.fit(Supervised(net, plan, GlobalMasks(plan, 0)), loaders)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]

@@ -13,16 +13,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from lockstep.checkpoint.content import Progress
-from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.compare import compare
 from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.raw.checkpoints import Checkpoints
-from lockstep.raw.loops import backward
 from lockstep.raw.precision import Precision
-from lockstep.raw.report import Report
-from lockstep.recorder import Recorder
+from lockstep.raw.state import TrainingState
+from lockstep.raw.training import backward
 from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
@@ -223,14 +220,11 @@ def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan) -> None:
     overflowed.scale(net(torch.ones(1, 1)).sum() * torch.inf).backward()  # type: ignore[no-untyped-call]
     overflowed.unscale(optimizer)
     overflowed.step(optimizer)
-    manager = CheckpointManager(replace(plan, accelerator="cpu", precision="32-true"), 0, Recorder(plan, 0, net))
-    report = Report(plan, 0, torch.device("cpu"), 0)
-    Checkpoints(manager, net, optimizer, None, overflowed, report).save(Progress(1, 0, 1), {"val/acc": 0.5}, {})
-    saved = torch.load(Path(plan.run_dir) / "checkpoints" / "last.ckpt", weights_only=True)
-    Checkpoints(manager, net, optimizer, None, fresh, report).restore(saved)
+    saved = TrainingState(net, optimizer, None, overflowed).state_dict(Progress(1, 0, 1))
+    TrainingState(net, optimizer, None, fresh).load_state_dict(saved)
     assert fresh.scaler.get_scale() == 2.0**15
     del saved["MixedPrecision"]
-    Checkpoints(manager, net, optimizer, None, bare, report).restore(saved)
+    TrainingState(net, optimizer, None, bare).load_state_dict(saved)
     assert bare.scaler.get_scale() == 2.0**16
 
 
@@ -260,7 +254,7 @@ def test_a_gradient_begins_with_the_scale_of_its_own_batch() -> None:
     scaler = SimpleNamespace(get_scale=lambda: scale[0])
     precision = SimpleNamespace(scaler=scaler, scale=lambda loss: loss * scale[0])
     plan = SimpleNamespace(accumulate_grad_batches=1, loss_scale=lambda _batch: 0.5)
-    state: Any = SimpleNamespace(plan=plan, precision=precision, factors={})
+    state: Any = SimpleNamespace(session=SimpleNamespace(plan=plan), precision=precision, gradients={})
     weight = torch.ones((), requires_grad=True)
     for expected in (12.0, 6.0):
         weight.grad = None

@@ -26,8 +26,8 @@ FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
 ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_the_record_is_on_the_disk_before_the_checkpoint_that_counts_it[raw]"
 FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
-CLIPPED = "    if run.plan.gradient_clip_val is not None:\n"
-CLIPPED += "        nn.utils.clip_grad_norm_(run.wrapped.net.parameters(), run.plan.gradient_clip_val)\n"
+CLIPPED = "    if plan.gradient_clip_val is not None:\n"
+CLIPPED += "        nn.utils.clip_grad_norm_(run.wrapped.net.parameters(), plan.gradient_clip_val)\n"
 SUMMED = "    run.wrapped.synchronise()\n    run.precision.unscale(run.optimizer)\n    recorder.step(rate)\n"
 
 MUTATIONS = [
@@ -72,7 +72,7 @@ MUTATIONS = [
     ),
     Mutation(
         "clip before the sum",
-        "raw/loops.py",
+        "raw/training.py",
         SUMMED + CLIPPED,
         CLIPPED + SUMMED,
         "tests/test_raw_reduce.py::test_every_way_trains_to_the_same_weights[2-32-true-0.0]",
@@ -84,33 +84,13 @@ MUTATIONS = [
         "    unflatten(flat, gradients)\n\n\ndef ring",
         "tests/test_raw_reduce.py::test_by_hand[2-three_gradients]",
     ),
-    Mutation(
-        "raw: a curve of rank 0 alone",
-        "raw/report.py",
-        "all_reduce_sums(self.running_sums.sums, self.device).tolist()",
-        "self.running_sums.sums.tolist()",
-        f"{CURVES}[raw]",
-    ),
-    Mutation(
-        "raw: a speed of rank 0 alone",
-        "raw/report.py",
-        "speed = sums[LOSS] / sums[SAMPLES], sums[SAMPLES] /",
-        "speed = sums[LOSS] / sums[SAMPLES], float(self.running_sums.sums[SAMPLES]) /",
-        f"{CURVES}[raw]",
-    ),
-    Mutation(
-        "lightning: a curve of rank 0 alone",
-        "lit/callbacks.py",
-        "sums = all_reduce_sums(self.running_sums.sums, pl_module.device).tolist()",
-        "sums = self.running_sums.sums.tolist()",
-        f"{CURVES}[lightning]",
-    ),
-    Mutation(
-        "lightning: a speed of rank 0 alone",
-        "lit/callbacks.py",
-        "speed = sums[LOSS] / sums[SAMPLES], sums[SAMPLES] /",
-        "speed = sums[LOSS] / sums[SAMPLES], float(self.running_sums.sums[SAMPLES]) /",
-        f"{CURVES}[lightning]",
+    *(
+        Mutation(f"{engine}: {name} of rank 0 alone", "step_curve.py", old, new, f"{CURVES}[{engine}]")
+        for engine in ("raw", "lightning")
+        for name, old, new in (
+            ("a curve", "all_reduce_sums(self.sums.sums, self.device).tolist()", "self.sums.sums.tolist()"),
+            ("a speed", "speed = sums[SAMPLES] /", "speed = float(self.sums.sums[SAMPLES]) /"),
+        )
     ),
     Mutation(
         "buckets are not kept",
@@ -149,12 +129,12 @@ MUTATIONS = [
     *(
         Mutation(
             f"{engine} gives memory back",
-            f"{room}/run.py",
-            "    disable_malloc_trim()\n",
+            "session.py",
+            "        disable_malloc_trim()\n",
             "",
             f"tests/test_memory.py::test_the_rank_of_either_engine_keeps_them[{engine}]",
         )
-        for engine, room in (("lightning", "lit"), ("raw", "raw"))
+        for engine in ("lightning", "raw")
     ),
     Mutation("a short timing is judged", "bench/measurement.py", "LONG_ENOUGH = 0.3", "LONG_ENOUGH = 0.0", BENCH),
     Mutation("rounds that differ are judged", "bench/measurement.py", "CONFIDENCE = 0.9", "CONFIDENCE = 0.5", BENCH),
@@ -268,11 +248,32 @@ MUTATIONS = [
         "tests/test_seeding.py::test_ranks_share_weights_and_order_and_nothing_else",
     ),
     Mutation(
-        "lightning: tested on rank 0's samples alone",
-        "lit/callbacks.py",
-        'self._measured("test", all_reduce_sums(self.evaluation.totals, pl_module.device), ',
-        'self._measured("test", self.evaluation.totals, ',
+        "tested on rank 0's samples alone",
+        "measured.py",
+        "totals = all_reduce_sums(tested, self.device)",
+        "totals = tested",
         "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",
+    ),
+    Mutation(
+        "the smallest accuracy is the best",
+        "task.py",
+        'Mean("acc", "max", correct)',
+        'Mean("acc", "min", correct)',
+        "tests/test_plan.py::test_the_best_is_judged_by_what_there_is",
+    ),
+    Mutation(
+        "the dropout of a recurrent net is overlooked",
+        "world_dependence.py",
+        "isinstance(module, nn.RNNBase | nn.MultiheadAttention)",
+        "isinstance(module, nn.MultiheadAttention)",
+        "tests/test_world_dependence.py::test_by_the_types_of_modules",
+    ),
+    Mutation(
+        "sums of other metrics are gone on from",
+        "checkpoint/reading.py",
+        "require(names == here,",
+        "require(True,",
+        "tests/test_checkpoint.py::test_sums_of_other_metrics_are_not_gone_on_from",
     ),
     Mutation(
         "a class that does not occur counts",

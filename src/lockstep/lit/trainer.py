@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep.checkpoint.content import Progress
-from lockstep.lit.callbacks import BroadcastBuffers
+from lockstep.lit.buffers import BroadcastBuffers
 from lockstep.lit.checkpoint import CrossEngineCheckpointIO
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.plan import Plan

@@ -2,32 +2,31 @@
 
 import csv
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Never
 
-import torch
 from tqdm import tqdm
 
-from lockstep.parallel import all_reduce_sums
-from lockstep.plan import Plan
 from lockstep.progress import Points, csv_version, epoch_line
 from lockstep.running_sums import BatchStats, RunningSums
-from lockstep.task import LOSS, SAMPLES
+from lockstep.session import Session
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
 """And what the task measures in validation and test."""
 
 
 class Report:
-    """Every rank has one, because a loss over all ranks takes all of them; rank 0 alone shows and writes."""
+    """Every rank has one, because a loss over all ranks takes all of them; rank 0 alone shows and writes.
 
-    def __init__(self, plan: Plan, rank: int, device: torch.device, step: int) -> None:
-        """`step` optimizer steps are done; points behind it are of training that was lost and is done anew."""
-        self.plan, self.shows = plan, rank == 0
-        folder = Path(plan.run_dir)
-        self.device, self.running_sums = device, RunningSums(plan.task)
+    Points behind the step at which training begins are of training that was lost and is done anew.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.plan = plan = session.plan
+        self.shows = session.context.rank == 0
+        folder, step = Path(plan.run_dir), session.start.at.steps
         self.bar: tqdm[Never] | None = None
         self.writer: Any = None  # a SummaryWriter, imported only where one is wanted
         self.rows: csv.DictWriter[str] | None = None
@@ -45,9 +44,7 @@ class Report:
 
     def begin(self, epoch: int, batches: int, done: int) -> None:
         """An epoch begins, or goes on where so many of its batches are done."""
-        self.since = time.perf_counter()
-        if not done:
-            self.running_sums = RunningSums(self.plan.task)
+        self.session.curve.resume(self.session.curve.sums if done else RunningSums(self.plan.task))
         if self.shows and sys.stdout.isatty():
             name = f"epoch {epoch}/{self.plan.max_epochs}"
             self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)
@@ -58,13 +55,9 @@ class Report:
             self.bar.update()
         if self.plan.logger.name == "none":
             return
-        self.running_sums.add(stats)
-        if rate is None or step % self.plan.log_every_n_steps:
-            return
-        sums = all_reduce_sums(self.running_sums.sums, self.device).tolist()
-        loss, speed = sums[LOSS] / sums[SAMPLES], sums[SAMPLES] / (time.perf_counter() - self.since)
-        self.log({"train/loss": loss, "lr": rate, "samples_per_second": speed}, step)
-        self.since, self.running_sums = time.perf_counter(), RunningSums(self.plan.task)
+        self.session.curve.add(stats)
+        if rate is not None and step % self.plan.log_every_n_steps == 0:
+            self.log(self.session.curve.point(rate), step)
 
     def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:
         if self.bar is not None:
@@ -86,14 +79,14 @@ class Report:
         if self.writer is not None:
             self.points.flush()
 
-    def close(self, heading: Mapping[str, Any], results: Mapping[str, float]) -> None:
+    def close(self) -> None:
         """Hyper-parameters together with the final metrics: TensorBoard shows nothing for either alone."""
         if self.writer is not None:
             from torch.utils.tensorboard.summary import hparams
 
             self.points.hand_over()
-            final = {f"final/{name}": value for name, value in results.items()}
-            for summary in hparams({**heading}, final):  # type: ignore[no-untyped-call]
+            final = {f"final/{name}": value for name, value in self.session.measured.results.items()}
+            for summary in hparams(self.session.heading, final):  # type: ignore[no-untyped-call]
                 self.writer.file_writer.add_summary(summary)
             for tag, value in final.items():
                 self.writer.add_scalar(tag, value, 0)

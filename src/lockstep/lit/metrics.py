@@ -1,0 +1,63 @@
+"""The steps' sums become metrics: over batches, then over ranks in one collective, divided once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from lockstep.running_sums import EvaluationSums
+from lockstep.session import Session
+
+
+class EpochMetrics(Callback):
+    """The metrics stay in the session in float64 (`log` rounds what it hands on to float32)."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.measured = session, session.measured
+        self.epoch_done = False  # whether the training epoch's sums have met those of the other ranks
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        self.measured.epoch.add(outputs["stats"])
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.evaluation = EvaluationSums(self.measured.task, pl_module.device)
+
+    def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.evaluation = EvaluationSums(self.measured.task, pl_module.device)
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets)
+
+    def on_test_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Of the training epoch too, which ends after its validation."""
+        self._log(self._end_epoch(self.evaluation.totals), trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Kept from the loggers, where `train/loss` is a curve over steps."""
+        if not self.epoch_done:
+            self._end_epoch(None)
+        self.epoch_done = False
+        trained = {name: value for name, value in self.measured.results.items() if name.startswith("train/")}
+        pl_module.log_dict(trained, logger=False, prog_bar=True)
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._log(self.session.end_test(self.evaluation.totals), trainer, pl_module)
+
+    def _end_epoch(self, validated: Tensor | None) -> Mapping[str, float]:
+        self.epoch_done = True
+        return self.measured.end_epoch(validated)
+
+    def _log(self, metrics: Mapping[str, float], trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """To the loggers at the step that training has reached: by `self.log` it would be one less."""
+        module.log_dict(dict(metrics), logger=False, prog_bar=True)
+        for logger in trainer.loggers:
+            logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=trainer.global_step)

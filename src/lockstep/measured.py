@@ -1,0 +1,41 @@
+"""What a run has measured so far: this rank's sums of the epoch under way, and the metrics of all ranks."""
+
+import torch
+from torch import Tensor
+
+from lockstep.parallel.all_reduce import all_reduce_sums
+from lockstep.running_sums import RunningSums
+from lockstep.task import SAMPLES, Task
+
+
+class Measured:
+    """`results` are the latest metrics, in float64; `trained` counts the samples that this run trained on."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self.task, self.device = task, device
+        self.epoch = RunningSums(task)
+        self.results: dict[str, float] = {}
+        self.trained = 0
+
+    def end_epoch(self, validated: Tensor | None) -> dict[str, float]:
+        """Training's metrics and validation's, which are returned. To be called by every rank.
+
+        Args:
+            validated: this rank's `EvaluationSums.totals`; they meet those of training in one message.
+        """
+        own = self.epoch.sums
+        totals = all_reduce_sums(own if validated is None else torch.cat([own, validated]), self.device)
+        training, validation = totals[: len(own)], totals[len(own) :]
+        self.epoch = RunningSums(self.task)
+        self.trained += int(training[SAMPLES])
+        self.results |= self.task.metrics("train", training)
+        found = {} if validated is None else self.task.metrics("val", validation)
+        self.results |= found
+        return found
+
+    def end_test(self, tested: Tensor) -> tuple[dict[str, float], Tensor]:
+        """The metrics of the test split and its confusion counts, from this rank's totals. As above."""
+        totals = all_reduce_sums(tested, self.device)
+        found = self.task.metrics("test", totals)
+        self.results |= found
+        return found, self.task.confusion_of(totals)

@@ -1,0 +1,30 @@
+"""An evaluation: this rank's share of a split through the net, and the sums of it."""
+
+import torch
+from torch import Tensor
+
+from lockstep.data.loader import Loader
+from lockstep.data.tensors import Split
+from lockstep.parallel import broadcast_buffers
+from lockstep.raw.precision import Precision
+from lockstep.running_sums import EvaluationSums, batch_stats
+from lockstep.sampler import ShardSampler, evaluation_batch
+from lockstep.session import Session
+from lockstep.strategies import Wrapped
+
+
+@torch.inference_mode()
+def evaluate(session: Session, wrapped: Wrapped, precision: Precision, split: Split) -> Tensor:
+    """`EvaluationSums.totals` of this rank, over a split whose samples the ranks share."""
+    plan, context, task = session.plan, session.context, session.plan.task
+    wrapped.net.eval()
+    broadcast_buffers(wrapped.net)
+    size = evaluation_batch(plan.batch_size)
+    sampler = ShardSampler(len(split), size, rank=context.rank, world_size=context.world_size)
+    sums = EvaluationSums(task, session.device)
+    for inputs, targets, _ids in Loader(session.data, split, sampler, session.device, precision.dtype):
+        with precision.autocast():
+            outputs = wrapped.evaluate(inputs)
+            stats = batch_stats(task, task.loss_sum(outputs, targets), outputs, targets)
+        sums.add(stats, outputs, targets)
+    return sums.totals

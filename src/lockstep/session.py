@@ -1,0 +1,127 @@
+"""What both engines do before and after their loops, once: from a plan to what trains, from there to the metrics."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lockstep import data, schemas
+from lockstep.checkpoint.content import Progress, own_names
+from lockstep.checkpoint.reading import resume_after_restart, resume_state
+from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.data.line import fitted_line
+from lockstep.data.loader import to_device_if_fits
+from lockstep.digest import digest
+from lockstep.launch.topology import RankContext
+from lockstep.measured import Measured
+from lockstep.memory import disable_malloc_trim
+from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
+from lockstep.plan import Plan
+from lockstep.recorder import Recorder
+from lockstep.run_files import Metrics, save_confusion
+from lockstep.running_sums import RunningSums
+from lockstep.seeding import build_model, seed_rank
+from lockstep.step_curve import StepCurve
+from lockstep.world_dependence import heading
+
+
+class Session:
+    """One run in one rank's place. `recorder` and `checkpoints` are there where the plan trains.
+
+    Each rank is a process, and has joined its peers: `lockstep.launch.worker` calls init_process_group and set_device.
+    """
+
+    recorder: Recorder
+    checkpoints: CheckpointManager
+
+    def __init__(self, plan: Plan, context: RankContext) -> None:
+        """In this order: the net's weights are drawn before anything else, and are the same on every rank.
+
+        Raises:
+            ConfigError: the plan's data, net or checkpoint is not what the plan says.
+        """
+        disable_malloc_trim()
+        self.plan = plan = resume_after_restart(plan, context.restarts)
+        self.context = context
+        tensors = data.load(plan.data)
+        self.net = convert_batchnorm(plan, build_model(plan, tensors))
+        self.masks = convert_dropout(plan, context.rank, self.net)
+        show_shapes(plan, self.net)
+        seed_rank(plan.seed, context.rank)  # from here on random numbers of its own
+        self.start = resume_state(plan, self.net)
+        self.device, *_ = plan.strategy.devices(plan)
+        self.data = to_device_if_fits(tensors, self.device)
+        self.measured, self.curve = Measured(plan.task, self.device), StepCurve(plan.task, self.device)
+        if plan.train:
+            self.recorder = self.start.recorder(plan, context.rank, self.net)
+            self.checkpoints = CheckpointManager(plan, context.rank, self.recorder)
+
+    @property
+    def heading(self) -> dict[str, str | int | float]:
+        """What tells this run from others."""
+        return heading(self.plan, self.net)
+
+    @property
+    def finished(self) -> bool:
+        """Whether training was done when the run was interrupted: what is left is to be tested."""
+        return self.plan.train and self.start.at.epochs == self.plan.max_epochs
+
+    def load_weights(self) -> None:
+        """From the checkpoint, if there is one."""
+        if self.start.checkpoint is not None:
+            self.net.load_state_dict(own_names(self.start.checkpoint["state_dict"]))
+
+    def restore(self) -> None:
+        """What is this rank's own, from the checkpoint that training goes on from; the engine restores the rest."""
+        content = self.start.content
+        if content is None:
+            return
+        sums = self.checkpoints.restore(content, self.net)
+        self.measured.epoch = RunningSums(self.plan.task, sums["epoch"])
+        self.curve.resume(RunningSums(self.plan.task, sums["curve"]))
+        self.measured.results = dict(content.results)
+        self.measured.trained = -content.samples  # of the epoch under way: an earlier run trained on them
+
+    def extra_state(self, at: Progress) -> Mapping[str, Any]:
+        """What a checkpoint holds beside the engine's own state. To be called by every rank."""
+        sums = {"epoch": self.measured.epoch.sums, "curve": self.curve.sums.sums}
+        return self.checkpoints.extra_state(at, self.measured.results, sums, self.net)
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Around training: here a request to stop is heeded."""
+        return self.context.stop.listening(self._batches(self.start.at))
+
+    def should_stop(self, at: Progress) -> bool:
+        """Whether someone asked for the end of training. To be asked after each batch, by every rank."""
+        return self.context.stop.should_stop(self._batches(at))
+
+    def _batches(self, at: Progress) -> int:
+        return self.plan.batches_before(at.epochs, at.batch)
+
+    def end_test(self, tested: Tensor) -> dict[str, float]:
+        """The metrics of the test split, from this rank's totals; rank 0 leaves the confusion counts."""
+        metrics, counts = self.measured.end_test(tested)
+        if self.context.rank == 0 and self.plan.data.classes:
+            save_confusion(Path(self.plan.run_dir), counts.tolist())
+        return metrics
+
+    def finish(self, at: Progress, seconds: float) -> Metrics:
+        """What the run returns, on every rank, and metrics.json holds.
+
+        Args:
+            at: what is done, in earlier runs too where this one was resumed.
+            seconds: of training, validation left out.
+        """
+        plan, trained = self.plan, self.measured.trained
+        return {
+            **self.heading,
+            "epochs": at.epochs,
+            "steps": at.steps,
+            "train_seconds": seconds,
+            "samples_per_second": trained / seconds if trained else 0.0,
+            **self.measured.results,
+            **(fitted_line(self.net, plan.data.predict) if isinstance(plan.data, schemas.Line) else {}),
+            "digest": digest(self.net.state_dict()),
+        }

@@ -1,0 +1,35 @@
+"""Every N optimizer steps a point on the curves: the loss of all ranks since the last one, and samples per second."""
+
+import time
+
+import torch
+
+from lockstep.parallel.all_reduce import all_reduce_sums
+from lockstep.running_sums import BatchStats, RunningSums
+from lockstep.task import LOSS, SAMPLES, Task
+
+
+class StepCurve:
+    """Every rank has one, because a loss over all ranks takes all of them."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self.task, self.device = task, device
+        self.begin()
+
+    def begin(self) -> None:
+        """The next point is of what comes from here on."""
+        self.resume(RunningSums(self.task))
+
+    def resume(self, sums: RunningSums) -> None:
+        """The next point is of these sums too; their time is not known, so the clock starts here."""
+        self.since, self.sums = time.perf_counter(), sums
+
+    def add(self, batch: BatchStats) -> None:
+        self.sums.add(batch)
+
+    def point(self, lr: float) -> dict[str, float]:
+        """By the names of the curves. To be called by every rank."""
+        sums = all_reduce_sums(self.sums.sums, self.device).tolist()
+        speed = sums[SAMPLES] / (time.perf_counter() - self.since)
+        self.begin()
+        return {"train/loss": sums[LOSS] / sums[SAMPLES], "lr": lr, "samples_per_second": speed}
