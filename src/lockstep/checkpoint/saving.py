@@ -15,9 +15,10 @@ from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, wr
 from lockstep.checkpoint.identity import digest_of, identity
 from lockstep.disk import not_written, of_the_disk
 from lockstep.fingerprint import buffers_of
+from lockstep.finite_losses import not_finite
 from lockstep.parallel import to_first
 from lockstep.plan import Plan
-from lockstep.recorder import Recorder, not_finite
+from lockstep.recorder import Recorder
 from lockstep.seeding import random_state, restore_random_state
 from lockstep.world_dependence import world_dependent
 
