@@ -158,7 +158,7 @@ def test_a_damaged_record(
     assert ENGINES["raw"](beside, ALONE)["steps"] == 10
     word = capfd.readouterr().err
     assert f"{folder / 'record.jsonl'} " in word
-    assert word.count("the new record begins where training goes on") == 1
+    assert word.count("the new record begins where training resumes") == 1
     first, second, *_ = map(json.loads, lines_of(tmp_path / "beside"))
     assert (first["run"]["missing_steps"], second["step"]["step"]) == (5, 6)
 
@@ -252,4 +252,4 @@ def test_on_the_command_line(trained: Plan, command: Command) -> None:
     assert sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*")) == before
     ended = command.train(*own, f"ckpt_path={trained.ckpt_path}")
     assert ended.status == 0, ended.err
-    assert ended.err.count("the new record begins where training goes on") == 1
+    assert ended.err.count("the new record begins where training resumes") == 1

@@ -278,13 +278,13 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(command: Command) -> N
     last.write_bytes(numbers)
     ended = command.train(*QUICK, "ckpt_path=last", "hydra.run.dir=other", "logger=none")
     assert ended.status == 0, ended.err
-    assert ended.err == f"{last}: damaged; going on from {last.with_name('previous.ckpt')}\n"
+    assert ended.err == f"{last}: damaged; resuming from {last.with_name('previous.ckpt')}\n"
     assert metrics_in(command.folder / "other")["epochs"] == 3
     ended = command.train(*QUICK, f"ckpt_path={last}")
     assert refused(ended, f"ckpt_path={last}: its checksums are wrong; write ckpt_path=last")
     ended = command.train(*QUICK, "resume=true", "logger=none")
     assert ended.status == 0, ended.err
-    assert ended.err == f"{last}: damaged; going on from {last.with_name('previous.ckpt')}\n", "once"
+    assert ended.err == f"{last}: damaged; resuming from {last.with_name('previous.ckpt')}\n", "once"
     assert metrics_in(last.parents[1])["epochs"] == 3
     last.write_bytes(b"torn")
     last.with_name("previous.ckpt").write_bytes(b"torn")

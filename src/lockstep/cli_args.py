@@ -1,4 +1,4 @@
-"""KEY=VALUE words of a command, as a dataclass whose fields have the defaults; what does not fit is refused."""
+"""KEY=VALUE arguments of a command, as a dataclass whose fields have the defaults; what does not fit is refused."""
 
 from collections.abc import Sequence
 from dataclasses import fields

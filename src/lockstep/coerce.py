@@ -30,7 +30,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _value_from_dict(kind: Any, key: str, value: Any) -> Any:
-    """A union or a base class: its choices are told apart by their fields' names, and by the value's `name`."""
+    """A union or a base class: its members are distinguished by their fields' names, and by the value's `name`."""
     options = get_args(kind) or (kind, *_subclasses(kind))
     if isinstance(value, Mapping):
         return from_dict(next(option for option in options if _fits(option, value)), value)
@@ -84,7 +84,7 @@ def unknown_key(key: str, value: object, known: list[str], command: str | None =
 
 
 def _spelt_alike(key: str, known: list[str]) -> str | None:
-    """A key that differs by a slip of the finger: as a whole, and in its last part, which says what it is."""
+    """A key that is spelt alike, as a whole and in its last part."""
     for near in get_close_matches(key, known, n=5, cutoff=0.8):
         if SequenceMatcher(None, _leaf(key), _leaf(near)).ratio() >= 0.7:
             return near

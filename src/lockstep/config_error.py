@@ -1,4 +1,4 @@
-"""What cannot be is refused in one sentence: the key, its value, why, and what to write instead."""
+"""Invalid input is refused in one sentence: the key, its value, why, and what to write instead."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
 class ConfigError(ValueError):
-    """Input that no run can honour. The command prints the sentence, on one line, and exits with status 2."""
+    """Invalid input. The command prints the message on one line, and exits with status 2."""
 
     def __str__(self) -> str:
         return LINE_BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
@@ -25,7 +25,7 @@ def config_error(key: str, value: object, why: str, instead: str) -> ConfigError
 
 
 def shorten(text: str, most: int = 300) -> str:
-    """The text, or its beginning and its end where it is so long that nobody would read it."""
+    """The text, or its beginning and its end where it is long."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 4 :]}"
 
 
@@ -54,7 +54,7 @@ def option_error(key: str, value: object, why: str, options: Iterable[str]) -> C
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant: one that begins so, one that holds the word, or one that is spelt alike."""
+    """The name that was probably meant: by its beginning, by a part, or by its spelling."""
     known, small = list(names), word.lower()
     if small:
         begun = [name for name in known if name.lower().startswith(small)]

@@ -1,18 +1,18 @@
-"""Ways a run ends before its work is done that one sentence tells: a traceback would say nothing more."""
+"""Expected failures, shown in one sentence without a traceback."""
 
 import signal
 
 
 class ExpectedError(RuntimeError):
-    """Its sentence is all that the user reads."""
+    """The message is all that the user reads."""
 
 
 class RendezvousTimeout(ExpectedError):
-    """A rank that never came to the meeting place."""
+    """A rank that did not join within the timeout."""
 
 
 class PeerStopped(ExpectedError):
-    """A rank that the system has stopped (SIGSTOP): it lives, and answers nobody. The sentence is about that rank."""
+    """A rank that is stopped (SIGSTOP): it is alive and does not answer. The message names that rank."""
 
     def __init__(self, rank: int, why: str) -> None:
         super().__init__(rank, why)
@@ -23,13 +23,13 @@ class PeerStopped(ExpectedError):
 
 
 class NotFinite(ExpectedError):
-    """A loss that is no number any more."""
+    """A NaN or infinite loss."""
 
 
 class TrainingInterrupted(ExpectedError):
-    """Training has ended after an optimizer step, on every rank, because someone asked; a checkpoint holds it.
+    """Training has stopped on request after an optimizer step, on every rank, and its state is in a checkpoint.
 
-    `number` is the signal that asked, where whoever started the ranks told them by one.
+    `number` is the signal that requested it, where the ranks received one.
     """
 
     def __init__(self, step: int) -> None:

@@ -1,6 +1,6 @@
 """Hydra's errors in one sentence that names the key and what to write instead.
 
-Hydra tells its errors apart by their words alone; words that are not known here are shown as they are.
+Hydra's errors differ by their text alone; a text that is not known here is shown as it is.
 """
 
 import re
@@ -20,7 +20,7 @@ OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) fo
 """The options of each group, by the files that they are."""
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSError)
-"""What composing raises, and making a run's folder; `explained` tells which of them are the user's to mend."""
+"""What composing raises, and making a run's folder; `explained` decides which of them are the user's to correct."""
 
 
 def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:

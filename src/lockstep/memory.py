@@ -1,4 +1,4 @@
-"""Memory that a net has freed stays with its process for the next step.
+"""Memory that a net has freed stays with its process for the next step: disable glibc's trimming.
 
 glibc gives large blocks back to the kernel as soon as they are free, and takes them anew, page by page and zeroed, for
 the same tensors of the next step: half the time of a convolutional net on a CPU (see `mallopt`, M_MMAP_MAX and
@@ -17,12 +17,12 @@ USUAL_MMAP_MAX, USUAL_TRIM_THRESHOLD = 65536, 128 * 1024
 
 
 def disable_malloc_trim() -> None:
-    """From here on, in the whole process; nothing where the C library is not glibc."""
+    """Disable it in the whole process; nothing where the C library is not glibc."""
     _set(0, NEVER)
 
 
 def give_back_freed() -> None:
-    """As it is unless somebody asks otherwise: a process that trained has other work to do."""
+    """Restore glibc's defaults: a process that trained has other work to do."""
     _set(USUAL_MMAP_MAX, USUAL_TRIM_THRESHOLD)
 
 

@@ -1,7 +1,7 @@
 """In which memory format a net computes: channels last is faster, and on a CPU it is taken where it was tested.
 
 With the channels last torch 2.15 on a CPU (oneDNN's jit_1x1, with AVX-512) writes past its memory in the backward pass
-of some convolutions. The process crashes, or goes on with what it overwrote. Contiguous nets never come there.
+of some convolutions. The process crashes, or continues with corrupted memory. Contiguous nets are not affected.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from lockstep.plan import Plan
 
 
 class Shape(NamedTuple):
-    """What tells convolutions apart."""
+    """What distinguishes convolutions."""
 
     inward: int
     outward: int

@@ -18,7 +18,7 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
             return SGD(groups, lr=choice.lr, momentum=choice.momentum, weight_decay=choice.weight_decay)
         case schemas.Adam():
             kind = AdamW if choice.name == "adamw" else Adam
-            # all parameters in each call: the same bits as one after the other, which a CPU does unless told
+            # all parameters in each call: the same bits as one after the other, the default on a CPU
             return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay, foreach=True)
 
 

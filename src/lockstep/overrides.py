@@ -1,4 +1,4 @@
-"""The KEY=VALUE words of the command before Hydra reads them: text stays as it was typed, a group takes one option."""
+"""Overrides before Hydra reads them: text stays as it was typed, a group takes one option."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What a run shows as it goes on, whichever engine runs it: a line for each epoch, points on curves."""
+"""What a run shows while it trains, by either engine: a line for each epoch, points on curves, notices."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ def epoch_line(epoch: int, epochs: int, metrics: Mapping[str, float], seconds: f
 
 
 def notice(sentence: str) -> None:
-    """A line on stderr: what the user would want to know, and what ends nothing."""
+    """Print a line on stderr about something that does not end the run."""
     print(sentence, file=sys.stderr, flush=True)
 
 
@@ -50,5 +50,5 @@ class Points:
 
 
 def csv_version(resume: bool, step: int) -> str:
-    """The folder, below csv/, of a table of curves: one of its own for training that goes on in the run's folder."""
+    """The folder, below csv/, of a table of curves: one for each resume in the run's folder."""
     return f"from_step_{step + 1}" if resume and step else ""

@@ -1,6 +1,6 @@
-"""record.jsonl as it is written, synced and, where training goes on, held against what a checkpoint counts of it.
+"""record.jsonl: written, synced, and on a resume checked against what the checkpoint counts of it.
 
-Only whole lines are added, and they are on the disk before a checkpoint that counts them has its name.
+Only whole lines are added, and they are on the disk before the checkpoint that counts them is renamed.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from lockstep.files import finite, save_text, sync_folder
 from lockstep.run_files import RECORD
 
 LONGEST = 2**20
-"""Bytes of a first line, at most: what is longer is none."""
+"""Bytes of a first line, at most."""
 
 Line = Mapping[str, Mapping[str, Any]]
 """`{kind: fields}`."""
@@ -25,9 +25,9 @@ Line = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Mark:
-    """How far the record had come: lines in all; bytes and SHA-256 of those behind the first.
+    """A position in the record: lines in all; bytes and SHA-256 of those behind the first.
 
-    A checkpoint of an older version has the lines alone; without any no training goes on.
+    A checkpoint of an older version counts lines only; 0 lines: training does not resume.
     """
 
     lines: int = 0
@@ -44,14 +44,14 @@ def json_line(line: Line) -> str:
 
 
 class Damaged(Exception):
-    """A record does not begin with the lines that a checkpoint counts; the message says why."""
+    """The record does not begin with the lines that the checkpoint counts; the message says why."""
 
 
 class RecordFile:
-    """The record of a run that is under way, of rank 0 alone."""
+    """The record of a running run, on rank 0 only."""
 
     def __init__(self, folder: Path, run: Mapping[str, Any], earlier: bytes = b"") -> None:
-        """A new record.jsonl: its `run` line, then, where training goes on, what was recorded by then."""
+        """Begin a record.jsonl: its `run` line, then, on a resume, what was recorded before."""
         self.path = folder / RECORD
         self.lines, self.size, self.sha = 1 + earlier.count(b"\n"), len(earlier), hashlib.sha256(earlier)
         save_text(self.path, f"{json_line({'run': run})}\n{earlier.decode()}")
@@ -77,7 +77,7 @@ class RecordFile:
         self.lines, self.size = self.lines + len(texts), self.size + len(content)
 
     def sync(self) -> None:
-        """Onto the disk: what counts these lines is about to be saved."""
+        """Sync it, before a checkpoint that counts these lines is saved."""
         with self.path.open("rb") as record:
             os.fsync(record.fileno())
 
@@ -92,10 +92,10 @@ def run_of(checkpoint: Path) -> Path:
 
 
 def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, str]:
-    """The lines behind the first that a checkpoint counts, of the record in its run's folder; and what to say of them.
+    """The lines behind the first that a checkpoint counts, of the record in its run's folder; and a notice, or "".
 
-    A record that is lost or damaged does not keep anyone from training on in another folder; in its own, where
-    training on would replace what is left of it, it does.
+    With a missing or damaged record a run may resume in another folder; not in its own, where it would overwrite the
+    rest of the record.
 
     Raises:
         ConfigError: it is damaged, and the folder is its own.
@@ -109,7 +109,7 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
             why = f"its {RECORD} {damaged}"
             instead = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
             raise config_error("hydra.run.dir", run_dir, why, instead) from None
-        return b"", f"{path} {damaged}: the new record begins where training goes on"
+        return b"", f"{path} {damaged}: the new record begins where training resumes"
     if mark.sha256 is None:
         return (
             earlier,
@@ -148,7 +148,7 @@ def _checked(earlier: bytes, mark: Mark) -> bytes:
 
 
 def _counted(found: list[bytes], mark: Mark) -> bytes:
-    """Of an older version: no digest tells whether a line is right, but each must be one."""
+    """Of an older version: there is no digest, but each line must be one."""
     earlier = found[: mark.lines - 1]
     if len(earlier) < mark.lines - 1:
         raise Damaged(f"has {1 + len(earlier)} whole lines of the {mark.lines} that the checkpoint counts")
@@ -161,7 +161,7 @@ def _counted(found: list[bytes], mark: Mark) -> bytes:
 
 
 def missing_steps(earlier: bytes, steps: int) -> int:
-    """How many of the steps done have no line, at the record's beginning: it was lost on the way."""
+    """How many of the steps done have no line at the record's beginning."""
     for line in earlier.splitlines():
         if line.startswith(b'{"step"'):
             return int(json.loads(line)["step"]["step"]) - 1

@@ -1,4 +1,4 @@
-"""From what the ranks bring together to the record's lines: pure functions."""
+"""From what the ranks gather to the record's lines: pure functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,17 +18,17 @@ def step_lines(
     """The lines of an epoch's steps up to `last_step`, each followed by its fingerprints where it has any.
 
     `grad_norm_spread` is the largest difference of a rank's norm from rank 0's, 0 unless ranks have diverged. Where
-    gradients are all-reduced it is 0 by construction: what ranks hold is what their fingerprints tell.
+    gradients are all-reduced it is 0 by construction: their fingerprints show whether ranks hold the same.
 
     Args:
-        parts: (ranks, steps, COLUMNS) float64; the digest's 64 bits lie in a float's place.
+        parts: (ranks, steps, COLUMNS) float64; the digest's 64 bits are stored as a float.
         prints: of those steps that have them, by number from 0: (ranks, kinds, bytes) uint8.
         rates: one a step.
     """
     losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
     norms, digests = parts[:, :, 2], parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
     alike = (norms == norms[0]) | (norms.isnan() & norms[0].isnan())
-    apart = (norms - norms[0]).abs().masked_fill(alike, 0.0).amax(0).tolist()
+    spread = (norms - norms[0]).abs().masked_fill(alike, 0.0).amax(0).tolist()
     for index, rate in enumerate(rates):
         step = last_step - len(rates) + index + 1
         yield {
@@ -40,7 +40,7 @@ def step_lines(
                 "lr": rate,
                 "loss_sum": losses[index],
                 "grad_norm": norms[0, index].item(),
-                "grad_norm_spread": apart[index],
+                "grad_norm_spread": spread[index],
             }
         }
         if index in prints:

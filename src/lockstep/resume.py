@@ -1,4 +1,4 @@
-"""Where a run goes on: which folder `resume=true` means, and which checkpoint `last` is."""
+"""Where a run resumes: which folder `resume=true` means, and which checkpoint `last` is."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ def run_folder(resume: object, name: object, own: Path, given: bool) -> Path:
     """The folder that a run writes to: its own, or, where it resumes and none was `given`, the newest of its name.
 
     Raises:
-        ConfigError: there is no run to go on with.
+        ConfigError: there is no run to resume.
     """
     if resume is not True or given:
         return own
@@ -26,25 +26,25 @@ def run_folder(resume: object, name: object, own: Path, given: bool) -> Path:
     if newest is None:
         why = f"no run below {LOGS / str(name)} has left a whole checkpoint"
         raise config_error("resume", True, why, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
-    _told(newest, [path for path in damaged if path.parent != newest.parent])  # of its own the run itself tells
+    _report_damaged(newest, [path for path in damaged if path.parent != newest.parent])  # a run reports its own
     return newest.parents[1]
 
 
 def starting_checkpoint(values: Mapping[str, Any], run_dir: Path) -> str | None:
-    """The path that `ckpt_path` and `resume` come to: `last` is the newest checkpoint of the name that is not damaged.
+    """The checkpoint that `ckpt_path` and `resume` mean: `last` is the newest undamaged one of this name.
 
-    With `resume` it is that of the run's own folder; where there is none yet, the run begins anew.
+    With `resume` it is the newest of the run's own folder; where there is none yet, the run begins anew.
     """
     path = values["ckpt_path"]
     if values["resume"] is True:
         if path is not None:
-            raise config_error("ckpt_path", path, "resume=true goes on from the run's own checkpoint", "one of the two")
-        last = _told(*newest_whole([run_dir]))
+            raise config_error("ckpt_path", path, "resume=true resumes from the run's own checkpoint", "one of the two")
+        last = _report_damaged(*newest_whole([run_dir]))
         return None if last is None else str(last)
     if path != NEWEST:
         own: str | None = absolute(path)
         return own
-    last = _told(*newest_whole(_runs(values["name"])))
+    last = _report_damaged(*newest_whole(_runs(values["name"])))
     if last is None:
         why = f"there is no whole checkpoint below {LOGS / str(values['name'])}"
         raise config_error("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
@@ -52,7 +52,7 @@ def starting_checkpoint(values: Mapping[str, Any], run_dir: Path) -> str | None:
 
 
 def absolute(path: Any) -> Any:
-    """A path from here, or from a home; pathlib's own would raise for a home that is not there."""
+    """An absolute path, `~` expanded; pathlib's own raises where there is no such home."""
     return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111
 
 
@@ -61,9 +61,9 @@ def _runs(name: object) -> list[Path]:
     return [*{path.parents[1] for path in found}]
 
 
-def _told(newest: Path | None, damaged: list[Path]) -> Path | None:
-    """Say which newer checkpoints are damaged, and which one is taken instead."""
+def _report_damaged(newest: Path | None, damaged: list[Path]) -> Path | None:
+    """Print which newer checkpoints are damaged, and which one is used instead."""
     if newest is not None and damaged and launch.is_rank_zero(launch.rank_from_env()):
         torn = " and ".join(str(path) for path in damaged)
-        print(f"{torn}: damaged; going on from {newest}", file=sys.stderr, flush=True)
+        print(f"{torn}: damaged; resuming from {newest}", file=sys.stderr, flush=True)
     return newest

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not meet."""
+"""2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
 
 
 def digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, rank: int, world_size: int) -> Tensor:
     """int64, one a batch: the sum of a hash of each (sample id, its position in the epoch's order).
 
-    A sum, so that ranks can add theirs in any order: equal digests mean that every sample stood at its place.
+    A sum, so that ranks can add theirs in any order: equal digests mean that every sample was at its position.
 
     Args:
         batches: this rank's sample ids of each batch.

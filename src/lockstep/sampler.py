@@ -1,4 +1,4 @@
-"""Who sees which sample, when: the one pure function of order that every engine and strategy obeys.
+"""Which rank sees which sample, when: one pure function of order for every engine and strategy.
 
 Epoch e walks a permutation seeded by `seed + e` (what torch's DistributedSampler does). Global batch k is its
 positions k·B … (k+1)·B, and rank r of W takes positions r, r+W, r+2W, … *of that batch*: so every world size sees
@@ -35,7 +35,7 @@ def rank_slices(order: Tensor, batch_size: int, rank: int, world_size: int) -> I
 
 
 class ShardSampler(Sampler[Tensor]):
-    """One rank's share of every global batch, an index tensor a batch; `set_epoch` turns the page.
+    """One rank's share of every global batch, an index tensor a batch; `set_epoch` selects the order.
 
     Without a seed the order is 0 … samples-1, for evaluation. Every rank yields the same number of batches, empty ones
     too, so that no rank leaves a collective early, and every sample is in exactly one rank's share.
@@ -52,7 +52,7 @@ class ShardSampler(Sampler[Tensor]):
         drop_last: bool = False,
         begin: tuple[int, int] = (0, 0),
     ) -> None:
-        """`begin`: training goes on in this epoch at this batch; the batches before it are left out of that epoch."""
+        """`begin`: training resumes in this epoch at this batch; that epoch leaves out the batches before it."""
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
         self.epoch, self.begin = 0, begin

@@ -37,9 +37,9 @@ SAME: dict[str, str] = {
 
 LIKE: dict[str, tuple[str, str]] = {
     "max_steps": ("training is counted in epochs", "max_epochs=N"),
-    "min_steps": ("training runs for as many epochs as it is told", "max_epochs=N"),
-    "min_epochs": ("training runs for as many epochs as it is told", "max_epochs=N"),
-    "max_time": ("training runs for as many epochs as it is told", "max_epochs=N, or timeout 3600 {command} …"),
+    "min_steps": ("training runs for max_epochs", "max_epochs=N"),
+    "min_epochs": ("training runs for max_epochs", "max_epochs=N"),
+    "max_time": ("training runs for max_epochs", "max_epochs=N, or timeout 3600 {command} …"),
     "limit_train_batches": ("every epoch takes all training samples", "data.samples=N where the data set has it"),
     "limit_val_batches": ("all validation samples are taken", "data.val_size=N where the data set has it"),
     "limit_test_batches": ("all test samples are taken", "test=false, or data.test_size=N where the data set has it"),
@@ -55,7 +55,7 @@ LIKE: dict[str, tuple[str, str]] = {
     "deterministic": ("every run is repeatable as it is", "seed=N for another one"),
     "benchmark": ("every run is repeatable, so no kernel is chosen by its speed", "nothing in its place"),
     "enable_progress_bar": ("the bar shows in a terminal alone", "2>/dev/null behind the command"),
-    "enable_checkpointing": ("a checkpoint is kept after each epoch", "checkpoint.every_n_steps=N for more"),
+    "enable_checkpointing": ("a checkpoint is saved after each epoch", "checkpoint.every_n_steps=N for more"),
     "enable_model_summary": ("no summary is printed", "show_shapes=true for what each replica sees of a batch"),
     "callbacks": ("a run has its own callbacks alone", "one of the keys that {command} --help lists"),
     "plugins": ("a run has its own plugins alone", "precision=bf16-mixed, say, or process_group.backend=gloo"),

@@ -1,6 +1,6 @@
-"""The catch-all of the composing layer: what is raised while words become a plan is one sentence with the override.
+"""The catch-all while a plan is composed: an unexpected error becomes one sentence that names the override.
 
-No bug hides in it: the error stays the cause of the refusal, and HYDRA_FULL_ERROR=1 shows it with its traceback.
+It hides no bug: the error stays the cause of the ConfigError, and HYDRA_FULL_ERROR=1 shows its traceback.
 """
 
 from collections.abc import Callable, Iterator, Sequence

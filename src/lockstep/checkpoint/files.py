@@ -1,4 +1,4 @@
-"""The files of checkpoints: written whole or not at all, and looked through for damage before anyone believes them.
+"""The files of checkpoints: written atomically, and checked for damage before they are read.
 
 last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the best epoch.
 """
@@ -18,7 +18,7 @@ LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], None], before: str = "", also: str = "") -> None:
-    """Fill a file under another name, see it on the disk, then rename it: a reader sees the old one or the new.
+    """Write and sync a file under a temporary name, then rename it: a reader sees the old one or the new.
 
     Args:
         before: the name that the file keeps which was there before, if any.
@@ -41,7 +41,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None], before: str = "",
 
 
 def hardlink(path: Path, name: str) -> None:
-    """Give a file a second name, in place of what had it: a link, since files are never written to again."""
+    """Give a file a second name, replacing what has it: by a link, since files are never modified."""
     with atomic_write(path.with_name(name)) as part:
         part.unlink(missing_ok=True)
         try:
@@ -57,7 +57,7 @@ def damage(path: Path) -> str | None:
             torn = archive.testzip()
     except OSError as error:
         return error.strerror or type(error).__name__
-    except Exception:  # a damaged archive raises whatever its bytes lead to
+    except Exception:  # a damaged archive may raise anything
         return "it is no whole checkpoint file"
     return None if torn is None else "its checksums are wrong"
 

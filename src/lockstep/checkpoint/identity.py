@@ -1,4 +1,4 @@
-"""Which plans are the same training: a checkpoint may be gone on from by these alone."""
+"""Which plans are the same training: only these may resume from a checkpoint."""
 
 import hashlib
 import json
@@ -14,8 +14,7 @@ MATTERS = (
     *("model", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
     *("precision", "gradient_clip_val", "sync_batchnorm", "dropout_rng"),
 )
-"""The rest may change: engine, strategy, devices, threads, memory_format, logger, and for how many epochs training
-goes on."""
+"""The rest may change: engine, strategy, devices, threads, memory_format, logger, and the number of epochs."""
 
 MAY_MOVE = ("data.root",)
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
@@ -42,7 +41,7 @@ def digest_of(identity: Mapping[str, Any]) -> str:
 
 
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
-    """Refuse a plan that would not go on with the training that a checkpoint is of, naming the keys.
+    """Refuse a plan that is another training than the checkpoint's, naming the keys.
 
     Args:
         saved: the identity of the checkpoint's plan. It has the world where its net depended on it, and so would the

@@ -1,4 +1,4 @@
-"""A checkpoint read with care, and held against the plan that wants to go on from it."""
+"""Reading a checkpoint, and checking it against the plan that resumes from it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project w
 
 
 def resume_after_restart(plan: Plan, restarts: int) -> Plan:
-    """The plan as ranks take it up: started anew after a failure, they go on from their own last checkpoint."""
+    """The plan of ranks that may have been restarted after a failure: they resume from their own last checkpoint."""
     run = Path(plan.run_dir)
     last, _damaged = newest_whole([run]) if plan.train and restarts else (None, [])
     if last is None or last.stat().st_mtime_ns < began(run):
@@ -34,15 +34,15 @@ def resume_after_restart(plan: Plan, restarts: int) -> Plan:
 
 
 def began(run: Path) -> int:
-    """When the run began, which wrote its configuration first; a checkpoint that is older is an earlier run's."""
+    """When the run began, by its configuration, its first file: an older checkpoint is an earlier run's."""
     config = run / CONFIG
     return config.stat().st_mtime_ns if config.is_file() else 0
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
-    """Refuse a file that is no checkpoint, or that this plan could not train on from. Nothing is started for it.
+    """Refuse a file that is no checkpoint, or that this plan cannot resume from, before any rank starts.
 
-    With `keep_finished` a run that is done is not refused: the answer says whether it is.
+    With `keep_finished` a finished run is not refused: the result says whether it is finished.
     """
     checkpoint = _read(plan, mmap=True)
     done = _done(plan, checkpoint, keep_finished)
@@ -53,7 +53,7 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
 
 @dataclass(frozen=True)
 class ResumeState:
-    """Where a run begins: at the beginning, or where a checkpoint stands. `content` only where training goes on."""
+    """Where a run begins: at the beginning, or at a checkpoint. `content` only where training resumes."""
 
     checkpoint: Mapping[str, Any] | None = None
     content: Content | None = None
@@ -63,7 +63,7 @@ class ResumeState:
         return self.content.position if self.content else Progress()
 
     def recorder(self, plan: Plan, rank: int, net: nn.Module) -> Recorder:
-        """That goes on with the record from here."""
+        """The recorder that continues the record from here."""
         at, mark = self.at, self.content.mark if self.content else Mark()
         return Recorder(plan, rank, net, epoch=at.epochs, batch=at.batch, steps=at.steps, mark=mark)
 
@@ -112,7 +112,7 @@ def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
 
 @contextmanager
 def _of_the_file(path: Path) -> Iterator[None]:
-    """What a file holds may raise anything, and it is the file that is wrong."""
+    """Any error within is the file's fault: raise a ConfigError that names it."""
     try:
         yield
     except Exception as error:
@@ -120,7 +120,7 @@ def _of_the_file(path: Path) -> Iterator[None]:
 
 
 def _done(plan: Plan, checkpoint: Mapping[str, Any], keep_finished: bool = False) -> bool:
-    """Whether the plan's own run has nothing left to do; refused unless that is to be kept, as are too few epochs."""
+    """Whether the run is finished, which is refused without `keep_finished`, as is a `max_epochs` that is too small."""
     if not plan.train:
         return False
     epochs, measured = Content.from_saved(checkpoint[OWN]).position.epochs, Path(plan.run_dir) / METRICS

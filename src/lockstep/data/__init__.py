@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def prepare(choice: schemas.Data) -> None:
-    """Have the files of this data set on this machine, whole and checked; raises ConfigError where that cannot be.
+    """Get the files of this data set onto this machine, and check them; raises ConfigError where that fails.
 
     Imports no torch unless it has to download, so that a bad path is refused at once.
     """
@@ -24,7 +24,7 @@ def load(choice: schemas.Data) -> "TensorData":
     """The splits as tensors. What is random in them (order of splits, noise) is fixed, whatever the run's seed.
 
     Raises:
-        ConfigError: a split holds more or fewer samples than the choice says.
+        ConfigError: a split has another size than the schema says.
     """
     tensors = _loaded(choice)
     _require_sizes(choice, tensors)
@@ -49,13 +49,13 @@ def _loaded(choice: schemas.Data) -> "TensorData":
 
 
 def _require_sizes(choice: schemas.Data, tensors: "TensorData") -> None:
-    """Steps, schedules and the weight of each sample in its gradient come from what the choice says."""
-    said = {
+    """Steps, schedules and the weight of each sample in its gradient are computed from the sizes of the schema."""
+    declared = {
         "train": ("train_samples", choice.train_samples, tensors.train),
         "validation": ("val_size", choice.val_size, tensors.val),
         "test": ("test_size", getattr(choice, "test_size", len(tensors.test)), tensors.test),
     }
-    for name, (field, count, split) in said.items():
+    for name, (field, count, split) in declared.items():
         why = f"its {name} split holds {len(split)} samples, and {type(choice).__name__}.{field} says {count}"
         instead = f"what is loaded into {field}, in lockstep/schemas/data.py"
         require(len(split) == count, "data", choice.name, why, instead)

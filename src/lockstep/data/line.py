@@ -27,7 +27,7 @@ def load(
 
 @torch.no_grad()
 def fitted_line(net: nn.Module, predict: Sequence[float]) -> dict[str, float]:
-    """The line that a net has learned, f(1) - f(0) and f(0), and f(x) for each x to predict."""
+    """The line that a net computes, f(1) - f(0) and f(0), and f(x) for each x to predict."""
     weight = next(net.parameters())
     x = torch.tensor([0.0, 1.0, *predict], dtype=weight.dtype, device=weight.device)
     at_zero, at_one, *rest = net.eval()(x[:, None]).flatten().tolist()

@@ -36,9 +36,9 @@ def to_device_if_fits(data: TensorData, device: torch.device) -> TensorData:
 
 
 class Loader:
-    """One rank's share of every global batch; of each epoch, where its sampler has been told which.
+    """One rank's share of every global batch, in the order of its sampler's epoch.
 
-    `sampler` and `batch_sampler` are a DataLoader's names, by which Lightning finds whom to tell.
+    `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
     """
 
     batch_sampler = None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 class AutocastWrapper(nn.Module):
     """The net under autocast in these short numbers, in whichever thread it is called.
 
-    torch.nn.DataParallel tells its threads whether autocast is on, but not in which numbers: without this, bfloat16
+    torch.nn.DataParallel tells its threads whether autocast is on, but not the dtype: without this, bfloat16
     would be float16 on all devices.
     """
 

@@ -16,7 +16,7 @@ from lockstep.private_api.torch import DROPOUT
 
 
 class CpuDataParallel:
-    """Called like the net, on the whole batch. The net itself is replica 0: only its buffers are kept."""
+    """Called like the net, on the whole batch. Replica 0 has the net's own buffers, which its updates change."""
 
     def __init__(self, net: nn.Module, count: int) -> None:
         self.net, self.count = net, count

@@ -1,4 +1,4 @@
-"""Private names of torch. Where one is gone, a public way takes its place; each says at which cost."""
+"""Private names of torch. Where one is gone, a public way replaces it; each says at which cost."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, and how often one is written."""
+"""Which checkpoints are saved, and how often."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""How ranks join: who carries their messages, where they meet, and how long they wait for one another."""
+"""The process group: its backend, rendezvous and timeout."""
 
 import re
 from dataclasses import dataclass
