@@ -181,7 +181,7 @@ def test_the_comparison_catches_a_hook_left_out() -> None:
 @pytest.mark.parametrize(
     ("case", "plain_run"),
     [({}, True), ({"profiler": SimpleProfiler()}, False), ({"kind": OwnStep}, False), ({"kind": OwnClipping}, True)],
-    ids=str,
+    ids=["plain", "profiler", "own step", "own clipping"],
 )
 def test_where_a_run_is_not_plain_lightnings_own_loop_does_it(case: dict[str, Any], plain_run: bool) -> None:
     found = []
