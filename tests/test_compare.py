@@ -481,6 +481,6 @@ def test_runs_that_broke_off_are_said_to_have(copied: Path) -> None:
 
 
 def test_the_bounds_in_figures() -> None:
-    """As the README has them: a wider one would let through what was never seen."""
+    """As docs/agreement.md has them: a wider one would let through what was never seen."""
     assert (IDENTICAL.within, FLOAT64.within, FLOAT32.within, MIXED.within) == (0.0, 1e-10, 1e-4, 0.1)
     assert (IDENTICAL.steps, FLOAT64.steps, FLOAT32.steps, MIXED.steps) == (math.inf, math.inf, 3, 3)

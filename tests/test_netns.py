@@ -27,7 +27,7 @@ Torchrun = Callable[[Cluster, Machine, int], list[str]]
 
 
 def meeting_at_a_rendezvous(machines: Cluster, machine: Machine, ranks: int) -> list[str]:
-    """torchrun as the README writes it; no machine's name resolves to its address, so it is told where they are."""
+    """torchrun as docs/clusters.md writes it; it is told addresses, since no machine's name resolves to its own."""
     first = machines.machines[0]
     own = [f"--local-addr={machine.address}", f"--rdzv-conf=is_host={int(machine is first)}"]
     return torchrun(machines, machine, ranks, "--rdzv-backend=c10d", f"--rdzv-endpoint={first.address}:29400", *own)

@@ -31,7 +31,7 @@ WRITE = "write a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan
 
 
 def where(world: int, accumulate: int) -> tuple[int, int]:
-    """The step and the rank that meet the poisoned sample first, as the README says who sees what when."""
+    """The step and the rank that meet the poisoned sample first, as docs/agreement.md says who sees what when."""
     order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(SEED)).tolist()
     position = order.index(POISON)
     return position // BATCH // accumulate + 1, position % BATCH % world
