@@ -56,7 +56,8 @@ def needs(text: str) -> str:
 ALL = dict.fromkeys(line for name, page in PAGES.items() if name != "sources.md" for line in commands(page))
 """In the order of the pages, each once; tests/test_sources.py runs those of sources.md."""
 README_LINES = {part for line in commands(README) for part in line.words.split(" && ")}
-"""These are run by `pytest`, the others by `pytest -m slow`."""
+LONG = re.compile("torchrun|tensorboard|resume|collectives|train.py -m |^python train.py strategy")
+"""The README's commands that `pytest` leaves to `pytest -m slow`: other tests prove their parts."""
 
 
 def parameters() -> Iterator[object]:
@@ -64,7 +65,8 @@ def parameters() -> Iterator[object]:
         if line.words in SETUP:
             continue
         marks = [pytest.mark.skip(reason=line.needs)] if line.needs else []
-        marks += [] if line.words in README_LINES else [pytest.mark.slow]
+        quick = line.words in README_LINES and not LONG.search(line.words)
+        marks += [] if quick else [pytest.mark.slow]
         yield pytest.param(line.words, marks=marks)
 
 
@@ -103,12 +105,6 @@ def test_a_command_runs_as_it_stands_there(words: str, command: Command, request
         assert ended.err == "", "a command that works complains of nothing"
 
 
-def test_what_two_runs_say_of_each_other(command: Command) -> None:
-    """The figure that the README leads with: both engines, bit for bit."""
-    ended = command.train("engine=both", "max_epochs=1", "logger=none")
-    assert ended.out.rstrip().splitlines()[-3] == "identical; expected: identical"
-
-
 def test_the_two_commands_are_those_of_a_fresh_clone() -> None:
     assert re.findall(r"```bash\n(.*?)\n```", README, re.DOTALL) == SETUP
     script = (ROOT / ".ci" / "run").read_text()
@@ -125,6 +121,7 @@ def test_from_python_as_it_stands_there(command: Command) -> None:
     assert json.loads((ended.run_dir / "metrics.json").read_text())["digest"] in ended.out.split("DIGEST")[1]
 
 
+@pytest.mark.slow
 def test_the_net_that_the_architecture_adds(command: Command) -> None:
     """Its edits, made to a copy of the checkout, by both engines."""
     for name in ("conf", "src"):
