@@ -132,8 +132,10 @@ def test_sums_of_other_metrics_are_not_gone_on_from(make_plan: MakePlan, tmp_pat
     """As after a metric has been added, or taken away."""
     trained(make_plan)
     checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
-    for names, told in ((["loss", "samples", "acc", "top3"], "loss, samples, acc, top3"), ([], "none")):
+    for names, told in ((["loss", "samples", "acc", "top3"], "loss, samples, acc, top3"), (None, "none")):
         checkpoint[OWN]["sum_names"] = names
+        if names is None:  # as an older version left it
+            del checkpoint[OWN]["sum_names"]
         torch.save(checkpoint, tmp_path / "other.ckpt")
         why = f"it holds sums of {told}, and this version measures loss, samples, acc; write ckpt_path="
         with pytest.raises(ConfigError, match=why):

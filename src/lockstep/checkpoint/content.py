@@ -48,7 +48,7 @@ class Content:
 
     `record`: the lines of record.jsonl that were written by then; `record_size`, `record_sha256`: bytes and digest of
     those behind the first, None where an older version wrote it; `best`: how good the best epoch is, by which metric;
-    `sum_names`: what each of the ranks' sums is of, as `Task.sums`.
+    `sum_names`: what each of the ranks' sums is of, as `Task.sums`; an older version did not say.
     """
 
     identity: Mapping[str, Any]
@@ -61,7 +61,7 @@ class Content:
     ranks: Sequence[RankState]
     record_size: int | None = None
     record_sha256: str | None = None
-    sum_names: Sequence[str] = ()
+    sum_names: Sequence[str] = field(default_factory=list)
 
     def as_saved(self) -> dict[str, Any]:
         """Tensors and plain values only, since nothing else is loaded."""
