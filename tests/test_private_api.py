@@ -38,9 +38,6 @@ SMALL = ("data=line", "data.samples=20", "data.val_size=5", "model=linear", "bat
 PUBLIC = {"_exit", "_fields", "_target_"}
 """Names that are documented in spite of the underscore: of os, of a named tuple, of Hydra."""
 
-ELSEWHERE = {"private_api", "bench", "collectives"}
-"""Where private names stand."""
-
 MakePlan = Callable[..., Plan]
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -67,7 +64,7 @@ def private_names(source: str) -> set[str]:
 
 def test_private_names_stand_in_private_api_alone() -> None:
     files = {path.relative_to(SRC): private_names(path.read_text()) for path in SRC.rglob("*.py")}
-    found = {str(path): names for path, names in files.items() if names and path.parts[0] not in ELSEWHERE}
+    found = {str(path): names for path, names in files.items() if names and path.parts[0] != "private_api"}
     assert not found
 
 

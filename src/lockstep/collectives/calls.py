@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lockstep.private_api.torch import default_store
+
 DELAY = 0.05
 """Seconds that each rank arrives at the barrier after the one before it."""
 
@@ -69,7 +71,7 @@ def scatter(input: Tensor, output: Tensor, root: int) -> None:
 
 def counted_barrier(input: Tensor, output: Tensor, root: int) -> None:
     """Arrive late, count the arrival in the group's store, wait at the barrier, and read the count."""
-    store = dist.distributed_c10d._get_default_store()
+    store = default_store()
     time.sleep(input.item())
     store.add("collectives/barrier", 1)
     barrier(input, output, root)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import Reducer  # type: ignore[attr-defined]
+from torch.distributed import Reducer, Store  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 BATCHNORM: tuple[type[nn.BatchNorm1d], ...]
@@ -53,6 +53,19 @@ def add_points(writer: Any, values: Mapping[str, float], step: int, at: float) -
         return
     points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
     writer._get_file_writer().add_summary(Summary(value=points), step, at)
+
+
+def default_store() -> Store:
+    """The store of the default process group.
+
+    Raises:
+        RuntimeError: this version of torch has no such name, and there is no public way to the store.
+    """
+    get = getattr(torch.distributed.distributed_c10d, "_get_default_store", None)
+    if get is None:
+        raise RuntimeError(f"torch {torch.__version__} gives no access to a process group's store")
+    store: Store = get()
+    return store
 
 
 class LastToFirst(DistributedDataParallel):
