@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.launch.private_dir import MARK, made, remove_left_behind, require_fit
+from lockstep.launch.private_dir import MARK, make_private_dir, remove_abandoned_dirs, require_fit
 from tests.conftest import ROOT, Command
 from tests.sockets import tree
 
@@ -58,11 +58,11 @@ def test_what_nobody_holds_is_removed_and_nothing_else(tmp_path: Path) -> None:
         os.chown(foreign, 65534, 65534)
     descriptor = os.open(living, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    remove_left_behind(base)
+    remove_abandoned_dirs(base)
     assert set(base.iterdir()) == kept
     assert (outside / MARK).is_file()
     os.close(descriptor)
-    remove_left_behind(base)
+    remove_abandoned_dirs(base)
     assert set(base.iterdir()) == kept - {living}
 
 
@@ -86,7 +86,7 @@ def test_where_there_is_no_room_no_descriptor_stays(temporary: Path, monkeypatch
     monkeypatch.setattr("lockstep.launch.private_dir.require_room", full)
     before = len([*Path("/dev/fd").iterdir()])
     with pytest.raises(OSError, match="full"):
-        made(temporary)
+        make_private_dir(temporary)
     assert len([*Path("/dev/fd").iterdir()]) == before
     assert not list(temporary.iterdir())
 

@@ -16,9 +16,9 @@ import pytest
 
 from lockstep import launch
 from lockstep.config_error import ConfigError
+from lockstep.launch.process_group import LOOPBACK_INTERFACE
 from lockstep.launch.rendezvous import open_external_rendezvous, open_rendezvous
 from lockstep.launch.topology import RankContext
-from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.plan import Plan
 from tests.conftest import ROOT, Command, free_port
 from tests.test_launch import DDP, ENGINE

@@ -3,10 +3,8 @@
 `run` and `RankFailed` are imported when they are asked for: the fork server, and each rank, would import Hydra by them.
 """
 
-import importlib
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
 
 if (  # `python -m lockstep.…`: as in train.py
     sys.argv[:1] == ["-m"]
@@ -14,6 +12,9 @@ if (  # `python -m lockstep.…`: as in train.py
     and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 ):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from lockstep.config_error import ConfigError
 

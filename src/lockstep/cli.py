@@ -18,7 +18,7 @@ from lockstep.hydra_errors import HYDRA_ERRORS, OPTIONS, explained
 from lockstep.job import execute, run
 from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason, rank_from_env
 from lockstep.launch.failure import format_error as failure_told
-from lockstep.launch.signals import ends_command
+from lockstep.launch.signals import signals_end_command
 from lockstep.overrides import require_one_option, verbatim
 from lockstep.resume import run_folder
 from lockstep.run_dir import remove_empty_dirs
@@ -91,7 +91,7 @@ def command(hydra_main: Callable[[], None]) -> None:
         context = rank_from_env()
         if context is not None:
             run_as_worker(sys.argv[1:])
-        with ends_command():
+        with signals_end_command():
             by_hydra(hydra_main)
     except (ConfigError, RankFailed) as error:
         end(error, context)

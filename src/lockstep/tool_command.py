@@ -8,7 +8,7 @@ from pathlib import Path
 from lockstep import launch
 from lockstep.config_error import ConfigError, config_error
 from lockstep.launch import RankFailed
-from lockstep.launch.signals import ends_command
+from lockstep.launch.signals import signals_end_command
 from lockstep.streams import outlive_readers
 
 
@@ -21,7 +21,7 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
     context = None
     try:
         context = launch.rank_from_env()
-        with nullcontext() if context else ends_command():
+        with nullcontext() if context else signals_end_command():
             status = command(words)
     except (ConfigError, RankFailed) as error:
         launch.print_exit_reason(str(error).replace("process_group.", ""), context)

@@ -18,8 +18,8 @@ from lockstep.fingerprint import buffers_of
 from lockstep.finite_losses import not_finite
 from lockstep.parallel import to_first
 from lockstep.plan import Plan
+from lockstep.random_state import random_state, restore_random_state
 from lockstep.recorder import Recorder
-from lockstep.seeding import random_state, restore_random_state
 from lockstep.world_dependence import world_dependent
 
 

@@ -20,11 +20,13 @@ from lockstep.launch.failure import delay_exit, format_error, lost_a_peer
 from lockstep.launch.graceful_shutdown import SignalRequest
 from lockstep.launch.peers import kill_stopped_peers, limit, local_peer_pids, stopped_peer, timed_out
 from lockstep.launch.private_dir import own_caches, remove_private_folder
+from lockstep.launch.process_group import process_group
+from lockstep.launch.rank_process import redirect_output
 from lockstep.launch.rendezvous import open_external_rendezvous
 from lockstep.launch.signals import ends_rank
 from lockstep.launch.topology import RankContext, rendezvous_variables
 from lockstep.launch.torchelastic_agent import kill_if_cut_off
-from lockstep.launch.worker import process_group, redirect_output, run_engine
+from lockstep.launch.worker import run_engine
 from lockstep.parallel import from_first
 from lockstep.world import Launchable, World
 

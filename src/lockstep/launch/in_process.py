@@ -23,13 +23,14 @@ from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed, format_error, how_it_ended
 from lockstep.launch.graceful_shutdown import FileRequest
 from lockstep.launch.private_dir import job_folder, own_caches
-from lockstep.launch.signals import ENDING, asks_ranks
+from lockstep.launch.process_group import process_group
+from lockstep.launch.signals import ENDING, signals_stop_ranks
 from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import RankContext
-from lockstep.launch.worker import process_group, run_engine
+from lockstep.launch.worker import run_engine
 from lockstep.memory import give_back_freed
 from lockstep.private_api.cpython import forget_interrupt_handler
-from lockstep.seeding import random_state, restore_random_state
+from lockstep.random_state import random_state, restore_random_state
 from lockstep.world import Launchable
 
 PLACE = RankContext(0, 1, 0, 1)
@@ -43,7 +44,7 @@ def run_here(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     Raises:
         ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`.
     """
-    with job_folder() as folder, left_as_it_was(), asks_ranks(folder) as asked, heard_at_a_prompt() as signals:
+    with job_folder() as folder, left_as_it_was(), signals_stop_ranks(folder) as asked, heard_at_a_prompt() as signals:
         os.environ.update({**own_caches(), **os.environ, **PLACE.variables})
         context = replace(PLACE, stop=FileRequest(folder, PLACE.rank, PLACE.world_size, None))
         try:

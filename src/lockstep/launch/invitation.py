@@ -26,10 +26,11 @@ from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined
 
 from lockstep.disk import disk_errors_as_config_errors, not_written
 from lockstep.errors import RendezvousTimeout
-from lockstep.launch.private_dir import private_folder, writing_temporaries
+from lockstep.launch.private_dir import private_folder
 from lockstep.launch.signed_store import DIGITS, POLL_INTERVAL, signature
 from lockstep.launch.store import RETRY, Rendezvous, find_store, nobody, timeout_text
 from lockstep.launch.topology import RankContext
+from lockstep.temporary_disk import temporary_errors_as_config_errors
 from lockstep.world import World
 
 HEAD = b"secret of a Lockstep rendezvous\n"
@@ -63,7 +64,8 @@ def invited(world: World, context: RankContext, door: Rendezvous) -> Iterator[Re
     folder = own_folder(world)
     try:
         path, secret = folder / SECRET, secrets.token_hex(DIGITS // 2).encode()
-        with writing_temporaries(folder) if world.num_nodes == 1 else disk_errors_as_config_errors(world.folder):
+        private = world.num_nodes == 1
+        with temporary_errors_as_config_errors(folder) if private else disk_errors_as_config_errors(world.folder):
             path.touch(mode=0o600, exist_ok=False)
             path.write_bytes(HEAD + secret)
 

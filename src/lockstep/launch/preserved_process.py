@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from lockstep.launch.signals import asks_ranks
+from lockstep.launch.signals import signals_stop_ranks
 
 
 @contextmanager
@@ -17,7 +17,7 @@ def preserved_process(folder: Path) -> Iterator[list[int]]:
 
     Gives the signals by which the ranks of the job in `folder` have been asked to stop.
     """
-    with asks_ranks(folder) as asked, silence_torchelastic(), no_fqdn_lookup(), hide_main_module():
+    with signals_stop_ranks(folder) as asked, silence_torchelastic(), no_fqdn_lookup(), hide_main_module():
         yield asked
 
 

@@ -1,7 +1,7 @@
-"""The private folder of this process, for what runs need only while they last: 0700, in the system's temporary folder.
+"""The private folder of this process, for files that a run needs only while it runs: 0700, in the temporary folder.
 
-Everything that would have a name of its own there lies in it. Who uses it holds a lock on it. It is removed at the end;
-where nobody was left to do that, the next process that makes one removes those that nobody holds.
+All temporary files of a run lie in it. Each process that uses it holds a shared lock on it. It is removed at exit;
+after SIGKILL, the next process that makes such a folder removes those that are not locked.
 """
 
 import contextlib
@@ -17,26 +17,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lockstep.config_error import ConfigError, config_error
+from lockstep.temporary_disk import require_room, temporary_errors_as_config_errors, tmpdir_error
 
 PREFIX, MARK = "lockstep-", "made-by-lockstep"
-"""Begin of the folder's name, and the file in it without which nobody removes it."""
+"""The prefix of the folder's name, and a file in it: a folder without that file is never removed."""
 NAMES = re.compile(PREFIX + "[a-z0-9_]{8}")
-LONGEST = 53
-"""Bytes of the temporary folder's path: a socket's, some folders below it, may have 103 on some systems."""
-ROOM = 2**16
-"""Bytes that a run may need there: who joined, notes of ranks that failed."""
-NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
-"""What a disk says that takes nothing, or nothing from this user."""
+MAX_PATH = 53
+"""Bytes of the temporary folder's path: a socket's path, some folders deeper, is limited to 103 on some systems."""
 NOBODY = 65534
-"""Linux's owner of what belongs to no user of a container: its root folder, say."""
+"""The owner that a container sees of files of users outside it, such as its root folder."""
 
 OWN: dict[int, tuple[Path, int]] = {}
-"""This process's folder and the descriptor that holds its lock, by process: a fork has none."""
+"""This process's folder and the descriptor that holds its lock, by process number, so that a fork has none."""
 
 
 def private_folder() -> Path:
-    """Made at the first call.
+    """The folder, which the first call makes.
 
     Raises:
         ConfigError: no temporary folder can be written to.
@@ -48,16 +44,16 @@ def private_folder() -> Path:
     for base in temporary_folders():
         try:
             require_fit(base)
-            remove_left_behind(base)
-            OWN[os.getpid()] = made(base)
+            remove_abandoned_dirs(base)
+            OWN[os.getpid()] = make_private_dir(base)
         except OSError as error:
             refused[base] = error.strerror or str(error)
             continue
-        multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # behind what lies in it
+        multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # after what uses it
         return OWN[os.getpid()][0]
     asked_for = users_folder()
     first = asked_for if asked_for in refused else next(iter(refused))
-    raise unusable(f"{first}: {refused[first]}")
+    raise tmpdir_error(f"{first}: {refused[first]}")
 
 
 @contextmanager
@@ -67,27 +63,18 @@ def job_folder() -> Iterator[Path]:
     Raises:
         ConfigError: there is no room for it.
     """
-    with writing_temporaries(private_folder()):
+    with temporary_errors_as_config_errors(private_folder()):
         folder = Path(tempfile.mkdtemp(prefix="job-", dir=private_folder()))
     try:
-        with writing_temporaries(folder):
+        with temporary_errors_as_config_errors(folder):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def own_caches() -> dict[str, str]:
-    """Variables that lead into the private folder what torch would give a name that others could take before it."""
+    """Variables that move torch's caches into the private folder: elsewhere another user could make them first."""
     return {"TORCHINDUCTOR_CACHE_DIR": str(private_folder() / "torchinductor")}
-
-
-def unusable(why: str) -> ConfigError:
-    return config_error(
-        "TMPDIR",
-        os.environ.get("TMPDIR", "/tmp"),
-        f"no temporary folder can be used ({why})",
-        "TMPDIR=FOLDER, of your own, with room",
-    )
 
 
 def users_folder() -> Path:
@@ -95,7 +82,7 @@ def users_folder() -> Path:
 
 
 def temporary_folders() -> list[Path]:
-    """The system's, and where that cannot be used, the usual ones."""
+    """The system's, then the usual ones, to be tried in this order."""
     usual = [str(users_folder()), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp"]
     with contextlib.suppress(FileNotFoundError):
         usual.insert(0, tempfile.gettempdir())
@@ -103,12 +90,13 @@ def temporary_folders() -> list[Path]:
 
 
 def require_fit(folder: Path) -> None:
-    """Raises OSError where a socket's path would be too long, or another user could put something in place of ours.
+    """Check that a socket's path fits in, and that no other user can replace files of ours.
 
-    Not even for want of another folder: who else may write to one (what containers share, say) cannot be known.
+    Raises:
+        OSError: the folder is not safe; it is not used even if there is no other.
     """
-    if len(os.fsencode(folder)) > LONGEST:
-        raise OSError(errno.ENAMETOOLONG, f"its path is longer than {LONGEST} bytes, too long for a socket's")
+    if len(os.fsencode(folder)) > MAX_PATH:
+        raise OSError(errno.ENAMETOOLONG, f"its path is longer than {MAX_PATH} bytes, too long for a socket's")
     about = folder.stat()
     if about.st_uid not in (0, os.geteuid(), NOBODY):
         raise PermissionError(errno.EPERM, "it belongs to another user")
@@ -117,14 +105,14 @@ def require_fit(folder: Path) -> None:
         raise PermissionError(errno.EPERM, why)
 
 
-def made(base: Path) -> tuple[Path, int]:
-    """A new folder, and the descriptor that holds it."""
+def make_private_dir(base: Path) -> tuple[Path, int]:
+    """A new folder, and the descriptor that holds the lock on it."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
         descriptor = None
         try:
             descriptor = hold_private_dir(folder)
-            if descriptor is None:  # someone took it for one left behind
+            if descriptor is None:  # another process took it for an abandoned one, and removed it
                 continue
             with (folder / MARK).open("wb") as file:
                 require_room(file.fileno())
@@ -136,21 +124,10 @@ def made(base: Path) -> tuple[Path, int]:
             raise
 
 
-def require_room(descriptor: int) -> None:
-    """Raises OSError."""
-    try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, ROOM)
-            os.ftruncate(descriptor, 0)
-    except OSError as error:
-        if error.errno in NO_MORE:
-            raise
-
-
 def hold_private_dir(folder: Path) -> int | None:
-    """The descriptor by which this process shares the lock on a folder until it ends; None if that is being removed.
+    """Share the lock on a folder until this process ends: the descriptor; None if the folder is being removed.
 
-    systemd's cleaner of /tmp, too, leaves a folder alone that is locked so.
+    systemd's cleaner of /tmp respects that lock, too.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -162,82 +139,44 @@ def hold_private_dir(folder: Path) -> int | None:
             return descriptor
     except BlockingIOError:
         pass
-    except OSError:  # a file system without locks: nobody can hold it, so nobody removes it either
+    except OSError:  # a file system without locks: then no process removes it either
         return descriptor
     os.close(descriptor)
     return None
 
 
 def remove_private_folder() -> None:
-    """And those that peers have left which were killed."""
+    """Remove this process's folder, and those of processes that were killed."""
     if (own := OWN.pop(os.getpid(), None)) is not None:
         shutil.rmtree(own[0], ignore_errors=True)
         os.close(own[1])
-        remove_left_behind(own[0].parent)
+        remove_abandoned_dirs(own[0].parent)
 
 
 def remove_abandoned(folder: Path) -> None:
-    """The private folder of a process that is gone, by one that it started."""
+    """Remove the private folder of a process that is gone: called by one that it started."""
     if (folder / MARK).is_file():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_left_behind(base: Path) -> None:
-    """Remove folders of this user's earlier processes that nobody holds; no link is followed."""
+def remove_abandoned_dirs(base: Path) -> None:
+    """Remove unlocked folders of this user's earlier processes. Symbolic links are not followed."""
     with contextlib.suppress(OSError), os.scandir(base) as entries:
         for entry in entries:
             if NAMES.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
-                    _remove_if_left(Path(entry.path))
+                    _remove_if_unlocked(Path(entry.path))
 
 
-def _remove_if_left(folder: Path) -> None:
+def _remove_if_unlocked(folder: Path) -> None:
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where somebody holds it
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where a process holds it
         remove_abandoned(folder)
         if folder.exists():
-            folder.rmdir()  # if it is empty: its maker was killed at once
+            folder.rmdir()  # empty: its process was killed before it made MARK
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def writing_temporaries(folder: Path) -> Iterator[None]:
-    """Turn what a temporary folder does to its writer that has become full, or read-only, into its refusal.
-
-    Raises:
-        ConfigError: naming TMPDIR.
-    """
-    try:
-        yield
-    except ConfigError:
-        raise
-    except Exception as error:
-        why = no_room(folder) if of_a_disk(error) else None
-        if why is None:
-            raise
-        raise unusable(f"{folder}: {why}") from None
-
-
-def of_a_disk(error: BaseException | None) -> bool:
-    """Whether a disk that takes no more is among an error and those that led to it, also in C++'s words."""
-    while error is not None:
-        words = any(os.strerror(number).lower() in str(error).lower() for number in NO_MORE)
-        if words or (isinstance(error, OSError) and error.errno in NO_MORE):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def no_room(folder: Path) -> str | None:
-    """Why nothing can be written in a folder; None if something can, or the folder is gone."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            require_room(file.fileno())
-    except OSError as error:
-        return error.strerror if error.errno in NO_MORE else None
-    return None

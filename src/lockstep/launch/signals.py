@@ -1,8 +1,8 @@
-"""Signals that end a command: it alone decides what they come to, whoever else they were sent to.
+"""Signals that end a command: only the command acts on them, even if they are sent to all of its processes.
 
-`timeout`, a terminal, systemd and SLURM tell every process of a command. So the processes that it starts hold these
-signals back while they start, and ranks take no notice of them: the command asks them to stop, or ends them by SIGKILL.
-What a rank starts by exec has the usual dispositions and an empty mask.
+`timeout`, a terminal, systemd and SLURM signal every process of a command. So its processes start with these signals
+blocked, and ranks handle them by doing nothing: the command asks ranks to stop, or kills them by SIGKILL. What a rank
+starts by exec has the default handlers and an empty mask.
 """
 
 import os
@@ -20,64 +20,67 @@ from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUES
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-TOGETHER = 0.3
-"""Seconds within which signals count as one: timeout(1) tells its child, and then the whole group with it."""
-TOLD_TOO = 1.0
-"""Seconds within which the command asks its ranks to stop, if a signal went to all processes."""
+COALESCE = 0.3
+"""Seconds within which signals count as one: timeout(1) signals its child, and then the whole group with it."""
+REQUEST_TIMEOUT = 1.0
+"""Seconds within which the command asks its ranks to stop, if a signal was sent to all processes."""
 
 Handler = Callable[[int, FrameType | None], None]
 
 
+class StopHandler:
+    """Ends the command by SystemExit; with a `folder`, the first signal only asks ranks that train in it to stop.
+
+    Signals less than COALESCE apart count as one. While the command ends each extends that time, so that a key that is
+    held down interrupts no clean-up; while ranks are asked it does not, so that such a key comes to a second signal.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder, self.requests = folder, list[int]()
+        self.last, self.ends = float("-inf"), False
+        self.timers = ExitStack()
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        repeated = now - self.last < COALESCE
+        if self.ends or not repeated:
+            self.last = now
+        if repeated:
+            return
+        self.ends = bool(self.requests) or self.folder is None or not (self.folder / ACCEPTS_STOP).exists()
+        if self.ends:
+            raise SystemExit(128 + number)
+        assert self.folder is not None
+        self.requests.append(number)
+        (self.folder / STOP_REQUESTED).touch()
+        self.timers.enter_context(_sent_again(number))
+
+
 @contextmanager
-def ends_command() -> Iterator[None]:
-    """Turn signals into SystemExit, so that what the command has begun is taken back. Ignored ones stay so (nohup).
+def signals_end_command() -> Iterator[None]:
+    """Turn signals into SystemExit, so that `finally` clauses run. Signals that are ignored stay so (nohup).
 
     Not for ranks that were started from outside: they may wait in C++ for one another, where Python runs no handler.
     """
-    last = float("-inf")
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        nonlocal last
-        again, last = time.monotonic() - last < TOGETHER, time.monotonic()
-        if not again:
-            raise SystemExit(128 + number)
-
-    with _handled(end):
+    with _handled(StopHandler()):
         yield
 
 
 @contextmanager
-def asks_ranks(folder: Path) -> Iterator[list[int]]:
-    """The same, but while the ranks of the job in `folder` train, the first signal only asks them to stop.
+def signals_stop_ranks(folder: Path) -> Iterator[list[int]]:
+    """The same, but while the ranks of the job in `folder` train, the first signal asks them to stop.
 
-    A second signal ends them (a key that is held down comes to one), or the end of their time, when the first is sent
-    again. Gives the signals by which they have been asked.
+    A second signal ends the command, or SHUTDOWN_TIMEOUT, after which the first is sent again. Yields the signals by
+    which the ranks were asked.
     """
-    asked: list[int] = []
-    last, ends = float("-inf"), False
-
-    def ask_or_end(number: int, _frame: FrameType | None) -> None:
-        nonlocal last, ends
-        now = time.monotonic()
-        again = now - last < TOGETHER
-        if ends or not again:
-            last = now
-        if again:
-            return
-        ends = bool(asked) or not (folder / ACCEPTS_STOP).exists()
-        if ends:
-            raise SystemExit(128 + number)
-        asked.append(number)
-        (folder / STOP_REQUESTED).touch()
-        behind.enter_context(_sent_again(number))
-
-    with _handled(ask_or_end), ExitStack() as behind:
-        yield asked
+    handler = StopHandler(folder)
+    with _handled(handler), handler.timers:
+        yield handler.requests
 
 
 @contextmanager
 def _sent_again(number: int) -> Iterator[None]:
-    """To the main thread when the ranks' time is over. SIGALRM and its timer are left to the user."""
+    """To the main thread after SHUTDOWN_TIMEOUT. SIGALRM and its timer are left to the user."""
     timer = threading.Timer(SHUTDOWN_TIMEOUT, signal.pthread_kill, (threading.main_thread().ident, number))
     timer.daemon = True
     timer.start()
@@ -90,13 +93,13 @@ def _sent_again(number: int) -> Iterator[None]:
 
 @contextmanager
 def ends_rank() -> Iterator[None]:
-    """A signal ends a rank that was started from outside as it ever would, but leaves no private folder behind."""
+    """A signal ends a rank that was started from outside by its default action, once the private folder is removed."""
     with _handled(end_tidily):
         yield
 
 
 def end_tidily(number: int, _frame: FrameType | None = None) -> None:
-    """The default action of a signal, once this process's private folder is gone."""
+    """Remove this process's private folder, then take the signal's default action."""
     remove_private_folder()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
@@ -104,7 +107,7 @@ def end_tidily(number: int, _frame: FrameType | None = None) -> None:
 
 @contextmanager
 def _handled(handler: Handler) -> Iterator[None]:
-    """In the main thread, where alone Python lets handlers be set; as it was behind this."""
+    """Set the handler, and restore the old ones at the end. Only in the main thread, as Python allows."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -121,7 +124,7 @@ def _handled(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def block_signals() -> Iterator[None]:
-    """A process that is started meanwhile holds the signals back, and so does what it forks; this one gets its own."""
+    """Block the signals, so that a process that is started meanwhile inherits that mask; then restore this one's."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -129,40 +132,40 @@ def block_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def unheeded(folder: Path) -> None:
-    """Let this rank take no notice of the signals, those included that were held back until now.
+def ignore_signals(folder: Path) -> None:
+    """Let this rank do nothing on these signals, including those that are pending.
 
-    A handler that does nothing, since exec would hand on a signal that is ignored, or held back.
+    By a handler that does nothing, since exec passes on ignored and blocked signals.
     """
     for number in ENDING:
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    _ended_by_their_rank(folder)
+    _install_fork_handlers(folder)
 
 
-def _ended_by_their_rank(folder: Path) -> None:
-    """Processes that this rank forks (the workers of a DataLoader) take no notice either, but the rank may end them.
+def _install_fork_handlers(folder: Path) -> None:
+    """Processes that this rank forks, such as DataLoader workers, do nothing either, unless the rank itself ends them.
 
-    SIGTERM is held back until they can tell the one from the other.
+    SIGTERM is blocked across the fork, until the child has a handler that distinguishes the two.
     """
     before: list[set[int]] = []
 
-    def hold() -> None:
+    def block() -> None:
         before[:] = [{*signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])}]
 
-    def go_on() -> None:
+    def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before[0])
 
-    def tell_apart() -> None:
-        signal.signal(signal.SIGTERM, partial(_end_unless_all_were_told, folder))
-        go_on()
+    def handle_in_child() -> None:
+        signal.signal(signal.SIGTERM, partial(_end_unless_stop_requested, folder))
+        unblock()
 
-    os.register_at_fork(before=hold, after_in_parent=go_on, after_in_child=tell_apart)
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=handle_in_child)
 
 
-def _end_unless_all_were_told(folder: Path, number: int, _frame: FrameType | None) -> None:
-    deadline = time.monotonic() + TOLD_TOO
+def _end_unless_stop_requested(folder: Path, number: int, _frame: FrameType | None) -> None:
+    deadline = time.monotonic() + REQUEST_TIMEOUT
     while time.monotonic() < deadline:
         if (folder / STOP_REQUESTED).exists():
             return

@@ -1,0 +1,32 @@
+"""The state of all random generators of a process, as tensors and plain values: for checkpoints, and to restore it."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def random_state(devices: Sequence[torch.device]) -> dict[str, Any]:
+    """The state of Python's, NumPy's and torch's generators, and of these GPUs' among the devices."""
+    version, internal, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": [torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"],
+    }
+
+
+def restore_random_state(state: Mapping[str, Any], devices: Sequence[torch.device]) -> None:
+    """Set every generator to what `random_state` returned."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    gpus = (device for device in devices if device.type == "cuda")
+    for device, own in zip(gpus, state["cuda"], strict=False):  # saved on a CPU, say: then there is none
+        torch.cuda.set_rng_state(own, device)
