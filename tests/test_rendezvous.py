@@ -69,7 +69,7 @@ def test_a_port_that_is_taken_is_refused(make_plan: MakePlan) -> None:
 
 
 NO_FILES = {
-    "earlier": "the file is there already, from an earlier meeting; write",
+    "earlier": "the file is there already, from an earlier rendezvous; write",
     "nowhere/at/all": "its folder does not exist; write",
     "/proc/x": "the file cannot be made (No such file or directory); write",
     "/dev/null": "it is no plain file; write",

@@ -1,4 +1,4 @@
-"""The script as a rank that torchrun or SLURM started: it takes the place it was given and starts nothing."""
+"""The script as a rank that torchrun, SLURM or mpirun started: it starts no process itself."""
 
 import json
 import os
@@ -35,7 +35,7 @@ Work = TypeVar("Work", bound=Launchable)
 
 @dataclass
 class Membership:
-    """What this process knows as a member of the group: where it met, and the processes of its machine's ranks."""
+    """Of the process group that this process has joined: its store, and process numbers of this machine's ranks."""
 
     store: Store | None = None
     peers: dict[int, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ POLL_INTERVAL = 0.5
 
 @contextmanager
 def joined_group(world: World, context: RankContext) -> Iterator[None]:
-    """Hold this process's place in the group while the job runs: groups cannot be met twice at torchrun's store."""
+    """Stay in one process group while the job runs: ranks cannot rendezvous twice at torchrun's store."""
     exit_with_agent()
     with ends_rank():
         os.environ.update({**own_caches(), **os.environ, **context.variables, **rendezvous_variables(os.environ)})
@@ -103,7 +103,7 @@ def report_failure(world: World, context: RankContext) -> Iterator[None]:
 
 
 def exit_with_agent() -> None:
-    """End this rank when torchrun's agent is gone, however that went: nobody else would."""
+    """End this rank when torchrun's agent is gone, even by SIGKILL."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     agent = os.getppid()
@@ -134,7 +134,7 @@ def write_report(error: Exception, context: RankContext, terminal: int, in_print
 
 
 def plan_of_rank_zero(work: Work) -> Work:
-    """Every rank composed work of its own; rank 0's counts, above all its folder, which is named by the clock."""
+    """Broadcast rank 0's plan: every rank composed its own, and the run's folder is named by the clock."""
     if not dist.is_initialized():
         return work
     return from_dict(type(work), json.loads(from_first(json.dumps(asdict(work)).encode())))

@@ -1,4 +1,4 @@
-"""Which rank failed first, and with what: each failing rank leaves a note, the command picks the cause among them.
+"""Which rank failed first, and why: each failing rank sends a Note, and the command picks the cause among them.
 
 When one rank dies, its peers fail too a moment later, because their collectives break. Only the first is worth
 reading: an error of a rank's own before a lost peer, a death without a note (a signal) before a lost peer, the earliest
@@ -28,8 +28,8 @@ LOST_PEER = (
 class RankFailed(RuntimeError):
     """A rank ended before its work was done. The message carries its own traceback, or the signal that ended it.
 
-    rank: None where it is none of them that failed, but what they all depend on.
-    final: what would fail again.
+    rank: None where the fork server failed, on which all ranks depend.
+    final: a restart would fail again.
     """
 
     def __init__(self, rank: int | None, reason: str, final: bool = False) -> None:
@@ -42,7 +42,7 @@ class RankFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Note:
-    """What a failing rank tells the command. `reason` is its error as the user reads it; `time` that of the clock."""
+    """A failing rank's report to the command. `reason`: its error as the user reads it; `time`: time.time()."""
 
     rank: int
     time: float
@@ -74,7 +74,7 @@ def note_of(error: Exception, rank: int) -> Note:
 
 
 def delay_exit(error: BaseException) -> None:
-    """A rank that only lost a peer waits to be ended, so that the peer is seen to have failed first."""
+    """Delay the exit of a rank that only lost a peer, so that the peer is seen to have failed first."""
     if lost_a_peer(error):
         signal.signal(signal.SIGTERM, end_tidily)
         time.sleep(LINGER)

@@ -33,7 +33,7 @@ from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.world import Launchable
 
-PLACE = RankContext(0, 1, 0, 1)
+ALONE = RankContext(0, 1, 0, 1)
 PROMPT = "cmdloop"
 """The function in which pdb waits at its prompt, and IPython's."""
 
@@ -45,21 +45,21 @@ def run_here(work: Launchable, engine: str) -> tuple[Any, list[int]]:
         ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`.
     """
     with job_folder() as folder, left_as_it_was(), signals_stop_ranks(folder) as asked, heard_at_a_prompt() as signals:
-        os.environ.update({**own_caches(), **os.environ, **PLACE.variables})
-        context = replace(PLACE, stop=FileRequest(folder, PLACE.rank, PLACE.world_size, None))
+        os.environ.update({**own_caches(), **os.environ, **ALONE.variables})
+        context = replace(ALONE, stop=FileRequest(folder, ALONE.rank, ALONE.world_size, None))
         try:
             with process_group(work.world, context, Rendezvous()):
                 return run_engine(work, engine, context), asked
         except ConfigError as error:
             raise ConfigError(str(error)) from None
         except BdbQuit:
-            raise RankFailed(PLACE.rank, "it was ended at the prompt of the debugger") from None
+            raise RankFailed(ALONE.rank, "it was ended at the prompt of the debugger") from None
         except SystemExit as ended:
             if signals:
                 raise
-            raise RankFailed(PLACE.rank, how_it_ended(status_of(ended))) from None
+            raise RankFailed(ALONE.rank, how_it_ended(status_of(ended))) from None
         except Exception as error:
-            raise RankFailed(PLACE.rank, format_error(error)) from None
+            raise RankFailed(ALONE.rank, format_error(error)) from None
 
 
 def status_of(ended: SystemExit) -> int:

@@ -1,4 +1,4 @@
-"""Where the ranks of a group meet: at a file that is its owner's alone, which is all that one machine takes.
+"""Where the ranks of a process group rendezvous: on one machine at a file that only its owner can access.
 
 `init_method` names torch's three ways, file://, env:// (MASTER_ADDR and MASTER_PORT) and tcp://. Left to itself torch
 lets rank 0 open the port on every interface of the machine, and all ranks believe whoever writes there. Here a port is
@@ -27,9 +27,9 @@ ANY_FREE = 0
 
 @contextmanager
 def open_rendezvous(world: World, folder: Path) -> Iterator[Rendezvous]:
-    """The meeting place of ranks that this process is about to start: a file in the job's folder, or the user's own.
+    """The rendezvous of ranks that this process is about to start: a file in the job's folder, or the user's own.
 
-    By env and tcp nobody else could come either. MASTER_ADDR and MASTER_PORT are then set for code that reads them,
+    With env and tcp, too. MASTER_ADDR and MASTER_PORT are then set for code that reads them,
     and nobody listens there, so that rank 0 can.
 
     Raises:
@@ -40,7 +40,7 @@ def open_rendezvous(world: World, folder: Path) -> Iterator[Rendezvous]:
         path = _file(way)
         if os.path.lexists(path):
             plain = stat.S_ISREG(path.lstat().st_mode)
-            why = "the file is there already, from an earlier meeting" if plain else "it is no plain file"
+            why = "the file is there already, from an earlier rendezvous" if plain else "it is no plain file"
             raise config_error(KEY, way, why, INSTEAD)
         with _removed_at_the_end(claimed(path, way)):
             yield Rendezvous(path=str(path))
@@ -55,7 +55,7 @@ def open_rendezvous(world: World, folder: Path) -> Iterator[Rendezvous]:
 
 @contextmanager
 def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Rendezvous]:
-    """The meeting place of ranks that torchrun or SLURM started, who set MASTER_ADDR and MASTER_PORT.
+    """The rendezvous of ranks that an external launcher started, which set MASTER_ADDR and MASTER_PORT.
 
     Raises:
         RendezvousTimeout: nobody answers there.

@@ -1,4 +1,4 @@
-"""The store of a group: found at its meeting place, and left when every rank has come there, or its time is over."""
+"""The store at which the ranks rendezvous: connect to it, and wait until every rank has joined, or time out."""
 
 import os
 import socket
@@ -22,7 +22,7 @@ RETRY = 0.1
 
 
 def nobody() -> None:
-    """Nobody is invited, nothing is left behind."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Rendezvous:
 
 
 def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
-    """The store at the meeting place, once every rank has come there.
+    """The store of the rendezvous, once every rank has joined.
 
     Raises:
         RendezvousTimeout: some did not within the time that the process group has; they are named.
@@ -77,7 +77,7 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
 def wait_for_keys(
     store: Store, keys: Sequence[str], deadline: float, meanwhile: Callable[[], None] = nobody
 ) -> list[str]:
-    """Wait for keys; those that are not there at the deadline."""
+    """Wait for keys; returns those that are missing at the deadline."""
     meanwhile()
     while missing := [key for key in keys if not store.check([key])]:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""A process's place in the world, and whether somebody outside (torchrun, SLURM) gave it one already."""
+"""A process's rank and world size, and whether torchrun, SLURM or mpirun has set them already."""
 
 import os
 import re
@@ -24,19 +24,19 @@ SHUTDOWN_TIMEOUT = 8.0
 """Seconds that ranks have to stop when asked, before they are ended by force."""
 
 STOP_REQUESTED, ACCEPTS_STOP = "stop", "hearing"
-"""Names of two files of a job: the request to stop, and that its ranks would heed it."""
+"""Names of two files of a job: the request to stop, and that its ranks accept one."""
 
 
 class Stop:
-    """Whether to end before the work is done. This one: nobody asks."""
+    """Whether to end before training is done. This class: never."""
 
     @contextmanager
     def listening(self, batches: int) -> Iterator[None]:
-        """Around training that has done so many batches in all: only here a request is heeded."""
+        """A context for training that has done so many batches in all: only within it a request is accepted."""
         yield
 
     def should_stop(self, batches: int) -> bool:
-        """Whether training is to end after this batch, counted in all. To be asked after each, by every rank."""
+        """Whether training is to end after this batch, counted in all. Every rank calls it after every batch."""
         return False
 
 
@@ -44,7 +44,7 @@ class Stop:
 class RankContext:
     """rank of world_size over all machines; local_rank of local_world_size on this one.
 
-    `restarts`: how often the ranks have been started anew after a failure; `stop`: whether to end early.
+    `restarts`: how often all ranks have been restarted after a failure; `stop`: whether to end early.
     """
 
     rank: int
@@ -64,7 +64,7 @@ class RankContext:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The place in torchrun's environment variables, which torch and Lightning both read."""
+        """The same in torchrun's environment variables, which torch and Lightning both read."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),
@@ -75,7 +75,7 @@ class RankContext:
 
 
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
-    """The place that torchrun or SLURM gave this process; None where nobody did, so that we start the ranks."""
+    """The rank that torchrun, SLURM or mpirun gave this process; None: this command starts the ranks."""
     if environment.keys() >= TORCHRUN:
         rank, world, local_rank = (_number(environment, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         alone = environment["MASTER_ADDR"] in ("127.0.0.1", "localhost", "::1", socket.gethostname())
@@ -127,7 +127,7 @@ def _rank_from_mpi(environment: Mapping[str, str]) -> RankContext | None:
 
 
 def is_rank_zero(context: RankContext | None) -> bool:
-    """Whether this process speaks for all: where ranks were started from outside, rank 0 does."""
+    """Whether this process prints and writes for all ranks: the command itself, or rank 0 of an external launcher."""
     return context is None or context.rank == 0
 
 
@@ -140,7 +140,7 @@ def _number(environment: Mapping[str, str], key: str) -> int:
 
 
 def check_world_size(context: RankContext, world: World) -> None:
-    """Refuse another world than the one that was started."""
+    """Raise a ConfigError where the configuration's world size is not the external launcher's."""
     nodes = context.world_size // context.local_world_size
     key, restarts = "strategy.max_restarts", world.max_restarts
     instead = f"{key}=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
@@ -159,8 +159,8 @@ def check_world_size(context: RankContext, world: World) -> None:
 def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """MASTER_ADDR and MASTER_PORT, for init_method="env://": torchrun's own, or derived from the SLURM job.
 
-    SLURM says neither: the first host of the node list and a port from the job's number are the same on every task
-    (what Lightning's SLURMEnvironment does).
+    SLURM sets neither: the first host of the node list and a port from the job's number are the same in every task, as
+    in Lightning's SLURMEnvironment.
     """
     if "MASTER_ADDR" in environment:
         return {"MASTER_ADDR": environment["MASTER_ADDR"], "MASTER_PORT": environment["MASTER_PORT"]}
