@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lockstep import data
-from lockstep.checkpoint.content import OWN, net_state, state_of
+from lockstep.checkpoint.content import OWN, net_state, prefixed
 from lockstep.checkpoint.identity import identity, require_same
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
@@ -31,7 +31,7 @@ pytestmark = [
 
 def test_names_in_a_checkpoint_and_in_the_net(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
-    state = state_of(net)
+    state = prefixed(net.state_dict())
     assert list(state)[:2] == ["net.0.weight", "net.0.bias"]
     torch.save({"state_dict": state}, tmp_path / "a.ckpt")
     assert net_state(tmp_path / "a.ckpt").keys() == net.state_dict().keys()

@@ -42,6 +42,8 @@ WORLDS = [
     ("ddp", 3),
     ("ddp", 4),
     ("ddp_spawn", 2),
+    ("fsdp", 2),
+    ("fsdp", 3),
     ("dp", 2),
     ("dp", 3),
     ("model_parallel", 2),
@@ -72,7 +74,7 @@ def plan_of(net: str, optimizer: str, strategy: str, devices: int, *more: str, f
     return plan_from(config, folder)
 
 
-SLOW = [("ddp", 3), ("ddp", 4), ("dp", 3), ("ddp_spawn", 2)]
+SLOW = [("ddp", 3), ("ddp", 4), ("dp", 3), ("ddp_spawn", 2), ("fsdp", 2), ("fsdp", 3)]
 """More ranks and replicas than the cores that a test may count on, and the world that differs by its start alone."""
 
 CELLS = [

@@ -220,11 +220,11 @@ def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan) -> None:
     overflowed.scale(net(torch.ones(1, 1)).sum() * torch.inf).backward()  # type: ignore[no-untyped-call]
     overflowed.unscale(optimizer)
     overflowed.step(optimizer)
-    saved = TrainingState(net, optimizer, None, overflowed).state_dict(Progress(1, 0, 1))
-    TrainingState(net, optimizer, None, fresh).load_state_dict(saved)
+    saved = TrainingState(plan.strategy, net, optimizer, None, overflowed).state_dict(Progress(1, 0, 1))
+    TrainingState(plan.strategy, net, optimizer, None, fresh).load_state_dict(saved)
     assert fresh.scaler.get_scale() == 2.0**15
     del saved["MixedPrecision"]
-    TrainingState(net, optimizer, None, bare).load_state_dict(saved)
+    TrainingState(plan.strategy, net, optimizer, None, bare).load_state_dict(saved)
     assert bare.scaler.get_scale() == 2.0**16
 
 

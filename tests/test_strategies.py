@@ -1,11 +1,15 @@
-"""A strategy is one file and one YAML: nobody else asks for its name."""
+"""A strategy is one file and one YAML: nobody else asks for its name, and a new one takes part by itself."""
 
 import ast
+import json
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
 from lockstep.strategies import STRATEGIES
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Command, Ended
 
 SRC = ROOT / "src" / "lockstep"
 BESIDE = ("strategies", "collectives", "bench")
@@ -40,3 +44,77 @@ def test_no_other_module_asks_for_a_strategys_name() -> None:
 )
 def test_the_rule_catches_who_asks(source: str) -> None:
     assert asked(source)
+
+
+TOY = '''"""Ranks that average their gradients by hand."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lockstep.strategies.strategy import Strategy, Wrapped
+
+
+@dataclass(frozen=True)
+class Toy(Strategy):
+    name: Literal["toy"]
+    way: Literal["bucket", "ring"]
+    distributed = True
+
+    def check(self, plan):
+        if plan.sync_batchnorm:
+            raise ValueError("not here")
+
+    def gradient_sync(self, plan):
+        return self.way
+
+    def wrap(self, plan, net):
+        from lockstep.parallel.reduce import average_by_hand
+
+        plain = super().wrap(plan, net)
+        return Wrapped(net, plain.forward, plain.evaluate, lambda: average_by_hand(self.way, net))
+
+    def lightning(self, plan):
+        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+        from lightning.pytorch.strategies import DDPStrategy
+
+        from lockstep.parallel.reduce import average_by_hand
+
+        class ToyStrategy(DDPStrategy):
+            def configure_ddp(strategy):
+                pass
+
+            def post_backward(strategy, closure_loss):
+                average_by_hand(self.way, strategy.model.net)
+
+        return ToyStrategy(cluster_environment=TorchElasticEnvironment())
+'''
+
+
+@pytest.fixture
+def checkout(command: Command) -> Path:
+    """A copy of the tree with a strategy more: one file, one YAML."""
+    for part in ("src", "conf"):
+        shutil.copytree(ROOT / part, command.folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(ROOT / "train.py", command.folder)
+    (command.folder / "src" / "lockstep" / "strategies" / "toy.py").write_text(TOY)
+    (command.folder / "conf" / "strategy" / "toy.yaml").write_text("name: toy\nway: bucket\n")
+    return command.folder
+
+
+def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Command) -> None:
+    """Both engines train by it and agree; so do its start, its own option, SLURM's count and compare."""
+
+    def python(*words: str) -> Ended:
+        return command.fresh(sys.executable, *words, PYTHONPATH=str(checkout / "src"))
+
+    run = ["strategy=toy", "devices=2", "model.hidden=[16]", "batch_size=300", "max_epochs=1", "logger=none"]
+    trained = python("train.py", *run, "accelerator=cpu", "threads=1", "engine=both", "hydra.run.dir=toy")
+    assert trained.status == 0, trained.err
+    assert json.loads((checkout / "toy" / "comparison.json").read_text())["verdict"] == "identical"
+    metrics = json.loads((checkout / "toy" / "raw" / "metrics.json").read_text())
+    assert (metrics["strategy"], metrics["world_size"], metrics["gradient_sync"]) == ("toy", 2, "bucket")
+    refused = python("train.py", *run, "strategy.way=mail")
+    assert (refused.status, refused.out) == (2, "")
+    assert "strategy.way=mail: it is none of the possible values" in refused.err
+    counted = python("-c", "from lockstep.compose import ranks_of; print(ranks_of('toy', 4), ranks_of('single', 1))")
+    assert counted.out.split() == ["4", "1"]

@@ -7,7 +7,7 @@ fingerprints on every rank, in either engine and after a resume.
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from torch.optim import Optimizer
 from lockstep.digest import tensor_bytes
 from lockstep.run_files import FINGERPRINTED
 
+Held = Callable[[Tensor], Tensor]
+
 SIZE = 32
 """Bytes of one fingerprint."""
 
@@ -25,10 +27,10 @@ IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
 """Of a parameter group: what says how its step is computed, and is no state."""
 
 
-def fingerprints(net: nn.Module, optimizer: Optimizer) -> Tensor:
-    """(kinds, SIZE) uint8, in the order of FINGERPRINTED. Waits for a GPU."""
+def fingerprints(net: nn.Module, optimizer: Optimizer, held: Held = lambda tensor: tensor) -> Tensor:
+    """(kinds, SIZE) uint8, in the order of FINGERPRINTED, of what is `held` of each tensor. Waits for a GPU."""
     weights = dict(net.named_parameters())
-    shas = (_of_tensors(weights), _of_tensors(buffers_of(net)), _of_optimizer(optimizer, weights))
+    shas = (_of_tensors(weights, held), _of_tensors(buffers_of(net), held), _of_optimizer(optimizer, weights, held))
     return torch.from_numpy(np.frombuffer(b"".join(shas), dtype=np.uint8).reshape(len(FINGERPRINTED), SIZE).copy())
 
 
@@ -38,14 +40,14 @@ def buffers_of(net: nn.Module) -> dict[str, Tensor]:
     return {name: own for name, own in net.state_dict().items() if name not in parameters}
 
 
-def _of_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+def _of_tensors(tensors: Mapping[str, Tensor], held: Held) -> bytes:
     sha = hashlib.sha256()
     for name in sorted(tensors):
-        _add(sha, name, tensors[name])
+        _add(sha, name, held(tensors[name]))
     return sha.digest()
 
 
-def _of_optimizer(optimizer: Optimizer, weights: Mapping[str, Tensor]) -> bytes:
+def _of_optimizer(optimizer: Optimizer, weights: Mapping[str, Tensor], held: Held) -> bytes:
     """The state of each parameter, then the rates and other options of each group."""
     sha = hashlib.sha256()
     names = {parameter: name for name, parameter in weights.items()}
@@ -54,7 +56,7 @@ def _of_optimizer(optimizer: Optimizer, weights: Mapping[str, Tensor]) -> bytes:
     states = [(names.get(parameter, "?"), state) for parameter, state in optimizer.state.items()]
     for name, state in sorted(states, key=lambda pair: pair[0]):
         for key in sorted(state):
-            _add(sha, f"{name}.{key}", state[key])
+            _add(sha, f"{name}.{key}", held(state[key]) if isinstance(state[key], Tensor) else state[key])
     return sha.digest()
 
 

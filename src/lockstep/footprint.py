@@ -50,13 +50,17 @@ def _named(plan: Plan, largest: str) -> tuple[str, object, str, str]:
 
 
 def weights_bytes(plan: Plan) -> int:
-    """Weights, gradients and optimizer state of all ranks on this machine; on a GPU machine the first weights alone."""
+    """Weights, gradients and optimizer state of all ranks on this machine; on a GPU machine the first weights alone.
+
+    The first weights are whole on each rank, also where the rest is in shards.
+    """
     count = parameter_count(plan.model, *sample_sizes(plan.data)) * plan.world.local_world_size
     if plan.accelerator == "gpu":
         return 4 * count
     optimizer = plan.optimizer
     state = 2 if isinstance(optimizer, schemas.Adam) else int(optimizer.momentum > 0)
-    return _number_bytes(plan) * count * (2 + state if plan.train else 1)
+    shards = plan.strategy.shards(plan.world_size)
+    return int(_number_bytes(plan) * count * max(1, (2 + state) / shards if plan.train else 1))
 
 
 def data_bytes(plan: Plan) -> int:

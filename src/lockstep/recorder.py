@@ -6,6 +6,7 @@ While an epoch runs each rank buffers its own part. At the epoch's end, and befo
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -47,7 +48,7 @@ class Recorder:
             ConfigError: the run goes on in its own folder, and the record there is not what it was.
         """
         self.plan, self.rank, self.net = plan, rank, net
-        self.parameters, self.epoch = list(net.parameters()), epoch
+        self.epoch = epoch
         self.steps, self.losses = StepBuffer(plan, rank, batch), FiniteLosses(plan)
         self.fingerprints: dict[int, Tensor] = {}  # of those steps that have them, by their place in the buffer
         self.file = self._file(steps, mark or Mark()) if rank == 0 else None
@@ -55,6 +56,8 @@ class Recorder:
     def _file(self, steps: int, mark: Mark) -> RecordFile:
         folder, earlier = Path(self.plan.run_dir), b""
         run = {**heading(self.plan, self.net), "per_rank_buffers": per_rank_buffers(self.plan, self.net)}
+        if self.plan.strategy.sharded:
+            run["sharded"] = True
         if self.plan.ckpt_path is not None and mark.lines:
             earlier, word = lines_so_far(Path(self.plan.ckpt_path), folder, mark)
             if word:
@@ -62,6 +65,11 @@ class Recorder:
             if missing := missing_steps(earlier, steps):
                 run["missing_steps"] = missing
         return RecordFile(folder, run, earlier)
+
+    @cached_property
+    def parameters(self) -> list[nn.Parameter]:
+        """As they are once training has begun: a strategy may put others in their place."""
+        return list(self.net.parameters())
 
     @property
     def mark(self) -> Mark:
@@ -93,7 +101,7 @@ class Recorder:
         all have the buffers of rank 0.
         """
         if self.plan.record.weights == "step" or self.steps.next_batch == self.plan.epoch_batches:
-            self.fingerprints[len(self.steps.rates) - 1] = fingerprints(self.net, optimizer)
+            self.fingerprints[len(self.steps.rates) - 1] = fingerprints(self.net, optimizer, self.plan.strategy.held)
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1) that has none yet.
@@ -136,8 +144,8 @@ class Recorder:
 
     def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
+        state = self.plan.strategy.state_dict(self.net)
         if self.file:
-            state = self.net.state_dict()
             self.file.append({"tensor": {"name": name, "digest": digest({name: own})}} for name, own in state.items())
             self.file.sync()
 

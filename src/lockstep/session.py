@@ -71,7 +71,8 @@ class Session:
     def load_weights(self) -> None:
         """From the checkpoint, if there is one."""
         if self.start.checkpoint is not None:
-            self.net.load_state_dict(own_names(self.start.checkpoint["state_dict"]))
+            state = own_names(self.start.checkpoint["state_dict"])
+            self.plan.strategy.load_state_dict(self.net, state)
 
     def restore(self) -> None:
         """What is this rank's own, from the checkpoint that training goes on from; the engine restores the rest."""
@@ -123,5 +124,5 @@ class Session:
             "samples_per_second": trained / seconds if trained else 0.0,
             **self.measured.results,
             **(fitted_line(self.net, plan.data.predict) if isinstance(plan.data, schemas.Line) else {}),
-            "digest": digest(self.net.state_dict()),
+            "digest": digest(plan.strategy.state_dict(self.net)),
         }

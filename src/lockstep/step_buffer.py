@@ -7,7 +7,6 @@ from torch import Tensor
 
 from lockstep import sample_ids
 from lockstep.plan import Plan
-from lockstep.private_api.torch import norms
 from lockstep.record_lines import COLUMNS
 from lockstep.running_sums import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 from lockstep.task import LOSS, SAMPLES
@@ -39,7 +38,7 @@ class StepBuffer:
         self.ids.append(ids)
 
     def step(self, lr: float, gradients: Sequence[Tensor]) -> None:
-        self.norms += map(to_scalar, norms(gradients))
+        self.norms += map(to_scalar, self.plan.strategy.norms(gradients))
         self.norm_counts.append(len(gradients))
         self.rates.append(lr)
 

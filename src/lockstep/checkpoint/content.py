@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.record_file import Mark
 from lockstep.task import SAMPLES
@@ -106,9 +106,9 @@ class Content:
         return torch.stack([torch.zeros_like(like) if part is None else part for part in parts])
 
 
-def state_of(net: nn.Module) -> dict[str, Tensor]:
-    """The net's parameters and buffers by the names that checkpoints give them."""
-    return {PREFIX + name: tensor for name, tensor in net.state_dict().items()}
+def prefixed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A net's parameters and buffers by the names that checkpoints give them."""
+    return {PREFIX + name: tensor for name, tensor in state.items()}
 
 
 def own_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

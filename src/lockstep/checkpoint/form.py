@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lockstep.batch_math import window_count
 from lockstep.checkpoint.checks import check, is_count, is_dense, is_like, is_number
-from lockstep.checkpoint.content import OWN, Content, RankState, state_of
+from lockstep.checkpoint.content import OWN, Content, RankState, prefixed
 from lockstep.checkpoint.identity import digest_of
 from lockstep.plan import Plan
 from lockstep.record_file import Mark
@@ -31,7 +31,7 @@ def require_weights(checkpoint: Mapping[str, Any]) -> None:
 
 def fits(net: nn.Module, checkpoint: Mapping[str, Any]) -> bool:
     """Whether the checkpoint's weights are those of such a net, by names, shapes and kind of number."""
-    wanted, own = state_of(net), checkpoint["state_dict"]
+    wanted, own = prefixed(net.state_dict()), checkpoint["state_dict"]
     return wanted.keys() == own.keys() and all(is_like(tensor, own[name]) for name, tensor in wanted.items())
 
 

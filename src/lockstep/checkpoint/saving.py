@@ -43,12 +43,12 @@ class CheckpointManager:
 
     def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
         """Let this rank go on from a checkpoint: its random numbers, gradients and buffers. Returns its sums."""
-        state = content.of_rank(self.rank, self.plan.world_size)
+        strategy, state = self.plan.strategy, content.of_rank(self.rank, self.plan.world_size)
         if state.random:
-            restore_random_state(state.random, self.plan.strategy.devices(self.plan))
+            restore_random_state(state.random, strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
             if name in state.gradients:
-                parameter.grad = state.gradients[name].to(parameter.device)
+                parameter.grad = strategy.part(state.gradients[name], like=parameter)
         for name, buffer in buffers_of(net).items():
             if name in state.buffers:
                 buffer.copy_(state.buffers[name])
@@ -78,7 +78,11 @@ class CheckpointManager:
             self._look_at_weights(position.steps)
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
         under_way = position.batch % self.plan.accumulate_grad_batches > 0
-        gradients = {name: own.grad.cpu() for name, own in net.named_parameters() if under_way and own.grad is not None}
+        gradients = {
+            name: self.plan.strategy.whole(own.grad).cpu()
+            for name, own in net.named_parameters()
+            if under_way and own.grad is not None
+        }
         buffers = {name: own.cpu() for name, own in buffers_of(net).items()} if self.rank else {}  # the engine has 0's
         ranks = self._gathered(RankState(random_state(self.plan.strategy.devices(self.plan)), here, gradients, buffers))
         own = identity(self.plan, world_dependent(self.plan, self.recorder.net))
@@ -105,7 +109,8 @@ class CheckpointManager:
 
     def _look_at_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
-            odd = weight.detach()[~weight.detach().isfinite()]
+            own = self.plan.strategy.whole(weight.detach())
+            odd = own[~own.isfinite()]
             if len(odd):
                 raise not_finite(f"after step {step} the weight {name}", odd[0].item())
 

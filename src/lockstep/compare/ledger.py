@@ -63,7 +63,15 @@ _WORLD = (
     "sync_batchnorm",
     "dropout_rng",
 )
-_WORLD_MEASURED = ("world_size", "gradient_sync", "backend", "micro_batches", "memory_format", "per_rank_buffers")
+_WORLD_MEASURED = (
+    "world_size",
+    "gradient_sync",
+    "backend",
+    "micro_batches",
+    "memory_format",
+    "per_rank_buffers",
+    "sharded",
+)
 _WATCHED = (
     *("logger*", "process_group*", "checkpoint*", "record*", "show_shapes", "log_every_n_steps", "detect_nan"),
     "optimized_metric",

@@ -42,7 +42,8 @@ class Training:
     @property
     def state(self) -> TrainingState:
         """What a checkpoint is made of, and restores."""
-        return TrainingState(self.wrapped.net, self.optimizer, self.scheduler, self.precision)
+        strategy = self.session.plan.strategy
+        return TrainingState(strategy, self.wrapped.net, self.optimizer, self.scheduler, self.precision)
 
 
 def fit(run: Training) -> None:
@@ -149,7 +150,7 @@ def optimizer_step(run: Training) -> float:
 
 def save_checkpoint(run: Training) -> None:
     """Where training stands, between two batches: what each rank knows meets at rank 0, which writes."""
-    extra = run.session.extra_state(run.at)
+    checkpoint = {**run.state.state_dict(run.at), **run.session.extra_state(run.at)}
     if run.session.context.rank == 0:
         run.report.flush()
-        save({**run.state.state_dict(run.at), **extra}, run.session.checkpoints.last)
+        save(checkpoint, run.session.checkpoints.last)

@@ -1,6 +1,6 @@
 """The questions that a strategy answers, and the answers of one process on one device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import Tensor, nn
+    from torch.optim import Optimizer
 
     from lockstep.plan import Plan
 
@@ -55,6 +56,8 @@ class Strategy:
     """By torch's elastic agent, or by torch.multiprocessing."""
     distributed: ClassVar[bool] = False
     """Whether there is a rank for each device, and the ranks form a process group. Else there is one process."""
+    sharded: ClassVar[bool] = False
+    """Whether each rank holds a shard of every parameter, so that ranks' weights differ by right."""
 
     @classmethod
     def ranks(cls, devices: int) -> int:
@@ -69,6 +72,11 @@ class Strategy:
     @classmethod
     def replicas(cls, devices: int) -> int:
         """Copies of the net in one process, each of which takes a chunk of its batch."""
+        return 1
+
+    @classmethod
+    def shards(cls, ranks: int) -> int:
+        """Among how many ranks weights, gradients and optimizer state are divided."""
         return 1
 
     @property
@@ -120,6 +128,43 @@ class Strategy:
         from lightning.pytorch.strategies import SingleDeviceStrategy
 
         return SingleDeviceStrategy(self.devices(plan)[0])
+
+    # shards and whole tensors: every rank calls these at the same moments
+
+    def held(self, tensor: "Tensor") -> "Tensor":
+        """What this rank holds of a tensor."""
+        return tensor
+
+    def whole(self, tensor: "Tensor") -> "Tensor":
+        """All of a tensor, on every rank."""
+        return tensor
+
+    def part(self, whole: "Tensor", like: "Tensor") -> "Tensor":
+        """What belongs in the place of `like`, of a whole tensor that every rank has."""
+        return whole.to(like.device)
+
+    def norms(self, gradients: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        """Of each gradient over all ranks."""
+        from lockstep.private_api.torch import norms
+
+        return norms(gradients)
+
+    def state_dict(self, net: "nn.Module") -> "Mapping[str, Tensor]":
+        """Whole parameters and buffers."""
+        state: Mapping[str, Tensor] = net.state_dict()
+        return state
+
+    def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]") -> None:
+        """Of whole parameters and buffers."""
+        net.load_state_dict(state)
+
+    def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
+        """The optimizer's state_dict, of whole tensors."""
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, optimizer: "Optimizer", state: Mapping[str, Any]) -> None:
+        """Of whole tensors."""
+        optimizer.load_state_dict({**state})
 
     # what it may be compared with, and gone on from
 

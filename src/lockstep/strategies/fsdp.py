@@ -1,0 +1,204 @@
+"""A process a device, each holding a shard of every parameter, of its gradient and of its optimizer state.
+
+FSDP2's `fully_shard`, per block and at the root: a block's whole weights are there while it computes, gathered from all
+ranks, and its gradient goes back in shards. What is saved, digested or printed is whole, gathered on every rank.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from lockstep.bounds import not_negative
+from lockstep.config_error import config_error
+from lockstep.strategies.strategy import Strategy, Wrapped
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.strategies import Strategy as LightningStrategy
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from lockstep.plan import Plan
+
+
+@dataclass(frozen=True)
+class FSDP(Strategy):
+    name: Literal["fsdp"]
+    max_restarts: int
+    start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
+    distributed: ClassVar[bool] = True
+    sharded: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        not_negative("strategy.max_restarts", self.max_restarts)
+
+    def gradient_sync(self, plan: "Plan") -> str:
+        return "fsdp"
+
+    def check(self, plan: "Plan") -> None:
+        super().check(plan)
+        if plan.engine.gradient_sync != "ddp":
+            key, why = "engine.gradient_sync", "strategy=fsdp sums gradients in shards, and nobody by hand"
+            raise config_error(key, plan.engine.gradient_sync, why, f"{key}=ddp, or strategy=ddp")
+        if plan.memory_format == "channels_last":
+            why = "strategy=fsdp shards contiguous weights alone"
+            raise config_error("memory_format", "channels_last", why, "memory_format=auto, or strategy=ddp")
+        if plan.precision == "16-mixed":
+            why = "its loss scaler would look at each rank's shard alone, so ranks would not skip the same steps"
+            raise config_error("precision", "16-mixed", why, "precision=bf16-mixed, or strategy=ddp")
+        if plan.accelerator == "gpu" and plan.world.backend == "gloo":
+            why = "strategy=fsdp passes the shards of GPU tensors by nccl"
+            raise config_error("process_group.backend", "gloo", why, "process_group.backend=nccl, or accelerator=cpu")
+
+    @classmethod
+    def shards(cls, ranks: int) -> int:
+        return ranks
+
+    # how it trains
+
+    def wrap(self, plan: "Plan", net: "nn.Module") -> Wrapped:
+        """Gradients are summed in shards after each batch, also where a step takes several: nobody holds all."""
+        self.move_to_devices(plan, net)
+        self._shard(plan, net)
+        forward = self.forward(plan, net)
+        return Wrapped(net, forward, forward)
+
+    def _shard(self, plan: "Plan", net: "nn.Module") -> None:
+        """In place, once. Nobody sends the first weights: they are the same by the same seed.
+
+        Gradients are summed and divided, whatever the numbers: the average that float32 would take is gloo's own,
+        which was a sum in some versions of torch.
+        """
+        import torch
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        if isinstance(net, FSDPModule):
+            return
+        net.to(memory_format=torch.contiguous_format)
+        mesh = init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
+        for module in (*_blocks(net), net):
+            fully_shard(module, mesh=mesh)
+            assert isinstance(module, FSDPModule)
+            module.set_force_sum_reduction_for_comms(True)
+
+    def lightning(self, plan: "Plan") -> "LightningStrategy":
+        """Lightning's own for this, ModelParallelStrategy, takes neither a plugin for checkpoints nor 64-true.
+
+        What it needs of DDPStrategy is all but DistributedDataParallel.
+        """
+        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+        from lightning.pytorch.strategies import DDPStrategy
+        from lightning.pytorch.trainer.states import TrainerFn
+
+        own = self
+
+        class ShardedStrategy(DDPStrategy):
+            def setup(self, trainer: "Trainer") -> None:
+                """What Lightning's strategies do here, with shards. The weights of a checkpoint are there already."""
+                assert self.accelerator is not None
+                assert self.model is not None
+                self.accelerator.setup(trainer)
+                self.model = self.precision_plugin.convert_module(self.model)
+                self.model_to_device()
+                own.wrap(plan, self.model.get_submodule("net"))
+                if trainer.state.fn == TrainerFn.FITTING:
+                    self.setup_optimizers(trainer)
+                self.setup_precision_plugin()
+
+            def lightning_module_state_dict(self) -> dict[str, Any]:
+                assert self.lightning_module is not None
+                return own.state_dict(self.lightning_module)
+
+            def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+                return own.optimizer_state(optimizer)
+
+            def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+                for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+                    own.load_optimizer_state(optimizer, state)
+
+        return ShardedStrategy(cluster_environment=TorchElasticEnvironment())
+
+    # shards and whole tensors
+
+    def held(self, tensor: "Tensor") -> "Tensor":
+        from torch.distributed.tensor import DTensor
+
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+    def whole(self, tensor: "Tensor") -> "Tensor":
+        from torch.distributed.tensor import DTensor
+
+        return tensor.full_tensor().detach() if isinstance(tensor, DTensor) else tensor
+
+    def part(self, whole: "Tensor", like: "Tensor") -> "Tensor":
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        if not isinstance(like, DTensor):
+            return whole.to(like.device)
+        return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+    def norms(self, gradients: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        """Of the whole gradients: the squares of the shards' norms, summed over ranks in one message."""
+        import torch
+        import torch.distributed as dist
+
+        from lockstep.private_api.torch import norms
+
+        if not gradients:
+            return ()
+        squares = torch.stack([*norms([self.held(own) for own in gradients])]).double().square()
+        dist.all_reduce(squares)
+        return squares.sqrt().unbind()
+
+    def state_dict(self, net: "nn.Module") -> "dict[str, Tensor]":
+        return {name: self.whole(own) for name, own in net.state_dict().items()}
+
+    def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]") -> None:
+        own = net.state_dict()
+        net.load_state_dict({name: self.part(value, own[name]) for name, value in state.items()})
+
+    def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
+        state = optimizer.state_dict()
+        return {**state, "state": {index: self._whole_entry(entry) for index, entry in state["state"].items()}}
+
+    def _whole_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        from torch import Tensor
+
+        return {name: self.whole(own) if isinstance(own, Tensor) else own for name, own in entry.items()}
+
+    def load_optimizer_state(self, optimizer: "Optimizer", state: Mapping[str, Any]) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        entries = {index: self._own_entry(entry, parameters[index]) for index, entry in state["state"].items()}
+        optimizer.load_state_dict({**state, "state": entries})
+
+    def _own_entry(self, entry: Mapping[str, Any], parameter: "Tensor") -> dict[str, Any]:
+        """A number of steps is nobody's shard."""
+        from torch import Tensor
+
+        alike = {name: isinstance(own, Tensor) and own.shape == parameter.shape for name, own in entry.items()}
+        return {name: self.part(own, parameter) if alike[name] else own for name, own in entry.items()}
+
+    # what it may be compared with, and gone on from
+
+    @classmethod
+    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
+        """As under ddp: a rank's share, its masks and its statistics know nothing of shards."""
+        return "ddp", heading["world_size"]
+
+    @classmethod
+    def summation(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
+        return "fsdp", heading["world_size"]
+
+    @property
+    def resumes_as(self) -> str:
+        return "ddp"
+
+
+def _blocks(net: "nn.Module") -> "Iterator[nn.Module]":
+    """The parts of a net that are there as a whole one after the other: its children, or those of a container."""
+    from torch import nn
+
+    for child in net.children():
+        parts = child.children() if isinstance(child, nn.Sequential | nn.ModuleList) else (child,)
+        yield from (part for part in parts if any(True for _ in part.parameters()))
