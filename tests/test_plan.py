@@ -68,9 +68,9 @@ REFUSED = [
     (["+run_dir=here"], "run_dir=here: there is no such key", "--help"),
     (["~seed"], "seed is missing", "seed=VALUE"),
     (
-        ["strategy.name=fsdp"],
-        "strategy.name=fsdp: there is no such option",
-        "write strategy.name=dp, or another",
+        ["strategy.name=ddpx"],
+        "strategy.name=ddpx: there is no such option",
+        "write strategy.name=ddp, or another",
     ),
     (["strategy=dp", "num_nodes=2"], "num_nodes=2: strategy=dp is one process on one machine", "strategy=ddp"),
     (["strategy=dp", "sync_batchnorm=true"], "sync_batchnorm=true: each replica", "sync_batchnorm=false"),

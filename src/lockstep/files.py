@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 
+def is_utf8(path: Path | str) -> bool:
+    """Whether a path is UTF-8: on Linux it may be any bytes, which Python keeps as surrogates."""
+    return all(not 0xD800 <= ord(letter) < 0xE000 for letter in str(path))
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """The temporary name under which to write a file. It is renamed when it is complete, and removed on an error."""

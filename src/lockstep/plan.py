@@ -27,11 +27,6 @@ def require_inside(name: object) -> None:
     require(short, "name", name, "a folder's name has 255 bytes at the most, a path 1024", "name=train, say")
 
 
-def is_text(path: str) -> bool:
-    """Whether a path is UTF-8; on Linux it may be any bytes."""
-    return all(not 0xD800 <= ord(letter) < 0xE000 for letter in path)
-
-
 @dataclass(frozen=True)
 class Plan:
     name: str
@@ -73,7 +68,8 @@ class Plan:
         self._check_numbers()
         self.strategy.check(self)
         self._check_batches()
-        self._check_parts()
+        for part in (self.model, self.scheduler, self.logger, self.checkpoint):
+            part.check(self)
         self._check_work()
 
     @cached_property
@@ -131,6 +127,13 @@ class Plan:
         name = self.checkpoint.monitor or usual
         return name, self.task.better(name)
 
+    @property
+    def measured(self) -> list[str]:
+        """The names of what the run measures: what may be monitored or optimized."""
+        stages = {"train": self.train, "val": self.train and self.data.val_size > 0, "test": self.test}
+        measured = [name for stage, runs in stages.items() if runs for name in self.task.names(stage)]
+        return measured + (["train_seconds", "samples_per_second"] if self.train else [])
+
     def loss_scale(self, batch: int) -> float:
         """From a rank's loss sum over its part of global batch `batch` to its part of the optimizer step's mean.
 
@@ -182,6 +185,9 @@ class Plan:
         if clip is not None and clip <= 0:
             instead = "gradient_clip_val=1.0, say, or null for none"
             raise config_error("gradient_clip_val", clip, "it must be above 0", instead)
+        if self.precision == "16-mixed" and self.accelerator == "cpu":
+            instead = "precision=bf16-mixed, or accelerator=gpu"
+            raise config_error("precision", self.precision, "it needs a GPU", instead)
 
     def _check_batches(self) -> None:
         world, samples = self.world_size, self.data.train_samples
@@ -201,25 +207,6 @@ class Plan:
                 "drop_last", True, why, f"drop_last=false, or batch_size={world * (samples // world) or world}"
             )
 
-    def _check_parts(self) -> None:
-        if self.model.images_only and not self.data.images:
-            why = f"it takes images, and data={self.data.name} holds none"
-            raise config_error("model", self.model.name, why, "model=mlp or model=linear, or data=digits")
-        if self.precision == "16-mixed" and self.accelerator == "cpu":
-            raise config_error(
-                "precision", self.precision, "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
-            )
-        warmup = getattr(self.scheduler, "warmup_steps", 0)
-        if self.train and warmup >= self.total_steps:
-            why = f"the whole run has {self.total_steps} step{'s' if self.total_steps > 1 else ''}"
-            raise config_error(
-                "scheduler.warmup_steps", warmup, why, f"scheduler.warmup_steps={self.total_steps // 10}"
-            )
-
-        if self.logger.name == "tensorboard" and not is_text(self.run_dir):
-            why = f"TensorBoard writes to no folder whose name is not UTF-8, and the run's is {self.run_dir}"
-            raise config_error("logger", "tensorboard", why, "logger=csv or logger=none, or another hydra.run.dir")
-
     def _check_work(self) -> None:
         if not self.train and not self.test:
             raise config_error("test", False, "with train=false nothing is left to do", "train=true or test=true")
@@ -236,17 +223,6 @@ class Plan:
                 "ckpt_path", self.ckpt_path, "there is no such file", "the path of a .ckpt file, or null"
             )
         if self.optimized_metric is not None:
-            measured = self._measured()
-            known = self.optimized_metric in measured
+            known = self.optimized_metric in self.measured
             why = "this run measures no such thing"
-            require(known, "optimized_metric", self.optimized_metric, why, f"one of {', '.join(measured)}")
-        if self.train and self.checkpoint.monitor is not None:
-            measured = [name for name in self._measured() if name.startswith(("train/", "val/"))]
-            known = self.checkpoint.monitor in measured
-            why = "no epoch of this run measures such a thing"
-            require(known, "checkpoint.monitor", self.checkpoint.monitor, why, f"one of {', '.join(measured)}")
-
-    def _measured(self) -> list[str]:
-        stages = {"train": self.train, "val": self.train and self.data.val_size > 0, "test": self.test}
-        measured = [name for stage, runs in stages.items() if runs for name in self.task.names(stage)]
-        return measured + (["train_seconds", "samples_per_second"] if self.train else [])
+            require(known, "optimized_metric", self.optimized_metric, why, f"one of {', '.join(self.measured)}")

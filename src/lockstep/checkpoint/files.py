@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from lockstep.files import atomic_write, sync_folder
-from lockstep.plan import is_text
+from lockstep.files import atomic_write, is_utf8, sync_folder
 
 FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -77,7 +76,7 @@ def is_readable(path: Path) -> bool:
 
 def can_be_mapped(path: Path | str) -> bool:
     """Whether torch can map the file into memory: its C++ takes no name that is not UTF-8."""
-    return is_text(str(path))
+    return is_utf8(path)
 
 
 def newest_whole(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:

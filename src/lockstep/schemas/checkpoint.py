@@ -1,8 +1,12 @@
 """Which checkpoints are saved, and how often."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lockstep.config_error import require
+
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -18,3 +22,11 @@ class Checkpoint:
     def __post_init__(self) -> None:
         key, every = "checkpoint.every_n_steps", self.every_n_steps
         require(every is None or every >= 1, key, every, "it must be 1 or more", f"{key}=100, say, or null")
+
+    def check(self, plan: "Plan") -> None:
+        """Refuse a metric that no epoch of the plan measures."""
+        if plan.train and self.monitor is not None:
+            measured = [name for name in plan.measured if name.startswith(("train/", "val/"))]
+            why = "no epoch of this run measures such a thing"
+            known = self.monitor in measured
+            require(known, "checkpoint.monitor", self.monitor, why, f"one of {', '.join(measured)}")

@@ -1,25 +1,38 @@
 """Which net, and what it asks of the data and of the strategy."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.bounds import fraction
-from lockstep.config_error import require
+from lockstep.config_error import config_error, require
+
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
 
 
-@dataclass(frozen=True)
-class Linear:
-    name: Literal["linear"]
+class Net:
+    """What all nets say of themselves. `stages`: in how many parts devices can share it."""
+
+    name: str
     images_only: ClassVar[bool] = False
     stages: ClassVar[int] = 0
 
+    def check(self, plan: "Plan") -> None:
+        """Refuse data that the net does not take."""
+        if self.images_only and not plan.data.images:
+            why = f"it takes images, and data={plan.data.name} holds none"
+            raise config_error("model", self.name, why, "model=mlp or model=linear, or data=digits")
+
 
 @dataclass(frozen=True)
-class MLP:
+class Linear(Net):
+    name: Literal["linear"]
+
+
+@dataclass(frozen=True)
+class MLP(Net):
     name: Literal["mlp"]
     hidden: tuple[int, ...]
-    images_only: ClassVar[bool] = False
-    stages: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         sizes_fit = len(self.hidden) > 0 and min(self.hidden) > 0
@@ -29,26 +42,24 @@ class MLP:
 
 
 @dataclass(frozen=True)
-class CNN:
+class CNN(Net):
     name: Literal["cnn"]
     norm: Literal["batch", "none"]
     images_only: ClassVar[bool] = True
-    stages: ClassVar[int] = 0
 
 
 @dataclass(frozen=True)
-class LeNet:
+class LeNet(Net):
     name: Literal["lenet"]
     dropout: float
     images_only: ClassVar[bool] = True
-    stages: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         fraction("model.dropout", self.dropout)
 
 
 @dataclass(frozen=True)
-class SplitCNN:
+class SplitCNN(Net):
     name: Literal["split_cnn"]
     images_only: ClassVar[bool] = True
     stages: ClassVar[int] = 4
