@@ -54,7 +54,7 @@ def plan_of(folder: Path, *overrides: str) -> Plan:
 
 
 def run_all(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: every plan of this world; what is called stopped is stopped and gone on with."""
+    """On a rank: every plan of this world; what is called stopped is stopped and gone on with in shards."""
     plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
     for one in plans:
         engine, name = ENGINES[one.engine.name], Path(one.run_dir).name
@@ -65,7 +65,7 @@ def run_all(plan: Plan, context: RankContext) -> Metrics:
             if context.rank == 0:
                 os.link(last, last.with_name("at-the-stop.ckpt"))
             dist.barrier()
-            one = replace(one, ckpt_path=str(last), resume=True)
+            one = replace(one, ckpt_path=str(last), resume=True, strategy=FSDP("fsdp", 0))
         if name.startswith("unaveraged"):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(FSDP, "_shard", unaveraged)
@@ -112,6 +112,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             plan_of(folder / "lightning-64", *SHARDED, lightning, FLOAT64),
             plan_of(folder / "stopped-raw", *SHARDED, raw, FLOAT64),
             plan_of(folder / "stopped-lightning", *SHARDED, lightning, FLOAT64),
+            plan_of(folder / "stopped-ddp", "strategy=ddp", "devices=2", raw, FLOAT64),
             plan_of(folder / "after-single-raw", *SHARDED, raw, FLOAT64, begun),
             plan_of(folder / "after-single-lightning", *SHARDED, lightning, FLOAT64, begun),
             plan_of(folder / "unaveraged", *SHARDED, raw, FLOAT64),
@@ -206,6 +207,14 @@ def test_others_go_on_with_its_checkpoints_and_it_with_theirs(engine: str, runs:
     """One of them stopped within a step. In float64, weights and Adam's moments."""
     assert 0 < furthest(runs / "single-64", runs / f"after-single-{engine}") < 1e-10
     assert 0 < furthest(runs / "single-64", runs / f"single-after-{engine}") < 1e-10
+
+
+def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) -> None:
+    """DDP averages after the last batch of a step, and was stopped before it."""
+    stopped = torch.load(runs / "stopped-ddp" / "checkpoints" / "at-the-stop.ckpt", weights_only=True)
+    one, other = (rank["gradients"]["head.0.bias"] for rank in stopped["lockstep"]["ranks"])
+    assert not torch.equal(one, other)
+    assert 0 < furthest(runs / "single-64", runs / "stopped-ddp") < 1e-10
 
 
 @pytest.mark.parametrize(

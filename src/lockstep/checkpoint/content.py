@@ -1,7 +1,7 @@
 """What lies in a checkpoint beside weights, optimizer, schedule and scaler: where training stood, on every rank."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +73,18 @@ class Content:
         position, ranks = Progress(**saved["position"]), [RankState(**rank) for rank in saved["ranks"]]
         return cls(**{**saved, "position": position, "ranks": ranks})
 
-    def of_rank(self, rank: int, world_size: int) -> RankState:
+    def of_rank(self, rank: int, world_size: int, sharded: bool = False) -> RankState:
         """This rank's part. In another world nothing depends on random numbers, and rank 0 takes all sums.
 
-        A rank's gradient is so scaled that the mean over ranks is the whole: each takes that mean.
+        A rank's gradient is so scaled that the mean over ranks is the whole: in another world each takes that mean, and
+        so it does where gradients are `sharded`, since nobody averages a shard again.
         """
         if len(self.ranks) == world_size:
-            return self.ranks[rank]
+            own = self.ranks[rank]
+            return replace(own, gradients=self._gradients) if sharded else own
         whole = {name: self._over_ranks("sums", name).sum(0) for name in self.ranks[0].sums}
-        own = whole if rank == 0 else {name: torch.zeros_like(sums) for name, sums in whole.items()}
-        return RankState({}, own, {name: self._over_ranks("gradients", name).mean(0) for name in self.gradient_names})
+        sums = whole if rank == 0 else {name: torch.zeros_like(sums) for name, sums in whole.items()}
+        return RankState({}, sums, self._gradients)
 
     @property
     def mark(self) -> Mark:
@@ -98,6 +100,12 @@ class Content:
     def samples(self) -> int:
         """That the epoch under way has trained on."""
         return int(self._over_ranks("sums", "epoch").sum(0)[SAMPLES])
+
+    @property
+    def _gradients(self) -> Mapping[str, Tensor]:
+        """The means over ranks; what is the same on each, as shards leave it, is not rounded."""
+        parts = {name: self._over_ranks("gradients", name) for name in self.gradient_names}
+        return {name: own[0] if (own == own[0]).all() else own.mean(0) for name, own in parts.items()}
 
     def _over_ranks(self, kind: str, name: str) -> Tensor:
         """(ranks, …): zeros of a rank that has none, whose share of a small batch was empty."""

@@ -43,7 +43,8 @@ class CheckpointManager:
 
     def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
         """Let this rank go on from a checkpoint: its random numbers, gradients and buffers. Returns its sums."""
-        strategy, state = self.plan.strategy, content.of_rank(self.rank, self.plan.world_size)
+        strategy = self.plan.strategy
+        state = content.of_rank(self.rank, self.plan.world_size, strategy.sharded)
         if state.random:
             restore_random_state(state.random, strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
