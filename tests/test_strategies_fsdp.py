@@ -225,7 +225,6 @@ def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) ->
             "engine.gradient_sync=ring: strategy=fsdp sums gradients in shards",
         ),
         (["memory_format=channels_last"], "memory_format=channels_last: strategy=fsdp shards contiguous weights"),
-        (["precision=16-mixed"], "precision=16-mixed: its loss scaler would look at each rank's shard alone"),
         (["strategy.max_restarts=-1"], "strategy.max_restarts=-1: it must be 0 or more"),
     ],
 )
@@ -233,6 +232,12 @@ def test_what_it_cannot_do_is_refused(overrides: list[str], said: str, make_plan
     with pytest.raises(ConfigError) as raised:
         make_plan("strategy=fsdp", "devices=2", "accelerator=cpu", *overrides)
     assert said in str(raised.value)
+
+
+def test_on_gpus_it_refuses_a_loss_scaler(make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan("strategy=fsdp", "devices=2", "accelerator=cpu")
+    with pytest.raises(ConfigError, match=r"precision=16-mixed: its loss scaler would look at each rank's shard alone"):
+        replace(plan, accelerator="gpu", precision="16-mixed")
 
 
 def test_on_gpus_it_takes_nccl(make_plan: Callable[..., Plan]) -> None:
