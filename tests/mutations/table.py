@@ -173,7 +173,7 @@ MUTATIONS = [
     Mutation(
         "an optimizer without its state",
         "fingerprint.py",
-        '            _add(sha, f"{name}.{key}", state[key])\n',
+        '            _add(sha, f"{name}.{key}", held(state[key]) if isinstance(state[key], Tensor) else state[key])\n',
         "            pass\n",
         f"{FINGER}[<lambda>-optimizer0]",
     ),
