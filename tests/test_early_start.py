@@ -2,9 +2,14 @@
 
 import io
 import multiprocessing.forkserver
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,3 +99,31 @@ def test_it_starts_before_hydra_is_imported() -> None:
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert (ended.returncode, ended.stdout) == (2, f"{RAW}\n"), ended.stderr
     assert ended.stderr.startswith("devices=0:")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_command_imports_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """The terminal's Ctrl-C reaches the server, too, which has it blocked."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:  # a short path, as sockets need it
+        command = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2"]
+        environment = {**os.environ, "TMPDIR": temporary}
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
+        ) as process:
+            while not [*Path(temporary).glob("lockstep-*/pymp-*/*")]:
+                assert process.poll() is None
+                time.sleep(0.005)
+            os.killpg(process.pid, number)
+            told = time.monotonic()
+            _, err = process.communicate()  # ends when no process holds the pipe
+            assert err == b""
+            assert time.monotonic() - told < 2
+        assert process.returncode in (-number, 128 + number)
+        assert [*Path(temporary).iterdir()] == []
+
+
+def test_the_server_of_a_killed_command_ends_without_a_word() -> None:
+    """Some C++ libraries that torch imports report leaks at the interpreter's own end."""
+    killed = "import os; from lockstep import launch; launch.start_forkserver('lockstep.raw'); os.kill(os.getpid(), 9)"
+    ended = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-9, "", "")

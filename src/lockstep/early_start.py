@@ -25,6 +25,7 @@ def start_early(arguments: Sequence[str]) -> None:
     with suppress(ConfigError, OSError):  # it is met again, and told, where the ranks start
         if ranks_to_start(arguments):
             open_closed()
+            launch.end_servers_on_signals()
             launch.start_forkserver(*engines_in(arguments))
 
 

@@ -14,7 +14,7 @@ from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.preserved_process import preserved_process
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
-from lockstep.launch.server import start_forkserver
+from lockstep.launch.server import end_servers_on_signals, start_forkserver
 from lockstep.launch.topology import RankContext, check_world_size, is_rank_zero, rank_from_env, started_by_mpi
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
@@ -24,6 +24,7 @@ __all__ = [
     "RankContext",
     "RankFailed",
     "check_launchable",
+    "end_servers_on_signals",
     "exit_now",
     "external_process_group",
     "is_rank_zero",
@@ -89,10 +90,10 @@ def end_stopped(world: World, stopped: TrainingInterrupted, number: int, context
 
 
 def start(work: Launchable, engine: str) -> Any:
-    """Run `engine` (a module with a `run(work, place)`) on every rank of the work's world; what it returns on rank 0.
+    """Run `engine` (a module with a `run(work, context)`) on every rank of the work's world; what it returns on rank 0.
 
     Raises:
-        ConfigError: a rank met something that cannot be, or there is no place to meet.
+        ConfigError: a rank met something that cannot be, or the ranks have nowhere to meet.
         RankFailed: a rank failed; the others have been ended.
         SystemExit: a signal ended the ranks.
     """
@@ -120,7 +121,7 @@ def start(work: Launchable, engine: str) -> Any:
 
 
 def run_in_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
-    """What rank 0 of processes of their own returns, or Stopped; and the signals by which they were asked to stop."""
+    """What rank 0 of processes of their own returns, or TrainingInterrupted; and signals that asked them to stop."""
     start_forkserver(engine)
     from lockstep.launch.processes import STARTS
     from lockstep.launch.rendezvous import open_rendezvous

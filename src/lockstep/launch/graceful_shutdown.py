@@ -3,7 +3,7 @@
 A rank must not leave its peers in the middle of a step, and asking them at every step would take a collective a step.
 So each rank has a thread that looks for the request. It lets the training of its rank go no further than the end of
 the batch that is under way, says at the store which one that is, and reads what the others said; the largest is where
-all stop. No rank's thread waits for another's training, so it cannot lock.
+all stop. No rank's thread waits for another's training, so it cannot deadlock.
 """
 
 import contextlib

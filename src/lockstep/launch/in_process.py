@@ -39,7 +39,7 @@ PROMPT = "cmdloop"
 
 
 def run_here(work: Launchable, engine: str) -> tuple[Any, list[int]]:
-    """What the engine returns, or Stopped; and the signals by which it was asked to stop.
+    """What the engine returns, or TrainingInterrupted; and the signals by which it was asked to stop.
 
     Raises:
         ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`.
@@ -110,7 +110,7 @@ def left_as_it_was() -> Iterator[None]:
     numbers, levels = random_state(devices), logger_levels()
     freezes = gc.get_freeze_count() == 0
     if freezes:
-        gc.freeze()  # see `frozen`
+        gc.freeze()  # see `gc_freeze`
     gc.set_threshold(100_000, 50, 50)
     try:
         with warnings.catch_warnings():

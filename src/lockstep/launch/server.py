@@ -12,18 +12,20 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from types import FrameType
 
 from lockstep.launch.preserved_process import hide_main_module
 from lockstep.launch.private_dir import own_caches, private_folder
-from lockstep.launch.signals import block_signals
+from lockstep.launch.signals import ENDING, block_signals, end_tidily
 from lockstep.private_api import cpython
 
 PRELOADED: list[str] = []
 """The engines that the fork server has imported."""
-FIRST, LAST = "lockstep.launch.gc_thresholds", "lockstep.launch.gc_freeze"
+FIRST = ("lockstep.launch.gc_thresholds", "lockstep.launch.server_exit")
+LAST = "lockstep.launch.gc_freeze"
 LATE = ("torch._dynamo",)
 """What torch imports at the first step of an optimizer: a second in each rank, of each job. multiprocessing passes over
 a module that is not there."""
@@ -46,7 +48,7 @@ def start_forkserver(*engines: str) -> None:
         return
     cpython.kill_forkserver()
     PRELOADED.extend(new)
-    multiprocessing.forkserver.set_forkserver_preload([FIRST, *PRELOADED, *LATE, LAST])
+    multiprocessing.forkserver.set_forkserver_preload([*FIRST, *PRELOADED, *LATE, LAST])
     ensure_forkserver()
     end_servers_at_exit()
 
@@ -100,6 +102,23 @@ def end_servers() -> None:
     """End multiprocessing's two servers: left alone, they outlive this process by a moment."""
     cpython.kill_forkserver()
     end_tracker()
+
+
+def end_servers_on_signals() -> None:
+    """Until the command handles signals otherwise: by default they would end it alone, and the servers later."""
+    for number in ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end_with_servers)
+
+
+def _end_with_servers(number: int, _frame: FrameType | None) -> None:
+    """It may interrupt `end_servers`, so it takes no lock, and does what is left to do."""
+    server = cpython.forkserver_pid() if cpython.forkserver_is_known() else None
+    with suppress(OSError):
+        if server is not None:
+            os.kill(server, signal.SIGKILL)
+        end_tracker()
+    end_tidily(number)
 
 
 def end_tracker() -> None:
