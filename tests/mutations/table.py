@@ -180,8 +180,8 @@ MUTATIONS = [
     Mutation(
         "buffers that are not looked at",
         "fingerprint.py",
-        "_of_tensors(buffers_of(net)),",
-        "_of_tensors({}),",
+        "_of_tensors(buffers_of(net), held),",
+        "_of_tensors({}, held),",
         f"{FINGER}[<lambda>-buffers0]",
     ),
     Mutation(
