@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -183,10 +184,10 @@ def test_a_gradient_that_is_not_averaged_is_seen(runs: Path) -> None:
 
 def test_ranks_hold_shards_and_the_run_says_so(runs: Path) -> None:
     lines = [json.loads(line) for line in (runs / "raw-32" / "record.jsonl").read_text().splitlines()]
-    assert lines[0]["run"]["sharded"] is True
     held = [line["fingerprint"] for line in lines if "fingerprint" in line]
     assert len(held) == 2
     for line in held:
+        assert line["sharded"] is True
         assert len({*line["weights"]}) == len({*line["optimizer"]}) == 2
         assert len({*line["buffers"]}) == 1
     state = checkpoint(runs / "raw-32")["state_dict"]
@@ -207,6 +208,17 @@ def test_others_go_on_with_its_checkpoints_and_it_with_theirs(engine: str, runs:
     """One of them stopped within a step. In float64, weights and Adam's moments."""
     assert 0 < furthest(runs / "single-64", runs / f"after-single-{engine}") < 1e-10
     assert 0 < furthest(runs / "single-64", runs / f"single-after-{engine}") < 1e-10
+
+
+def test_each_fingerprint_says_whether_it_is_of_shards(runs: Path, tmp_path: Path) -> None:
+    """The first line of a record that another strategy goes on with is that strategy's."""
+    gone_on = Path(shutil.copytree(runs / "raw-64", tmp_path / "gone-on"))
+    first = (runs / "single-64" / "record.jsonl").read_text().partition("\n")[0]
+    rest = (gone_on / "record.jsonl").read_text().partition("\n")[2]
+    (gone_on / "record.jsonl").write_text(f"{first}\n{rest}")
+    comparison = compare(runs / "single-64", gone_on)
+    assert comparison.quantities["ranks in step"].compared > 0
+    assert not comparison.quantities["ranks in step"].difference, comparison.text()
 
 
 def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) -> None:

@@ -13,7 +13,12 @@ COLUMNS = 4
 
 
 def step_lines(
-    parts: Tensor, prints: Mapping[int, Tensor], rates: Sequence[float], epoch: int, last_step: int
+    parts: Tensor,
+    prints: Mapping[int, Tensor],
+    rates: Sequence[float],
+    epoch: int,
+    last_step: int,
+    sharded: bool = False,
 ) -> Iterator[Line]:
     """The lines of an epoch's steps up to `last_step`, each followed by its fingerprints where it has any.
 
@@ -24,6 +29,8 @@ def step_lines(
         parts: (ranks, steps, COLUMNS) float64; the digest's 64 bits are stored as a float.
         prints: of those steps that have them, by number from 0: (ranks, kinds, bytes) uint8.
         rates: one a step.
+        sharded: whether each rank holds a shard, so that fingerprints differ by right. Said beside them, since another
+            strategy may go on with the record.
     """
     losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
     norms, digests = parts[:, :, 2], parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
@@ -44,7 +51,8 @@ def step_lines(
             }
         }
         if index in prints:
-            yield {"fingerprint": {"epoch": epoch, "step": step, **_by_kind(prints[index])}}
+            held = {"sharded": True} if sharded else {}
+            yield {"fingerprint": {"epoch": epoch, "step": step, **held, **_by_kind(prints[index])}}
 
 
 def _by_kind(prints: Tensor) -> Mapping[str, list[str]]:

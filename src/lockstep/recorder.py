@@ -56,8 +56,6 @@ class Recorder:
     def _file(self, steps: int, mark: Mark) -> RecordFile:
         folder, earlier = Path(self.plan.run_dir), b""
         run = {**heading(self.plan, self.net), "per_rank_buffers": per_rank_buffers(self.plan, self.net)}
-        if self.plan.strategy.sharded:
-            run["sharded"] = True
         if self.plan.ckpt_path is not None and mark.lines:
             earlier, word = lines_so_far(Path(self.plan.ckpt_path), folder, mark)
             if word:
@@ -117,7 +115,7 @@ class Recorder:
             steps = parts[:, :split].view(world, *part.shape)
             prints = parts[:, split:].contiguous().view(torch.uint8).view(world, *own.shape)
             of_steps = dict(zip(self.fingerprints, prints.unbind(1), strict=True))
-            self.file.append(step_lines(steps, of_steps, rates, epoch, last_step))
+            self.file.append(step_lines(steps, of_steps, rates, epoch, last_step, self.plan.strategy.sharded))
         self.steps = StepBuffer(self.plan, self.rank, self.steps.next_batch, carried)
         self.fingerprints = {}
 

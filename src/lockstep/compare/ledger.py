@@ -70,7 +70,6 @@ _WORLD_MEASURED = (
     "micro_batches",
     "memory_format",
     "per_rank_buffers",
-    "sharded",
 )
 _WATCHED = (
     *("logger*", "process_group*", "checkpoint*", "record*", "show_shapes", "log_every_n_steps", "detect_nan"),

@@ -36,9 +36,8 @@ def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, ord
 
 def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any], order: int) -> None:
     """All ranks hold the same weights, optimizer state and buffers, unless each rank has its own, or a shard."""
-    per_rank = run.heading.get("per_rank_buffers", True), run.heading.get("sharded", False)
     for kind in FINGERPRINTED:
-        if per_rank[0] if kind == "buffers" else per_rank[1]:
+        if run.heading.get("per_rank_buffers", True) if kind == "buffers" else line.get("sharded", False):
             continue
         held = line.get(kind) or [MISSING]
         odd = next((rank for rank, own in enumerate(held) if own != held[0]), 0)
