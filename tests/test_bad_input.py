@@ -214,3 +214,12 @@ def test_what_looks_odd_and_works(command: Command) -> None:
     assert "batch_size: 10\n" in config
     assert "seed: 2\n" in config
     assert started
+
+
+def test_a_folder_of_ones_own_groups_that_is_not_there(command: Command) -> None:
+    ended = command.train("--config-dir=nope", "model=mine")
+    assert ended.status == 2
+    assert ended.err == (
+        "--config-name, --config-path, --config-dir: there is no such configuration; "
+        "write --config-dir=FOLDER, a folder that holds groups of your own, or none of them.\n"
+    )

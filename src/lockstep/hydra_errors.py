@@ -138,7 +138,8 @@ def no_plugin(module: str) -> ConfigError:
 
 def no_config(_words: str) -> ConfigError:
     return ConfigError(
-        "--config-name, --config-path, --config-dir: there is no such configuration; write none of them."
+        "--config-name, --config-path, --config-dir: there is no such configuration; "
+        "write --config-dir=FOLDER, a folder that holds groups of your own, or none of them."
     )
 
 
