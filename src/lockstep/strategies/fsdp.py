@@ -106,6 +106,12 @@ class FSDP(Strategy):
                     self.setup_optimizers(trainer)
                 self.setup_precision_plugin()
 
+            def teardown(self) -> None:
+                """Lightning moves the module to the CPU, where a mesh of GPUs gathers nothing: the end is not yet."""
+                super().teardown()
+                assert self.lightning_module is not None
+                own.move_to_devices(plan, self.lightning_module)
+
             def lightning_module_state_dict(self) -> dict[str, Any]:
                 assert self.lightning_module is not None
                 return own.state_dict(self.lightning_module)
