@@ -129,6 +129,7 @@ def ranks_of(command: Command) -> dict[int, psutil.Process]:
 
 
 @pytest.mark.slow
+@pytest.mark.fresh
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_ends_the_command(command: Command, strategy: str, rank: int) -> None:
