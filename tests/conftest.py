@@ -58,6 +58,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         options.numprocesses, options.dist = min(WORKERS, os.cpu_count() or 1), "loadfile"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Of two workers each computes with one thread: two on a busy core wait for each other, awake."""
+    if hasattr(config, "workerinput"):
+        torch.set_num_threads(1)
+
+
 def free_port() -> int:
     """A port of loopback that nobody listens at now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
