@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Ended
 from tests.fault_injection.command import SMALL, Faulty
 
-TIMEOUT = 3
+TIMEOUT = 6
 LIMIT = 10.0
 """Seconds that a command has to end in, from the fault; from the timeout of its group, where a rank is stopped."""
 
