@@ -6,12 +6,15 @@ import re
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from tests import zygote
 from tests.conftest import ROOT, Command, Ended, pytest_cmdline_main
 
 STATE = """
@@ -193,6 +196,20 @@ def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
     while psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() - began < 60
         time.sleep(0.1)
+
+
+def test_threads_that_come_at_once_share_one_warm_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def start(own: zygote.Zygote) -> None:
+        time.sleep(0.05)
+        made.append(own)
+
+    monkeypatch.setattr(zygote.Zygote, "__init__", start)
+    monkeypatch.setattr(zygote, "_only", cache(zygote._only.__wrapped__))
+    with ThreadPoolExecutor(4) as pool:
+        found = {*pool.map(lambda _: zygote.zygote(), range(4))}
+    assert len(made) == len(found) == 1
 
 
 @pytest.mark.parametrize(

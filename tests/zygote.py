@@ -18,6 +18,7 @@ MARK = "LOCKSTEP_TEST_MARK"
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "GLIBC_", "TORCH_", "LC_", "LANG")
 """What the names of variables begin with that an interpreter, or a library, reads as it is loaded."""
 PATH = "PYTHONPATH"
+STARTING = threading.Lock()
 
 
 class Zygote:
@@ -60,8 +61,14 @@ class Zygote:
 
 
 @cache
-def zygote() -> Zygote:
+def _only() -> Zygote:
     return Zygote()
+
+
+def zygote() -> Zygote:
+    """The same for all threads: two that come first at once would start two, as `cache` holds no lock meanwhile."""
+    with STARTING:
+        return _only()
 
 
 def without_path(environment: Mapping[str, str]) -> dict[str, str]:
