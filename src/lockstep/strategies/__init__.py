@@ -6,10 +6,9 @@ needs it imports it.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import get_args
+from typing import get_args, get_type_hints
 
 from lockstep.strategies.strategy import Strategy, Wrapped
 
@@ -21,10 +20,7 @@ def _found() -> Iterator[tuple[str, type[Strategy]]]:
         module = import_module(f"{__name__}.{found.name}")
         for own in vars(module).values():
             if isinstance(own, type) and issubclass(own, Strategy) and own.__module__ == module.__name__:
-                literal = (
-                    next((field.type for field in fields(own) if field.name == "name"), "") if is_dataclass(own) else ""
-                )
-                yield from ((name, own) for name in get_args(literal))
+                yield from ((name, own) for name in get_args(get_type_hints(own)["name"]))
 
 
 STRATEGIES: dict[str, type[Strategy]] = dict(_found())

@@ -1,13 +1,11 @@
 """A process a device, gradients averaged over ranks; torch's elastic agent starts all anew after a failure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.bounds import not_negative
 from lockstep.config_error import config_error
-from lockstep.strategies.strategy import Strategy, Wrapped
+from lockstep.strategies.strategy import Distributed, Wrapped
 
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
@@ -16,10 +14,8 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 
-class Replicated(Strategy):
-    """Each rank has the whole net and a share of every batch, however ranks start."""
-
-    distributed: ClassVar[bool] = True
+class Replicated(Distributed):
+    """Each rank has the whole net, however ranks start."""
 
     def gradient_sync(self, plan: "Plan") -> str:
         return plan.engine.gradient_sync
@@ -61,15 +57,6 @@ class Replicated(Strategy):
             cluster_environment=TorchElasticEnvironment(),
         )
 
-    @classmethod
-    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        return "ddp", heading["world_size"]
-
-    @property
-    def resumes_as(self) -> str:
-        """The ranks are the same, however they start."""
-        return "ddp"
-
 
 @dataclass(frozen=True)
 class DDP(Replicated):
@@ -77,6 +64,3 @@ class DDP(Replicated):
     share_device: bool
     max_restarts: int
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
-
-    def __post_init__(self) -> None:
-        not_negative("strategy.max_restarts", self.max_restarts)

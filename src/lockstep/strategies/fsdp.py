@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.bounds import not_negative
 from lockstep.config_error import config_error
-from lockstep.strategies.strategy import Strategy, Wrapped
+from lockstep.strategies.strategy import Distributed, Wrapped
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -22,15 +21,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FSDP(Strategy):
+class FSDP(Distributed):
     name: Literal["fsdp"]
     max_restarts: int
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
-    distributed: ClassVar[bool] = True
     sharded: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        not_negative("strategy.max_restarts", self.max_restarts)
 
     def gradient_sync(self, plan: "Plan") -> str:
         return "fsdp"
@@ -185,20 +180,11 @@ class FSDP(Strategy):
         alike = {name: isinstance(own, Tensor) and own.shape == parameter.shape for name, own in entry.items()}
         return {name: self.part(own, parameter) if alike[name] else own for name, own in entry.items()}
 
-    # what it may be compared with, and gone on from
-
-    @classmethod
-    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        """As under ddp: a rank's share, its masks and its statistics know nothing of shards."""
-        return "ddp", heading["world_size"]
+    # what it may be compared with
 
     @classmethod
     def summation(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
         return "fsdp", heading["world_size"]
-
-    @property
-    def resumes_as(self) -> str:
-        return "ddp"
 
 
 def _blocks(net: "nn.Module") -> "Iterator[nn.Module]":

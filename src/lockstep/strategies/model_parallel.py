@@ -23,6 +23,7 @@ class ModelParallel(Strategy):
     in_process: bool | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         key, value = "strategy.micro_batches", self.micro_batches
         require(value >= 1, key, value, "it must be 1 or more", f"{key}=1 for the whole batch at once")
 
@@ -59,7 +60,7 @@ class ModelParallel(Strategy):
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.pytorch.strategies import SingleDeviceStrategy
 
-        place = self.move_to_devices
+        move_to_devices = self.move_to_devices
 
         class PipelineStagesStrategy(SingleDeviceStrategy):
             """Batches and losses are on the first device, each stage is on its own.
@@ -71,7 +72,7 @@ class ModelParallel(Strategy):
                 assert self.lightning_module is not None
                 for name, child in self.lightning_module.named_children():
                     if name == "net":
-                        place(plan, child)
+                        move_to_devices(plan, child)
                     else:  # what counts, counts where outputs and targets are
                         child.to(self.root_device)
 

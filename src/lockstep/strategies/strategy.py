@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from lockstep.bounds import not_negative
 from lockstep.config_error import config_error
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ class Strategy:
     """Whether there is a rank for each device, and the ranks form a process group. Else there is one process."""
     sharded: ClassVar[bool] = False
     """Whether each rank holds a shard of every parameter, so that ranks' weights differ by right."""
+
+    def __post_init__(self) -> None:
+        not_negative("strategy.max_restarts", self.max_restarts)
 
     @classmethod
     def ranks(cls, devices: int) -> int:
@@ -179,13 +183,28 @@ class Strategy:
 
     @classmethod
     def summation(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        """In which order sums are added: runs that are equal in this owe each other the same bits."""
+        """In which order sums are added: runs that are equal in this are bit-equal."""
         return cls.batch_split(heading)
 
     @property
     def resumes_as(self) -> str:
         """Where each rank draws masks of its own, a checkpoint is gone on from by a strategy of the same word."""
         return self.name
+
+
+class Distributed(Strategy):
+    """A rank for each device, each with a share of every batch, however ranks start and whatever they hold."""
+
+    distributed: ClassVar[bool] = True
+
+    @classmethod
+    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
+        """A rank's share, its masks and its statistics depend on the number of ranks alone."""
+        return "ddp", heading["world_size"]
+
+    @property
+    def resumes_as(self) -> str:
+        return "ddp"
 
 
 def every_device(plan: "Plan") -> "list[torch.device]":
