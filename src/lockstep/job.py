@@ -142,7 +142,7 @@ def make_folder(plan: Plan) -> Path:
 
 
 def leave_config(plan: Plan) -> None:
-    """In the run's folder the plan as config.yaml, and nothing of an earlier run but what this one goes on with."""
+    """In the run's folder the plan as config.yaml, and nothing of an earlier run but what this one resumes from."""
     if not is_rank_zero_of_job():
         return
     folder = make_folder(plan)
@@ -155,5 +155,5 @@ def leave_config(plan: Plan) -> None:
 
 
 def is_rank_zero_of_job() -> bool:
-    """Whether this process speaks for the job."""
+    """Whether this process prints and writes for the job."""
     return launch.is_rank_zero(launch.rank_from_env())

@@ -45,7 +45,7 @@ class Recorder:
         """`epoch` (from 0) and `batch` are where training begins, `steps` what it has done, the record by then `mark`.
 
         Raises:
-            ConfigError: the run goes on in its own folder, and the record there is not what it was.
+            ConfigError: the run resumes in its own folder, and the record there is not what it was.
         """
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch

@@ -71,7 +71,7 @@ class CheckpointManager:
             net: its gradients are saved where an optimizer step is under way.
 
         Raises:
-            NotFinite: a weight is no number, and the plan has `detect_nan`: such a checkpoint is worth nothing.
+            NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
         self.recorder.flush(position.epochs + 1, position.steps)
         self.recorder.sync()

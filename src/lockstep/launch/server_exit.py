@@ -9,9 +9,9 @@ import os
 SERVER = os.getpid()
 
 
-def exit_now() -> None:
+def skip_interpreter_exit() -> None:
     if os.getpid() == SERVER:  # ranks end as multiprocessing's children do
         os._exit(0)
 
 
-atexit.register(exit_now)
+atexit.register(skip_interpreter_exit)

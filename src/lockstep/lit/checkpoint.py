@@ -1,4 +1,4 @@
-"""Lightning reads checkpoints of either engine, and goes on within an epoch; files are written whole or not at all."""
+"""Lightning reads checkpoints of either engine, and resumes within an epoch; files are written whole or not at all."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from lockstep.plan import Plan
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
 
 KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", SCALER, OWN)
-"""What either engine's checkpoints hold, and a run goes on from."""
+"""What either engine's checkpoints hold, and a run resumes from."""
 
 
 class CrossEngineCheckpointIO(TorchCheckpointIO):

@@ -15,7 +15,7 @@ class EpochLines(Callback):
     """A line for each epoch, on rank 0."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """An epoch that is gone on with does not start."""
+        """on_train_epoch_start isn't called when resuming within an epoch."""
         self.since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints as Lightning saves them, when and with what the session says; and training taken up from one."""
+"""Checkpoints as Lightning saves them, when and with what the session says; and training resumed from one."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ class CheckpointCallback(Checkpoint):
         self.session, self.at = session, replace(session.start.at)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take up what Lightning does not restore."""
+        """Restore what Lightning does not."""
         self.session.restore()
 
     def on_train_batch_end(

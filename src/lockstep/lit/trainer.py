@@ -86,7 +86,7 @@ class BufferedTensorBoardLogger(TensorBoardLogger):
 
 
 def _loggers(plan: Plan, step: int) -> Iterator[Logger]:
-    """Points behind `step`, where training goes on, are of training that was lost and is done anew."""
+    """Training resumes at `step`: later points are of training that was lost and is repeated."""
     if plan.logger.name == "tensorboard":
         purge: dict[str, Any] = {"purge_step": step + 1} if plan.resume else {}
         yield BufferedTensorBoardLogger(plan.run_dir, name="tensorboard", version="", default_hp_metric=False, **purge)

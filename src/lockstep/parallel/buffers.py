@@ -5,7 +5,7 @@ from torch import nn
 
 
 def broadcast_buffers(net: nn.Module) -> None:
-    """Give every rank the buffers of rank 0 (BatchNorm's running statistics), so that all judge the net that is saved.
+    """Give every rank the buffers of rank 0 (BatchNorm's running statistics), so that all evaluate the saved net.
 
     While a net trains each rank has its own.
     """
