@@ -19,7 +19,7 @@ import torch
 
 from lockstep import launch
 from lockstep.build import plan_from
-from lockstep.compose import compose_job
+from lockstep.command_line.compose import compose_job
 from lockstep.plan import Plan
 from tests.zygote import MARK, Forked, zygote
 

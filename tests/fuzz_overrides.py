@@ -6,8 +6,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.compose import compose_job
-from lockstep.hydra_errors import OPTIONS, known_keys
+from lockstep.command_line.compose import compose_job
+from lockstep.command_line.hydra_errors import OPTIONS, known_keys
 from lockstep.schemas import GROUPS
 
 

@@ -24,9 +24,9 @@ from lockstep.bench.table import bench_table
 from lockstep.bench.training import Variant, engine, measure_training
 from lockstep.bench.workloads import ON_MNIST, WORKLOADS
 from lockstep.build import plan_from
-from lockstep.cli_args import options
-from lockstep.compose import compose_job
+from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
+from lockstep.tool_command import options
 from tests.conftest import Command
 
 BENCH = (sys.executable, "-m", "lockstep.bench")

@@ -13,7 +13,7 @@ from torch import nn
 from lockstep.checkpoint.content import OWN, Content, Progress, RankState
 from lockstep.checkpoint.saving import CheckpointManager, save
 from lockstep.plan import Plan
-from lockstep.recorder import Recorder
+from lockstep.record.recorder import Recorder
 
 MakePlan = Callable[..., Plan]
 

@@ -28,11 +28,11 @@ from lockstep.compare.tolerance import (
 )
 from lockstep.compare.verdict import difference
 from lockstep.config_error import ConfigError
-from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
 from lockstep.raw import training
+from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 

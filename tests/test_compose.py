@@ -5,7 +5,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.compose import compose_job
+from lockstep.command_line.compose import compose_job
 from lockstep.conf import CONF
 from lockstep.schemas import GROUPS
 from tests.conftest import Command

@@ -5,7 +5,7 @@ import struct
 
 import torch
 
-from lockstep.digest import digest
+from lockstep.record.digest import digest
 
 
 def test_digest_is_sha256_of_the_bytes_in_order() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
-from lockstep.fingerprint import fingerprints
+from lockstep.record.fingerprint import fingerprints
 
 
 def trained() -> tuple[nn.Module, Optimizer]:

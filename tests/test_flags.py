@@ -1,7 +1,7 @@
 import pytest
 
+from lockstep.command_line.flags import require_flags
 from lockstep.config_error import ConfigError
-from lockstep.flags import require_flags
 
 REFUSED = [
     ("--resolve", "--resolve: it goes with --cfg alone; write --cfg job --resolve."),

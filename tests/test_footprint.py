@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep import data, footprint, memory_limit
+from lockstep import data
 from lockstep.config_error import ConfigError
+from lockstep.memory import footprint
+from lockstep.memory import limit as memory_limit
 from lockstep.plan import Plan
 from lockstep.seeding import plain_net
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from lockstep.build import plan_from
-from lockstep.compose import compose_job, composed
+from lockstep.command_line.compose import compose_job, composed
+from lockstep.command_line.unforeseen import errors_as_config_errors
 from lockstep.config_error import ConfigError
 from lockstep.resume import run_folder
-from lockstep.unforeseen import errors_as_config_errors
 from tests import fuzz_overrides
 from tests.conftest import ROOT, Command
 

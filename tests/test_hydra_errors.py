@@ -1,9 +1,9 @@
 import pytest
 
-from lockstep.compose import compose_job
+from lockstep.command_line.compose import compose_job
+from lockstep.command_line.hydra_errors import explained, known_keys
 from lockstep.config_error import ConfigError
-from lockstep.hydra_errors import explained, known_keys
-from lockstep.synonyms import LIKE, SAME
+from lockstep.schemas.synonyms import LIKE, SAME
 
 EXPLAINED = [
     (["devicez=2"], "devicez=2: there is no such key (did you mean devices?); write devices=2."),

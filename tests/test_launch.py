@@ -54,7 +54,7 @@ import json, os
 from pathlib import Path
 from lockstep import launch
 from lockstep.build import plan_from
-from lockstep.compose import compose_job
+from lockstep.command_line.compose import compose_job
 
 for strategy in ("single", "ddp", "ddp_spawn", "ddp"):
     config, _ = compose_job([f"strategy={strategy}"])

@@ -11,27 +11,16 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "files", "digest", "streams", "batch_math", "memory", "nets", "task"},
-    {"run_files", "progress", "text_table", "conf", "typed_command", "memory_limit"},
-    {"bounds", "precision", "running_sums"},
+    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "task"},
+    {"run_files", "progress", "text_table", "conf", "disk", "precision", "random_state", "plot"},
     {"parallel"},
-    {"strategies"},
-    {
-        "schemas",
-        "disk",
-        "fingerprint",
-        "plot",
-        "record_file",
-        "sample_ids",
-        "sampler",
-        "synonyms",
-    },
-    {"coerce", "temporary_disk", "random_state"},
-    {"record_lines", "cli_args", "world"},
+    {"strategies", "sums"},
+    {"schemas", "sampler"},
+    {"world"},
     {"plan", "data"},
-    {"footprint", "memory_format", "world_dependence"},
-    {"optimizers", "seeding", "step_buffer", "finite_losses", "measured", "step_curve"},
-    {"recorder"},
+    {"memory", "world_dependence"},
+    {"optimizers", "seeding"},
+    {"record"},
     {"checkpoint"},
     {"compare"},
     {"launch"},
@@ -39,19 +28,16 @@ LAYERS = [
     {"lit", "raw", "early_start"},
     {"tool_command"},
     {"collectives"},
-    {"help", "resume"},
+    {"resume"},
     {"build"},
-    {"hydra_errors", "flags", "overrides"},
-    {"unforeseen"},
-    {"compose", "run_dir"},
+    {"command_line"},
     {"job"},
     {"sweep"},
     {"bench", "cli"},
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-HYDRA_ROOMS = {"cli_args", "build", "compose", "hydra_errors", "flags", "overrides", "run_dir", "job", "sweep", "cli"}
-HYDRA_ROOMS |= {"__main__", "private_api"}
+HYDRA_ROOMS = {"tool_command", "build", "command_line", "job", "sweep", "cli", "__main__", "private_api"}
 
 
 def room(path: Path) -> str:

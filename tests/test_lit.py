@@ -15,17 +15,17 @@ from torch import nn
 from lockstep import data
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Split, TensorData
-from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.lit import run
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.metrics import EpochMetrics
 from lockstep.lit.module import Supervised
 from lockstep.lit.trainer import create_trainer
-from lockstep.measured import Measured
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
+from lockstep.record.digest import digest
 from lockstep.seeding import build_model, seed_rank
+from lockstep.sums.measured import Measured
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 pytestmark = [

@@ -15,7 +15,7 @@ from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
-from lockstep.memory import disable_malloc_trim
+from lockstep.memory.malloc import disable_malloc_trim
 if sys.argv[1] == "kept":
     disable_malloc_trim()
 def faults():

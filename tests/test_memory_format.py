@@ -18,7 +18,7 @@ from lockstep.checkpoint.identity import identity
 from lockstep.compare import compare
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
-from lockstep.memory_format import TESTED, Shape, memory_format_of, shape_of
+from lockstep.memory.format import TESTED, Shape, memory_format_of, shape_of
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
 from tests import downsampling

@@ -13,7 +13,7 @@ from lockstep.checkpoint.files import damage
 from lockstep.errors import NotFinite
 from lockstep.launch import RankFailed
 from lockstep.plan import Plan
-from lockstep.recorder import Recorder
+from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import Command
 from tests.rank_helpers import with_engine

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lockstep import nets
 from lockstep.build import plan_from
-from lockstep.compose import compose_job
+from lockstep.command_line.compose import compose_job
 from lockstep.data import digits
 from lockstep.launch import RankContext
 from lockstep.plan import Plan

@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
+from lockstep.command_line.overrides import require_one_option, text_keys, verbatim
 from lockstep.config_error import ConfigError
-from lockstep.overrides import require_one_option, text_keys, verbatim
 from lockstep.plan import Plan
 
 OPTIONS = {"logger": ["csv", "none"], "experiment": ["one", "two"]}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
-from lockstep.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
 from lockstep.plan import Plan

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from lockstep.coerce import from_dict
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.schemas import Raw
+from lockstep.schemas.coerce import from_dict
 from tests.conftest import ROOT
 
 MakePlan = Callable[..., Plan]

@@ -14,12 +14,12 @@ from torch import nn
 
 from lockstep.checkpoint.content import Progress
 from lockstep.compare import compare
-from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.raw.precision import Precision
 from lockstep.raw.state import TrainingState
 from lockstep.raw.training import backward
+from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 

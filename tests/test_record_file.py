@@ -16,7 +16,7 @@ from lockstep.config_error import ConfigError
 from lockstep.job import leave_config
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.record_file import Mark, lines_so_far, missing_steps
+from lockstep.record.file import Mark, lines_so_far, missing_steps
 from tests.conftest import Command
 from tests.rank_helpers import ENGINES
 

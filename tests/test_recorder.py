@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep import sample_ids
-from lockstep.digest import digest
 from lockstep.plan import Plan
-from lockstep.record_lines import COLUMNS, step_lines
-from lockstep.recorder import Recorder
-from lockstep.running_sums import BatchStats
+from lockstep.record import sample_ids
+from lockstep.record.digest import digest
+from lockstep.record.lines import COLUMNS, step_lines
+from lockstep.record.recorder import Recorder
+from lockstep.sums.running import BatchStats
 
 MakePlan = Callable[..., Plan]
 

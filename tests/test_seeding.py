@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep import data
-from lockstep.digest import digest
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
+from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from lockstep.sampler import epoch_order
 from lockstep.seeding import build_model, seed_rank

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
 from lockstep.compare import Comparison, compare
-from lockstep.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch import RankContext

@@ -40,7 +40,7 @@ def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Comman
 
 
 def check_the_table(command: Command, out: str, jobs: dict[int, dict[str, Any]]) -> None:
-    """The numbers of sweep.csv, worked out again from each job's files; the terminal's rows; the picture."""
+    """The numbers of sweep.csv, worked out again from each job's files; the terminal's rows; the plot."""
     [folder] = command.folder.glob("logs/train/sweeps/*")
     with (folder / "sweep.csv").open() as file:
         refused, *rows = csv.DictReader(file)
@@ -58,7 +58,7 @@ def check_the_table(command: Command, out: str, jobs: dict[int, dict[str, Any]])
         assert float(row["max_loss_diff"]) == pytest.approx(apart, abs=1e-15)
     assert [row["verdict"].split()[0] for row in rows] == ["reference", "within", "identical", "within", "identical"]
     assert len([line for line in out.splitlines() if line.startswith(tuple("012345"))]) >= 6
-    assert imread(folder / "sweep.png").std() > 0.05, "a picture with something on it"
+    assert imread(folder / "sweep.png").std() > 0.05, "a plot with something on it"
 
 
 def losses(run: Path) -> list[float]:

@@ -7,7 +7,7 @@ import torch
 from sklearn.metrics import f1_score
 from torch import nn
 
-from lockstep.running_sums import EvaluationSums, RunningSums, batch_stats, confusion, stack_stats
+from lockstep.sums.running import EvaluationSums, RunningSums, batch_stats, confusion, stack_stats
 from lockstep.task import FromConfusion, Mean, Task, correct, cross_entropy, macro_f1, squared_error, task_of
 
 TWO, REGRESSION = task_of(2), task_of(0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lockstep.synonyms import synonym
-from lockstep.typed_command import typed_command
+from lockstep.config_error import typed_command
+from lockstep.schemas.synonyms import synonym
 
 
 @pytest.mark.parametrize(

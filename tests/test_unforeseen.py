@@ -2,9 +2,9 @@ import sys
 
 import pytest
 
-from lockstep.compose import composed
+from lockstep.command_line.compose import composed
+from lockstep.command_line.unforeseen import errors_as_config_errors
 from lockstep.config_error import ConfigError
-from lockstep.unforeseen import errors_as_config_errors
 from tests.conftest import ROOT, Command
 
 LONG = "seed=" + "9" * 5000

@@ -13,13 +13,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.coerce import check_keys, coerce, coerce_value
 from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require
-from lockstep.footprint import require_memory
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
+from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
 from lockstep.resume import absolute, starting_checkpoint
 from lockstep.schemas import GROUPS, Checkpoint, ProcessGroup, Record
+from lockstep.schemas.coerce import check_keys, coerce, coerce_value
 
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""

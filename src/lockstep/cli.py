@@ -11,20 +11,20 @@ from typing import Any, NoReturn, cast
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.compose import composed, folder_given
+from lockstep.command_line.compose import composed, folder_given
+from lockstep.command_line.flags import require_flags
+from lockstep.command_line.hydra_errors import HYDRA_ERRORS, OPTIONS, explained
+from lockstep.command_line.overrides import require_one_option, verbatim
+from lockstep.command_line.run_dir import remove_empty_dirs
+from lockstep.command_line.unforeseen import errors_as_config_errors, unexpected_as_config_error
 from lockstep.config_error import ConfigError, require
-from lockstep.flags import require_flags
-from lockstep.hydra_errors import HYDRA_ERRORS, OPTIONS, explained
 from lockstep.job import execute, run
 from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason, rank_from_env
 from lockstep.launch.failure import format_error as failure_told
 from lockstep.launch.signals import signals_end_command
-from lockstep.overrides import require_one_option, verbatim
 from lockstep.resume import run_folder
-from lockstep.run_dir import remove_empty_dirs
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
-from lockstep.unforeseen import errors_as_config_errors, unexpected_as_config_error
 
 BEGAN = time.perf_counter()
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ

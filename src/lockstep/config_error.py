@@ -2,8 +2,10 @@
 
 import re
 import shlex
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 PLAIN = re.compile(r"[A-Za-z0-9_./:@%+-]+")
 """What Hydra reads as it stands; all else it wants in quotes."""
@@ -44,6 +46,18 @@ def require(holds: bool, key: str, value: object, why: str, instead: str) -> Non
         raise config_error(key, value, why, instead)
 
 
+def positive(key: str, value: float) -> None:
+    require(value > 0, key, value, "it must be above 0", f"{key}=0.01, say")
+
+
+def not_negative(key: str, value: float) -> None:
+    require(value >= 0, key, value, "it must be 0 or more", f"{key}=0")
+
+
+def fraction(key: str, value: float) -> None:
+    require(0 <= value < 1, key, value, "it must be at least 0 and below 1", f"{key}=0.5, say")
+
+
 def option_error(key: str, value: object, why: str, options: Iterable[str]) -> ConfigError:
     """The refusal of a value that is none of the options: the nearest is named, and all are."""
     named = list(options)
@@ -75,3 +89,11 @@ def shell_quote_override(key: str, value: object) -> str:
         text = "'" + re.sub(r"(\\+)$", r"\1\1", escaped) + "'"
     override = f"{key}={text}"
     return shlex.quote(override) if text == as_typed(value) or set(override) & set('"$`\\!') else f'"{override}"'
+
+
+def typed_command() -> str:
+    """The command as the user typed it: `lockstep` or `python -m lockstep` of a package, or `python train.py`."""
+    program = Path(sys.argv[0] if sys.argv else "")
+    if program.name == "__main__.py" and program.parent.name == "lockstep":
+        return "python -m lockstep"
+    return "lockstep" if program.name == "lockstep" else "python train.py"

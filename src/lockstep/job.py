@@ -12,17 +12,17 @@ from omegaconf import DictConfig, OmegaConf
 from lockstep import data, launch, schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
-from lockstep.compose import compose_job, composed, folder_given
+from lockstep.command_line.compose import compose_job, composed, folder_given
+from lockstep.command_line.hydra_errors import explained
+from lockstep.command_line.unforeseen import errors_as_config_errors
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text
-from lockstep.hydra_errors import explained
 from lockstep.plan import Plan
-from lockstep.record_file import run_of
+from lockstep.record.file import run_of
 from lockstep.resume import run_folder
 from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, save_metrics
 from lockstep.schemas.engine import ENGINES
 from lockstep.text_table import metrics_text
-from lockstep.unforeseen import errors_as_config_errors
 
 
 def run(overrides: list[str] | None = None) -> Metrics:

@@ -8,7 +8,7 @@ from torch import nn
 
 from lockstep import nets
 from lockstep.data.tensors import TensorData
-from lockstep.memory_format import memory_format_of
+from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 

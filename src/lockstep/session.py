@@ -13,17 +13,17 @@ from lockstep.checkpoint.reading import resume_after_restart, resume_state
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.data.line import fitted_line
 from lockstep.data.loader import to_device_if_fits
-from lockstep.digest import digest
 from lockstep.launch.topology import RankContext
-from lockstep.measured import Measured
-from lockstep.memory import disable_malloc_trim
+from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
-from lockstep.recorder import Recorder
+from lockstep.record.digest import digest
+from lockstep.record.recorder import Recorder
 from lockstep.run_files import Metrics, save_confusion
-from lockstep.running_sums import RunningSums
 from lockstep.seeding import build_model, seed_rank
-from lockstep.step_curve import StepCurve
+from lockstep.sums.curve import StepCurve
+from lockstep.sums.measured import Measured
+from lockstep.sums.running import RunningSums
 from lockstep.world_dependence import heading
 
 

@@ -1,15 +1,24 @@
-"""What `python -m lockstep.collectives` and `python -m lockstep.bench` share: exit status, and a folder for results."""
+"""What `python -m lockstep.collectives` and `python -m lockstep.bench` share: arguments, exit status, a folder."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from lockstep import launch
 from lockstep.config_error import ConfigError, config_error
 from lockstep.launch import RankFailed
 from lockstep.launch.signals import signals_end_command
+from lockstep.schemas.coerce import coerce, unknown_key
 from lockstep.streams import outlive_readers
+
+Options = TypeVar("Options")
 
 
 def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str) -> int:
@@ -45,3 +54,28 @@ def make_output_dir(path: Path) -> None:
     except OSError as error:
         why = f"the folder for the results can't be made ({error.strerror})"
         raise config_error(f"logs/{path.parent.name}", path, why, "the command in a folder where it can") from None
+
+
+def options(cls: type[Options], words: Sequence[str], command: str, **defaults: object) -> Options:
+    """An instance of `cls` from the words, from `defaults` and from the fields' own; `command` is named in refusals."""
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    given = values(words, command)
+    for key in given:
+        if key not in names:
+            raise unknown_key(key, given[key], names, command)
+    own = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
+    return coerce(cls, "", {**own, **defaults, **given})
+
+
+def values(words: Sequence[str], command: str) -> dict[str, Any]:
+    """The words as OmegaConf reads them: 2 is a number, true a truth value, tcp://… text."""
+    for word in words:
+        if not word.partition("=")[0] or "=" not in word:
+            raise ConfigError(f"{word}: this is no KEY=VALUE; {command} --help lists the keys.")
+    try:
+        found = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=True)
+    except (OmegaConfBaseException, yaml.YAMLError) as error:
+        why = f"this cannot be read ({' '.join(str(error).split())})"
+        raise ConfigError(f"{' '.join(words)}: {why}; write KEY=VALUE.") from None
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items()}

@@ -25,7 +25,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.launch import RankContext
 from lockstep.launch.signals import ENDING
-from lockstep.recorder import Recorder
+from lockstep.record.recorder import Recorder
 
 
 def arm(context: RankContext) -> None:

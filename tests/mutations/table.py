@@ -85,7 +85,7 @@ MUTATIONS = [
         "tests/test_raw_reduce.py::test_by_hand[2-three_gradients]",
     ),
     *(
-        Mutation(f"{engine}: {name} of rank 0 alone", "step_curve.py", old, new, f"{CURVES}[{engine}]")
+        Mutation(f"{engine}: {name} of rank 0 alone", "sums/curve.py", old, new, f"{CURVES}[{engine}]")
         for engine in ("raw", "lightning")
         for name, old, new in (
             ("a curve", "all_reduce_sums(self.sums.sums, self.device).tolist()", "self.sums.sums.tolist()"),
@@ -165,28 +165,28 @@ MUTATIONS = [
     Mutation("threads stay", "launch/in_process.py", "        torch.set_num_threads(threads)\n", "", HERE),
     Mutation(
         "the record is not synced",
-        "record_file.py",
+        "record/file.py",
         "            os.fsync(record.fileno())\n",
         "            pass\n",
         SYNCED,
     ),
     Mutation(
         "an optimizer without its state",
-        "fingerprint.py",
+        "record/fingerprint.py",
         '            _add(sha, f"{name}.{key}", held(state[key]) if isinstance(state[key], Tensor) else state[key])\n',
         "            pass\n",
         f"{FINGER}[<lambda>-optimizer0]",
     ),
     Mutation(
         "buffers that are not looked at",
-        "fingerprint.py",
+        "record/fingerprint.py",
         "_of_tensors(buffers_of(net), held),",
         "_of_tensors({}, held),",
         f"{FINGER}[<lambda>-buffers0]",
     ),
     Mutation(
         "an untested convolution has its channels last",
-        "memory_format.py",
+        "memory/format.py",
         "good = _all_tested(net) if on_cpu else",
         "good = True if on_cpu else",
         f"{FORMAT}::test_what_was_not_tested_stays_contiguous_on_a_cpu",
@@ -249,7 +249,7 @@ MUTATIONS = [
     ),
     Mutation(
         "tested on rank 0's samples alone",
-        "measured.py",
+        "sums/measured.py",
         "totals = all_reduce_sums(tested, self.device)",
         "totals = tested",
         "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",

@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from lockstep.cli_args import options
-from lockstep.tool_command import run_command
+from lockstep.tool_command import options, run_command
 
 COMMAND = "python -m lockstep.bench"
 

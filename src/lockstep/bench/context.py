@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from lockstep import data, launch
 from lockstep.bench.payloads import BASELINES, BenchPayload
 from lockstep.build import plan_from
-from lockstep.compose import compose_job
+from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError, shell_quote_override
 from lockstep.job import run
 from lockstep.plan import Plan

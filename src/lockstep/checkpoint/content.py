@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.record_file import Mark
+from lockstep.record.file import Mark
 from lockstep.task import SAMPLES
 
 OWN = "lockstep"

@@ -16,7 +16,7 @@ from lockstep.checkpoint.checks import check, is_count, is_dense, is_like, is_nu
 from lockstep.checkpoint.content import OWN, Content, RankState, prefixed
 from lockstep.checkpoint.identity import digest_of
 from lockstep.plan import Plan
-from lockstep.record_file import Mark
+from lockstep.record.file import Mark
 from lockstep.task import SAMPLES
 
 SUMS = ("epoch", "curve", "window")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from lockstep.coerce import flatten
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
+from lockstep.schemas.coerce import flatten
 
 MATTERS = (
     *("model", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from lockstep.checkpoint.checks import are_alike, check, is_count, is_dense, is_finite, is_like
 from lockstep.checkpoint.content import SCALER, Content
-from lockstep.fingerprint import buffers_of
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.plan import Plan
+from lockstep.record.fingerprint import buffers_of
 
 
 def require_state(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any], content: Content) -> None:

@@ -14,12 +14,12 @@ from lockstep.checkpoint.content import OWN, Content, Progress, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
 from lockstep.checkpoint.identity import digest_of, identity
 from lockstep.disk import not_written, of_the_disk
-from lockstep.fingerprint import buffers_of
-from lockstep.finite_losses import not_finite
 from lockstep.parallel import to_first
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
-from lockstep.recorder import Recorder
+from lockstep.record.fingerprint import buffers_of
+from lockstep.record.finite_losses import not_finite
+from lockstep.record.recorder import Recorder
 from lockstep.world_dependence import world_dependent
 
 

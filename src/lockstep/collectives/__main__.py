@@ -4,8 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lockstep import launch
-from lockstep.cli_args import options
-from lockstep.tool_command import run_command
+from lockstep.tool_command import options, run_command
 
 COMMAND = "python -m lockstep.collectives"
 

@@ -13,7 +13,7 @@ from lockstep.compare.ranks import compare_ranks
 from lockstep.compare.tolerance import Tolerance, tolerance_between
 from lockstep.compare.verdict import Comparison
 from lockstep.config_error import ConfigError, require
-from lockstep.digest import digest
+from lockstep.record.digest import digest
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,8 +8,8 @@ from lockstep.compare.folder import CHECKPOINTS, DAMAGED, RunFolder, flattened
 from lockstep.compare.leaves import BEFORE, MISSING, compare_leaves
 from lockstep.compare.ledger import ITSELF
 from lockstep.compare.verdict import Comparison
-from lockstep.digest import digest
-from lockstep.record_file import Damaged, Mark, read_lines
+from lockstep.record.digest import digest
+from lockstep.record.file import Damaged, Mark, read_lines
 from lockstep.run_files import METRICS, RECORD
 
 LAST = CHECKPOINTS[0]

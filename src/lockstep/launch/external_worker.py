@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.coerce import from_dict
 from lockstep.config_error import ConfigError
 from lockstep.errors import PeerStopped, TrainingInterrupted
 from lockstep.launch.failure import delay_exit, format_error, lost_a_peer
@@ -28,6 +27,7 @@ from lockstep.launch.topology import RankContext, rendezvous_variables
 from lockstep.launch.torchelastic_agent import kill_if_cut_off
 from lockstep.launch.worker import run_engine
 from lockstep.parallel import from_first
+from lockstep.schemas.coerce import from_dict
 from lockstep.world import Launchable, World
 
 Work = TypeVar("Work", bound=Launchable)

@@ -28,7 +28,7 @@ from lockstep.launch.signals import ENDING, signals_stop_ranks
 from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import run_engine
-from lockstep.memory import give_back_freed
+from lockstep.memory.malloc import give_back_freed
 from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.world import Launchable

@@ -24,13 +24,12 @@ from pathlib import Path
 
 from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined]
 
-from lockstep.disk import disk_errors_as_config_errors, not_written
+from lockstep.disk import disk_errors_as_config_errors, not_written, temporary_errors_as_config_errors
 from lockstep.errors import RendezvousTimeout
 from lockstep.launch.private_dir import private_folder
 from lockstep.launch.signed_store import DIGITS, POLL_INTERVAL, signature
 from lockstep.launch.store import RETRY, Rendezvous, find_store, nobody, timeout_text
 from lockstep.launch.topology import RankContext
-from lockstep.temporary_disk import temporary_errors_as_config_errors
 from lockstep.world import World
 
 HEAD = b"secret of a Lockstep rendezvous\n"

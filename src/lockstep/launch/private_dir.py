@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lockstep.temporary_disk import require_room, temporary_errors_as_config_errors, tmpdir_error
+from lockstep.disk import require_room, temporary_errors_as_config_errors, tmpdir_error
 
 PREFIX, MARK = "lockstep-", "made-by-lockstep"
 """The prefix of the folder's name, and a file in it: a folder without that file is never removed."""

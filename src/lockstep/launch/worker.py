@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
+from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors, temporary_errors_as_config_errors
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import delay_exit, note_of
 from lockstep.launch.graceful_shutdown import FileRequest
@@ -21,7 +21,6 @@ from lockstep.launch.signals import ignore_signals
 from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import RankContext
 from lockstep.streams import outlive_readers
-from lockstep.temporary_disk import temporary_errors_as_config_errors
 from lockstep.world import Launchable
 
 

@@ -7,8 +7,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from lockstep.running_sums import EvaluationSums
 from lockstep.session import Session
+from lockstep.sums.running import EvaluationSums
 
 
 class EpochMetrics(Callback):

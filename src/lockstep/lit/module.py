@@ -9,7 +9,7 @@ from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
-from lockstep.running_sums import BatchStats, batch_stats
+from lockstep.sums.running import BatchStats, batch_stats
 
 
 class Supervised(pl.LightningModule):

@@ -6,8 +6,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
-from lockstep.running_sums import RunningSums
-from lockstep.step_curve import StepCurve
+from lockstep.sums.curve import StepCurve
+from lockstep.sums.running import RunningSums
 
 
 class StepLogger(Callback):

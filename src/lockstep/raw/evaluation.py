@@ -7,10 +7,10 @@ from lockstep.data.loader import Loader
 from lockstep.data.tensors import Split
 from lockstep.parallel import broadcast_buffers
 from lockstep.raw.precision import Precision
-from lockstep.running_sums import EvaluationSums, batch_stats
 from lockstep.sampler import ShardSampler, evaluation_batch
 from lockstep.session import Session
 from lockstep.strategies import Wrapped
+from lockstep.sums.running import EvaluationSums, batch_stats
 
 
 @torch.inference_mode()

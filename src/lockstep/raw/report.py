@@ -9,8 +9,8 @@ from typing import Any, Never
 from tqdm import tqdm
 
 from lockstep.progress import Points, csv_version, epoch_line
-from lockstep.running_sums import BatchStats, RunningSums
 from lockstep.session import Session
+from lockstep.sums.running import BatchStats, RunningSums
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
 """And what the task measures in validation and test."""

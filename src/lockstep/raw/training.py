@@ -19,10 +19,10 @@ from lockstep.raw.evaluation import evaluate
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.raw.state import TrainingState
-from lockstep.running_sums import batch_stats
 from lockstep.sampler import ShardSampler
 from lockstep.session import Session
 from lockstep.strategies import Wrapped
+from lockstep.sums.running import batch_stats
 
 
 @dataclass

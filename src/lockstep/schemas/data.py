@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from lockstep.bounds import not_negative, positive
-from lockstep.config_error import require
+from lockstep.config_error import not_negative, positive, require
 
 
 @dataclass(frozen=True)

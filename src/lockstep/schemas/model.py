@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.bounds import fraction
-from lockstep.config_error import config_error, require
+from lockstep.config_error import config_error, fraction, require
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from lockstep.bounds import fraction, not_negative, positive
+from lockstep.config_error import fraction, not_negative, positive
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lockstep.bounds import fraction, not_negative
-from lockstep.config_error import config_error
+from lockstep.config_error import config_error, fraction, not_negative
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan

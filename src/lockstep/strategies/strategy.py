@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.bounds import not_negative
-from lockstep.config_error import config_error
+from lockstep.config_error import config_error, not_negative
 
 if TYPE_CHECKING:
     import torch

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from lockstep.coerce import flatten
 from lockstep.compare import compare_runs
 from lockstep.config_error import ConfigError
+from lockstep.schemas.coerce import flatten
 from lockstep.sweep.jobs import MAY_DIFFER, SweepJob
 
 LEARNED = ("slope", "intercept")

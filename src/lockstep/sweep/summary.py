@@ -12,7 +12,7 @@ from lockstep.files import save_table
 from lockstep.launch import print_exit_reason
 from lockstep.sweep.jobs import jobs_of
 from lockstep.sweep.launchers import require_launcher
-from lockstep.sweep.picture import draw
+from lockstep.sweep.plot import draw
 from lockstep.sweep.rows import rows_of
 from lockstep.sweep.table import format_table
 

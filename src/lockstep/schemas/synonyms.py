@@ -1,7 +1,6 @@
 """Names that users of other tools type, of Lightning's Trainer above all: what the key is here, or that none is."""
 
-from lockstep.config_error import ConfigError, as_typed, config_error
-from lockstep.typed_command import typed_command
+from lockstep.config_error import ConfigError, as_typed, config_error, typed_command
 
 SAME: dict[str, str] = {
     "lr": "optimizer.lr",

@@ -3,9 +3,8 @@
 from argparse import Namespace
 from typing import NoReturn
 
-from lockstep.config_error import ConfigError
+from lockstep.config_error import ConfigError, typed_command
 from lockstep.private_api.hydra import flags_parser
-from lockstep.typed_command import typed_command
 
 COMMANDS = ("run", "multirun", "cfg", "shell_completion", "info")
 """What Hydra may be asked to do, one at a time."""

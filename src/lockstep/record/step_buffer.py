@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lockstep import sample_ids
 from lockstep.plan import Plan
-from lockstep.record_lines import COLUMNS
-from lockstep.running_sums import BatchStats, Scalar, stack_stats, to_floats, to_scalar
+from lockstep.record import sample_ids
+from lockstep.record.lines import COLUMNS
+from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 from lockstep.task import LOSS, SAMPLES
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from lockstep.command_line.help import help_page
+from lockstep.command_line.hydra_errors import OPTIONS
+from lockstep.command_line.overrides import require_one_option, verbatim
+from lockstep.command_line.unforeseen import errors_as_config_errors
 from lockstep.conf import CONF
-from lockstep.help import help_page
-from lockstep.hydra_errors import OPTIONS
-from lockstep.overrides import require_one_option, verbatim
 from lockstep.strategies import STRATEGIES
-from lockstep.unforeseen import errors_as_config_errors
 
 
 def ranks_of(strategy: str, devices: int) -> int:

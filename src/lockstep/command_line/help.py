@@ -3,7 +3,7 @@
 from pathlib import Path
 from textwrap import indent
 
-from lockstep.typed_command import typed_command
+from lockstep.config_error import typed_command
 
 PAGE = """Lockstep trains a net under any parallel strategy:  {command} strategy=ddp devices=2
 

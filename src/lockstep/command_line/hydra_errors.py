@@ -11,10 +11,10 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.coerce import unknown_key
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, config_error, option_error, shell_quote_override, shorten
 from lockstep.schemas import GROUPS
+from lockstep.schemas.coerce import unknown_key
 
 OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in (*GROUPS, "experiment")}
 """The options of each group, by the files that they are."""

@@ -7,9 +7,8 @@ from dataclasses import fields, is_dataclass
 from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require
-from lockstep.synonyms import synonym
-from lockstep.typed_command import typed_command
+from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require, typed_command
+from lockstep.schemas.synonyms import synonym
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ import time
 import torch
 
 from lockstep.parallel.all_reduce import all_reduce_sums
-from lockstep.running_sums import BatchStats, RunningSums
+from lockstep.sums.running import BatchStats, RunningSums
 from lockstep.task import LOSS, SAMPLES, Task
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.memory_limit import memory_limit
+from lockstep.memory.limit import memory_limit
 from lockstep.plan import Plan
 
 GIGA = 1e9

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.digest import tensor_bytes
+from lockstep.record.digest import tensor_bytes
 from lockstep.run_files import FINGERPRINTED
 
 Held = Callable[[Tensor], Tensor]

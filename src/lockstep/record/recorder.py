@@ -14,16 +14,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.digest import digest
-from lockstep.fingerprint import SIZE, fingerprints
-from lockstep.finite_losses import FiniteLosses, not_finite
 from lockstep.plan import Plan
 from lockstep.progress import notice
-from lockstep.record_file import Mark, RecordFile, lines_so_far, missing_steps
-from lockstep.record_lines import step_lines
+from lockstep.record.digest import digest
+from lockstep.record.file import Mark, RecordFile, lines_so_far, missing_steps
+from lockstep.record.fingerprint import SIZE, fingerprints
+from lockstep.record.finite_losses import FiniteLosses, not_finite
+from lockstep.record.lines import step_lines
+from lockstep.record.step_buffer import StepBuffer
 from lockstep.run_files import FINGERPRINTED
-from lockstep.running_sums import BatchStats
-from lockstep.step_buffer import StepBuffer
+from lockstep.sums.running import BatchStats
 from lockstep.task import LOSS
 from lockstep.world_dependence import heading, per_rank_buffers
 

@@ -6,9 +6,8 @@ It hides no bug: the error stays the cause of the ConfigError, and HYDRA_FULL_ER
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from lockstep.config_error import ConfigError, shorten
-from lockstep.hydra_errors import explained, odd_option
-from lockstep.typed_command import typed_command
+from lockstep.command_line.hydra_errors import explained, odd_option
+from lockstep.config_error import ConfigError, shorten, typed_command
 
 Attempt = Callable[[list[str]], object]
 """What has raised the error, to be done again with fewer overrides."""

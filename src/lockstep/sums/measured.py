@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lockstep.parallel.all_reduce import all_reduce_sums
-from lockstep.running_sums import RunningSums
+from lockstep.sums.running import RunningSums
 from lockstep.task import SAMPLES, Task
 
 

@@ -4,7 +4,7 @@ import math
 
 from lockstep.errors import NotFinite
 from lockstep.plan import Plan
-from lockstep.running_sums import Scalar, to_floats
+from lockstep.sums.running import Scalar, to_floats
 
 GPU_LOOK_EVERY = 50
 """Batches between two looks at losses that lie on a GPU, which wait for it; on a CPU each is looked at."""

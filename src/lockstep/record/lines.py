@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lockstep.record_file import Line
+from lockstep.record.file import Line
 from lockstep.run_files import FINGERPRINTED
 
 COLUMNS = 4

@@ -1,4 +1,4 @@
-"""The picture over a sweep: speed-up against devices beside the ideal line, and the loss curves over one another."""
+"""The plot over a sweep: speed-up against devices beside the ideal line, and the loss curves over one another."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def draw(rows: Sequence[SweepRow], jobs: Sequence[SweepJob], path: Path) -> None:
-    """Write the picture, as a PNG file."""
+    """Write the plot, as a PNG file."""
     with saved_figure(path, width=12, height=4.5) as figure:
         speed, loss = figure.subplots(1, 2)
         _speed_ups(speed, rows)
