@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from lockstep import launch
-from lockstep.early_start import engines_in, ranks_to_start
-from lockstep.launch.server import start_forkserver
+from lockstep.early_start import engines_in, loggers_in, ranks_to_start
+from lockstep.launch.forkserver import start_forkserver
 from lockstep.launch.topology import TORCHRUN
 from lockstep.plan import Plan
 from tests.conftest import ROOT
 
 MakePlan = Callable[..., Plan]
 
-LIT, RAW = "lockstep.lit", "lockstep.raw"
+LIT, RAW, TENSORBOARD = "lockstep.lit", "lockstep.raw", "torch.utils.tensorboard"
 SPY = """
 import runpy, sys
 import lockstep.launch
@@ -52,6 +52,19 @@ runpy.run_path("train.py", run_name="__main__")
 )
 def test_the_words_name_the_engines(words: tuple[str, ...], engines: list[str]) -> None:
     assert engines_in(words) == engines
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        ((), [TENSORBOARD]),
+        (("logger=csv",), []),
+        (("-m", "logger=none,tensorboard"), [TENSORBOARD]),
+        (("experiment=sgd_by_hand",), [TENSORBOARD]),
+    ],
+)
+def test_the_words_name_the_loggers(words: tuple[str, ...], modules: list[str]) -> None:
+    assert loggers_in(words) == modules
 
 
 @pytest.mark.parametrize(
@@ -85,7 +98,7 @@ def test_not_in_a_rank_that_torchrun_started(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_run_in_this_process_ends_a_server_that_was_started_in_vain(
     monkeypatch: pytest.MonkeyPatch, make_plan: MakePlan
 ) -> None:
-    start_forkserver("lockstep.launch.gc_freeze")
+    start_forkserver("lockstep.launch.forkserver_preload")
     server: Any = multiprocessing.forkserver._forkserver
     assert server._forkserver_pid is not None
     monkeypatch.setattr("lockstep.launch.in_process.run_here", lambda work, _engine: (work, []))
@@ -95,7 +108,7 @@ def test_a_run_in_this_process_ends_a_server_that_was_started_in_vain(
 
 
 def test_it_starts_before_hydra_is_imported() -> None:
-    line = (sys.executable, "-c", SPY, "engine=raw", "devices=0")
+    line = (sys.executable, "-c", SPY, "engine=raw", "logger=csv", "devices=0")
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert (ended.returncode, ended.stdout) == (2, f"{RAW}\n"), ended.stderr
     assert ended.stderr.startswith("devices=0:")

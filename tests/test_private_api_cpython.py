@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.launch.server import end_tracker, ensure_forkserver, place_sockets, start_forkserver, start_method
+from lockstep.launch.forkserver import end_tracker, ensure_forkserver, place_sockets, start_forkserver, start_method
 from lockstep.private_api import cpython
 
 

@@ -157,14 +157,14 @@ def test_a_long_name_of_the_temporary_folder_does_no_harm(command: Command) -> N
 CLEARED = """
 import multiprocessing.forkserver, shutil
 from lockstep.launch.private_dir import private_folder
-from lockstep.launch.server import ensure_forkserver, start_forkserver
+from lockstep.launch.forkserver import ensure_forkserver, start_forkserver
 
 def forks():
     process = multiprocessing.get_context("forkserver").Process(target=print, args=("forked",))
     process.start()
     process.join(10)
 
-start_forkserver("lockstep.launch.gc_freeze")
+start_forkserver("lockstep.launch.forkserver_preload")
 for _ in range(2):
     shutil.rmtree(private_folder())
     ensure_forkserver()

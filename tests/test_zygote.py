@@ -38,7 +38,7 @@ def state():
 """
 SERVER = """
 import multiprocessing, signal, states
-from lockstep.launch.server import start_forkserver
+from lockstep.launch.forkserver import start_forkserver
 
 def tell(pipe):
     pipe.send(states.state())

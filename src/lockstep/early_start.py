@@ -3,7 +3,6 @@
 The words are only glanced at. A wrong guess (another engine, a command that is refused) costs time and nothing else.
 """
 
-import importlib
 import re
 import sys
 from collections.abc import Sequence
@@ -12,21 +11,22 @@ from contextlib import suppress
 from lockstep import launch
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
+from lockstep.memory.garbage import collect_rarely
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import open_closed
 
-DEFAULT = "lightning"
+LOGGERS = {"tensorboard": "torch.utils.tensorboard"}
 SWEEPS = {"-m", "--multirun"}
 
 
 def start_early(arguments: Sequence[str]) -> None:
     """Start it, unless the arguments ask for something else than a run, or for one that needs no process of its own."""
-    importlib.import_module("lockstep.launch.gc_thresholds")
+    collect_rarely()
     with suppress(ConfigError, OSError):  # it is met again, and told, where the ranks start
         if ranks_to_start(arguments):
             open_closed()
             launch.end_servers_on_signals()
-            launch.start_forkserver(*engines_in(arguments))
+            launch.start_forkserver(*engines_in(arguments), *loggers_in(arguments))
 
 
 def ranks_to_start(arguments: Sequence[str]) -> bool:
@@ -47,16 +47,24 @@ def given_in(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def engines_in(arguments: Sequence[str]) -> list[str]:
-    """The modules of the engines that these arguments name, themselves or by an experiment."""
-    given = given_in(arguments)
-    experiments = given.get("experiment", "").split(",")
-    named = given["engine"].split(",") if "engine" in given else [engine_of(name) for name in experiments]
+    """The modules of the engines that these arguments name."""
+    named = named_in(arguments, "engine", "lightning")
     wanted = [*ENGINES] if "both" in named else [name for name in ENGINES if name in named]
     return [ENGINES[name] for name in wanted]
 
 
-def engine_of(experiment: str) -> str:
-    """What an experiment's own file says, where it says anything."""
-    path = CONF / "experiment" / f"{experiment}.yaml"
-    found = re.search(r"override /engine: *(\w+)", path.read_text()) if path.is_file() else None
-    return found[1] if found else DEFAULT
+def loggers_in(arguments: Sequence[str]) -> list[str]:
+    """The modules of the loggers that these arguments name."""
+    named = named_in(arguments, "logger", "tensorboard")
+    return [module for name, module in LOGGERS.items() if name in named]
+
+
+def named_in(arguments: Sequence[str], group: str, default: str) -> list[str]:
+    """The choices of a group that these arguments name, themselves or by an experiment's file."""
+    given = given_in(arguments)
+    if group in given:
+        return given[group].split(",")
+    paths = [CONF / "experiment" / f"{name}.yaml" for name in given.get("experiment", "").split(",")]
+    texts = [path.read_text() if path.is_file() else "" for path in paths]
+    found = [re.search(rf"override /{group}: *(\w+)", text) for text in texts]
+    return [match[1] if match else default for match in found]

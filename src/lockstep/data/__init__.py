@@ -32,19 +32,27 @@ def load(choice: schemas.Data) -> "TensorData":
 
 
 def _loaded(choice: schemas.Data) -> "TensorData":
-    from lockstep.data import digits, line, mnist, points, random_regression
-
-    match choice:
+    match choice:  # a module is imported where its data is wanted: each rank of each job pays for it
         case schemas.Digits():
+            from lockstep.data import digits
+
             return digits.load(choice.val_size, choice.test_size)
         case schemas.MNIST():
+            from lockstep.data import mnist
+
             return mnist.load(choice.root, choice.val_size, choice.mean, choice.std, choice.train_samples)
         case schemas.Points():
+            from lockstep.data import points
+
             return points.load(choice.samples)
         case schemas.Line():
+            from lockstep.data import line
+
             own = (choice.slope, choice.intercept, choice.noise, choice.train_samples, choice.val_size)
             return line.load(*own, choice.inputs)
         case schemas.RandomRegression():
+            from lockstep.data import random_regression
+
             return random_regression.load(choice.features, choice.outputs, choice.noise, choice.samples)
 
 

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 from lockstep.config_error import config_error, shell_quote_override
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
+from lockstep.launch.forkserver import end_servers_on_signals, start_forkserver
 from lockstep.launch.preserved_process import preserved_process
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
-from lockstep.launch.server import end_servers_on_signals, start_forkserver
 from lockstep.launch.topology import RankContext, check_world_size, is_rank_zero, rank_from_env, started_by_mpi
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed

@@ -16,9 +16,9 @@ from typing import Any
 import torch.multiprocessing
 
 from lockstep.launch.failure import Note, RankFailed, first_failure
+from lockstep.launch.forkserver import ensure_forkserver, start_method
+from lockstep.launch.forkserver_watch import ServerWatch
 from lockstep.launch.process_table import alive, end_those, started_by
-from lockstep.launch.server import ensure_forkserver, start_method
-from lockstep.launch.server_watch import ServerWatch
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 
 KILL_TIMEOUT = 10.0

@@ -28,6 +28,7 @@ from lockstep.launch.signals import ENDING, signals_stop_ranks
 from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import run_engine
+from lockstep.memory.garbage import collect_rarely
 from lockstep.memory.malloc import give_back_freed
 from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.random_state import random_state, restore_random_state
@@ -110,8 +111,8 @@ def left_as_it_was() -> Iterator[None]:
     numbers, levels = random_state(devices), logger_levels()
     freezes = gc.get_freeze_count() == 0
     if freezes:
-        gc.freeze()  # see `gc_freeze`
-    gc.set_threshold(100_000, 50, 50)
+        gc.freeze()
+    collect_rarely()
     try:
         with warnings.catch_warnings():
             yield

@@ -1,5 +1,6 @@
 """The entry point of every rank that we start: join the process group, run the engine, report result or error."""
 
+import gc
 import importlib
 import os
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from lockstep.launch.rank_process import apply_env, exit_with_parent, redirect_o
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import RankContext
+from lockstep.memory.garbage import collect_rarely
 from lockstep.streams import outlive_readers
 from lockstep.world import Launchable
 
@@ -53,6 +55,9 @@ def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, var
         command: the writing end of a pipe to the command.
         variables: environment variables beside the command's own.
     """
+    gc.freeze()  # what was imported lives on: to look at it would copy the memory that is shared with the fork server
+    gc.enable()  # the server has it off
+    collect_rarely()
     ignore_signals(job.folder)
     outlive_readers()
     exit_with_parent(job.folder.parent)

@@ -23,12 +23,11 @@ from lockstep.launch.signals import ENDING, block_signals, end_tidily
 from lockstep.private_api import cpython
 
 PRELOADED: list[str] = []
-"""The engines that the fork server has imported."""
-FIRST = ("lockstep.launch.gc_thresholds", "lockstep.launch.server_exit")
-LAST = "lockstep.launch.gc_freeze"
-LATE = ("torch._dynamo",)
-"""What torch imports at the first step of an optimizer: a second in each rank, of each job. multiprocessing passes over
-a module that is not there."""
+"""What the fork server has imported by name: engines, and what else a run needs."""
+FIRST = "lockstep.launch.forkserver_preload"
+LAST = ("lockstep.launch.worker", "torch._dynamo")
+"""The ranks' entry point, and what torch imports at the first step of an optimizer: else a second in each rank.
+multiprocessing passes over a module that is not there."""
 EXIT_TIMEOUT = 1.0
 """Seconds for the resource tracker to end."""
 
@@ -38,17 +37,17 @@ def start_method() -> str:
     return "forkserver" if available else "spawn"
 
 
-def start_forkserver(*engines: str) -> None:
-    """Start the fork server, which imports the engines while this process goes on.
+def start_forkserver(*modules: str) -> None:
+    """Start the fork server, which imports these modules (engines) while this process goes on.
 
-    Once in the life of a process, and again for an engine that the server has not imported yet.
+    Once in the life of a process, and again for a module that the server has not imported yet.
     """
-    new = [engine for engine in engines if engine not in PRELOADED]
+    new = [module for module in modules if module not in PRELOADED]
     if start_method() != "forkserver" or not new:
         return
     cpython.kill_forkserver()
     PRELOADED.extend(new)
-    multiprocessing.forkserver.set_forkserver_preload([*FIRST, *PRELOADED, *LATE, LAST])
+    multiprocessing.forkserver.set_forkserver_preload([FIRST, *PRELOADED, *LAST])
     ensure_forkserver()
     end_servers_at_exit()
 
