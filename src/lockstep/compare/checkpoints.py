@@ -66,16 +66,16 @@ def _position(run: RunFolder, name: str) -> Mapping[str, int]:
 
 def _may_differ(key: str, left: RunFolder, right: RunFolder) -> bool:
     """Best and previous checkpoints depend on the metric that is monitored and on how often a run saves."""
+    if not (key.endswith(":") or f":{POSITION}" in key or key.startswith(LAST)):
+        return False
     config = left.config, right.config
     elsewhere = any(own.get("ckpt_path") is not None and not own.get("resume") for own in config)
     monitor, every = (
         [own.get("checkpoint", {}).get(option) for own in config] for option in ("monitor", "every_n_steps")
     )
     if key.startswith(("best.ckpt", f"{LAST}:lockstep.best")):
-        own_epochs = elsewhere or monitor[0] != monitor[1]
-    else:
-        own_epochs = key.startswith("previous.ckpt") and (elsewhere or every[0] != every[1])
-    return own_epochs and (key.endswith(":") or f":{POSITION}" in key or key.startswith(LAST))
+        return elsewhere or monitor[0] != monitor[1]
+    return key.startswith("previous.ckpt") and (elsewhere or every[0] != every[1])
 
 
 def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[float, float]) -> None:

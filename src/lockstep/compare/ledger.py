@@ -6,6 +6,7 @@ of a record are quantities of their own, by their names.
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Literal
 
 
@@ -147,7 +148,11 @@ EXACT = frozenset(entry.quantity for entry in TABLE.values() if entry.how in ("e
 """What is identical in every world, at every step."""
 
 
+@cache
 def entry_of(key: str) -> tuple[str, Entry]:
-    """The first pattern that matches a key, and its entry; UNKNOWN where none does."""
+    """The first pattern that matches a key, and its entry; UNKNOWN where none does.
+
+    Cached: a checkpoint has thousands of keys, most of them words of random states, and two runs have the same.
+    """
     found = ((pattern, entry) for pattern, entry in TABLE.items() if fnmatchcase(key, pattern))
     return next(found, (key, UNKNOWN))
