@@ -14,8 +14,8 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from lockstep.launch.invitation import HEAD, SECRET
-from lockstep.launch.signed_store import signature
+from lockstep.launch.external_rendezvous import SECRET, SECRET_HEADER
+from lockstep.launch.signed_store import hmac_of
 
 NOBODY = 65534
 OWN = b"0" * 64
@@ -28,7 +28,7 @@ def main(host: str, port: str, what: str, folder: str) -> None:
         os.setgroups([])
         os.setuid(NOBODY)
     secret = Path(folder) / SECRET
-    secret.write_bytes(HEAD + OWN)
+    secret.write_bytes(SECRET_HEADER + OWN)
     secret.chmod(0o600)
     written: set[str] = set()
     try:
@@ -60,11 +60,11 @@ def wanted(key: str, what: str, port: str, secret: str) -> dict[str, bytes]:
         return {}
     if what == "add":
         return {f"{group}/{own}": b"1" for own in ("stop", "stop 0", "stop 1")}
-    if name.endswith(" goes to"):
+    if name.startswith("reply to "):
         run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-        about = (name.removesuffix(" goes to"), secret, port, "2", "1", run)
-        proof = signature(OWN, *(part.encode() for part in about)).decode()
-        return {key: json.dumps([secret, proof]).encode()}
+        about = (name.removeprefix("reply to "), secret, port, "2", "1", run)
+        mac = hmac_of(OWN, *(part.encode() for part in about)).decode()
+        return {key: json.dumps([secret, mac]).encode()}
     return {key: b"0" * 32}
 
 

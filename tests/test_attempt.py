@@ -15,7 +15,7 @@ from lockstep.launch.attempt import Attempt
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import start_forkserver
 from lockstep.launch.process_table import alive
-from lockstep.launch.store import Rendezvous
+from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.worker import LaunchSpec
 from lockstep.plan import Plan
 

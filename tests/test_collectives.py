@@ -11,7 +11,7 @@ from lockstep.collectives.__main__ import main
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.runner import TourOptions
 from lockstep.config_error import ConfigError
-from lockstep.launch.process_group import LOOPBACK_INTERFACE
+from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.tool_command import options
 from tests.conftest import Command, free_port
 

@@ -101,7 +101,7 @@ def test_a_run_in_this_process_ends_a_server_that_was_started_in_vain(
     start_forkserver("lockstep.launch.forkserver_preload")
     server: Any = multiprocessing.forkserver._forkserver
     assert server._forkserver_pid is not None
-    monkeypatch.setattr("lockstep.launch.in_process.run_here", lambda work, _engine: (work, []))
+    monkeypatch.setattr("lockstep.launch.in_process.run_in_process", lambda work, _engine: (work, []))
     plan = make_plan("strategy.in_process=true")
     assert launch.start(plan, RAW) is plan
     assert server._forkserver_pid is None

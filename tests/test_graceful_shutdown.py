@@ -52,20 +52,20 @@ def test_nobody_asks_and_nobody_stops() -> None:
 
 def test_alone_it_stops_after_the_step_under_way() -> None:
     began = time.monotonic()
-    asked = lambda: time.monotonic() > began + 0.2  # noqa: E731
-    step = trained(Request(asked, 0, 1, None), until=400)
+    requested = lambda: time.monotonic() > began + 0.2  # noqa: E731
+    step = trained(Request(requested, 0, 1, None), until=400)
     assert 0.2 / (3 * STEP) < step < 60
 
 
 def test_ranks_that_do_not_keep_step_stop_after_the_same_one(stores: list[Store]) -> None:
     """One is asked; the slowest is far behind then, and goes on to where the quickest was."""
     began = time.monotonic()
-    asked = [lambda: False, lambda: time.monotonic() > began + 0.3, lambda: False]
-    stops = [Request(asked[rank], rank, 3, stores[rank]) for rank in range(3)]
-    last = in_threads(stops, [STEP, 2 * STEP, 4 * STEP])
-    assert len({*last}) == 1
-    assert last[0] > 12, "the quickest had come further than the slowest ever had in that time"
-    assert last[0] < 100
+    requested = [lambda: False, lambda: time.monotonic() > began + 0.3, lambda: False]
+    stops = [Request(requested[rank], rank, 3, stores[rank]) for rank in range(3)]
+    stop_after = in_threads(stops, [STEP, 2 * STEP, 4 * STEP])
+    assert len({*stop_after}) == 1
+    assert stop_after[0] > 12, "the quickest had come further than the slowest ever had in that time"
+    assert stop_after[0] < 100
 
 
 def test_a_rank_whose_peers_never_answer_does_not_hang_behind_its_end(stores: list[Store]) -> None:
@@ -100,7 +100,7 @@ def test_a_signal_asks_a_rank_of_torchrun(number: signal.Signals) -> None:
     step = trained(stop, until=400)
     timer.join()
     assert 0 < step < 100
-    assert stop.heeded
+    assert stop.accepted
     assert signal.getsignal(number) is before
     assert signal.set_wakeup_fd(-1) == -1
 
@@ -108,7 +108,7 @@ def test_a_signal_asks_a_rank_of_torchrun(number: signal.Signals) -> None:
 def test_a_signal_between_two_requests_is_not_heeded() -> None:
     stop = SignalRequest(0, 1, None)
     assert trained(stop, until=20) == -1
-    assert not stop.heeded
+    assert not stop.accepted
 
 
 def test_the_ranks_time_runs_though_the_store_is_lost() -> None:
@@ -125,4 +125,4 @@ def test_the_ranks_time_runs_though_the_store_is_lost() -> None:
     with stop.listening(0):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.decided.wait(5)
-        assert stop.end.is_alive()
+        assert stop.timer.is_alive()

@@ -14,10 +14,17 @@ from typing import Any, cast
 import pytest
 from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+from lockstep.launch.external_rendezvous import (
+    SECRET_HEADER,
+    AuthenticationError,
+    get_nowait,
+    read_secret,
+    reply_hmac,
+    verify_reply,
+)
 from lockstep.launch.graceful_shutdown import Request
-from lockstep.launch.invitation import HEAD, NotInvited, at_once, believed, proof_of, secret_at
+from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.signed_store import SignedStore
-from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import STOP_REQUESTED
 from lockstep.plan import Plan
 from lockstep.world import World
@@ -107,7 +114,7 @@ def others() -> Iterator[Path]:
 def test_a_store_of_torch_alone_believes_the_intruder(command: Command, plain: Any, others: Path) -> None:
     """Which is what the signature is for."""
     unsigned = PrefixStore("start 0", plain)
-    unsigned.set("rank 0 is here", "")
+    unsigned.set("rank 0 has joined", "")
     signed = SignedStore(unsigned, SECRET, SHORTLY)
     with intruder(command, plain.port, "add", others):
         unsigned.set_timeout(timedelta(seconds=30))
@@ -186,14 +193,14 @@ def test_ranks_of_torchrun_on_one_machine_leave_the_store(
 
 
 def write_secret(path: Path) -> Path:
-    path.write_bytes(HEAD + SECRET)
+    path.write_bytes(SECRET_HEADER + SECRET)
     path.chmod(0o600)
     return path
 
 
 def test_a_secret_is_a_file_of_its_owner_alone(tmp_path: Path) -> None:
     good = write_secret(tmp_path / "good")
-    assert secret_at(good) == SECRET
+    assert read_secret(good) == SECRET
     (tmp_path / "link").symlink_to(good)
     write_secret(tmp_path / "readable").chmod(0o640)
     (tmp_path / "short").touch(0o600)
@@ -205,25 +212,25 @@ def test_a_secret_is_a_file_of_its_owner_alone(tmp_path: Path) -> None:
         os.chown(write_secret(tmp_path / "foreign"), 65534, 65534)
         bad.append("foreign")
     for name in bad:
-        with pytest.raises(NotInvited):
-            secret_at(tmp_path / name)
+        with pytest.raises(AuthenticationError):
+            read_secret(tmp_path / name)
 
 
 def test_an_answer_is_for_one_name_of_one_run(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     world: World = make_plan("strategy=ddp", "devices=2").world
     door, path = Rendezvous(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
-    said = json.dumps([path, proof_of(SECRET, "me", path, world, door)]).encode()
-    assert believed(world, door, "me", said) == (path, SECRET)
+    said = json.dumps([path, reply_hmac(SECRET, "me", path, world, door)]).encode()
+    assert verify_reply(world, door, "me", said) == (path, SECRET)
     for name, port in (("you", 29500), ("me", 29501)):
-        with pytest.raises(NotInvited, match="was not written by rank 0"):
-            believed(world, Rendezvous(address="127.0.0.1", port=port), name, said)
+        with pytest.raises(AuthenticationError, match="was not written by rank 0"):
+            verify_reply(world, Rendezvous(address="127.0.0.1", port=port), name, said)
     for nonsense in (b"", b"\xff", b"[]", b"{}", b"1", b'["a", "b", "c"]', json.dumps([path, "ÿ"]).encode()):
-        with pytest.raises(NotInvited):
-            believed(world, door, "me", nonsense)
+        with pytest.raises(AuthenticationError):
+            verify_reply(world, door, "me", nonsense)
     too_long = json.dumps([path + "/." * 2048, "proof"]).encode()
     for forged in (json.dumps([path, "\ud800"]).encode(), b'["\\ud800", "proof"]', b"[" * 200_000, too_long):
-        with pytest.raises(NotInvited, match="was not written by rank 0"):
-            believed(world, door, "me", forged)
+        with pytest.raises(AuthenticationError, match="was not written by rank 0"):
+            verify_reply(world, door, "me", forged)
 
 
 def test_a_key_that_is_taken_away_is_not_waited_for(plain: Any) -> None:
@@ -238,6 +245,6 @@ def test_a_key_that_is_taken_away_is_not_waited_for(plain: Any) -> None:
 
     plain.set_timeout(timedelta(seconds=8))
     began = time.monotonic()
-    assert at_once(cast(Any, Taken()), "key") == b""
+    assert get_nowait(cast(Any, Taken()), "key") == b""
     assert time.monotonic() - began < 4
     assert plain.timeout == timedelta(seconds=8)

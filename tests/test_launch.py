@@ -20,7 +20,7 @@ import torch
 from lockstep import launch
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext, RankFailed
-from lockstep.launch.failure import Note, first_failure, how_it_ended, lost_a_peer
+from lockstep.launch.failure import FailureReport, exit_reason, first_failure, lost_a_peer
 from lockstep.launch.signals import ENDING
 from lockstep.launch.topology import check_world_size, first_host, rank_from_env, rendezvous_variables
 from lockstep.plan import Plan
@@ -260,14 +260,14 @@ def test_a_world_of_another_size_is_refused(make_plan: MakePlan) -> None:
 
 
 def test_the_cause_is_told_from_its_consequences() -> None:
-    notes = [Note(0, 1.0, "of 0", lost_peer=True)]
-    assert str(first_failure(notes, {1: -9})) == f"rank 1 failed: {how_it_ended(-9)}"
-    assert str(first_failure(notes, {1: 0})) == "rank 1 failed: it ended with status 0 before its work was done"
-    notes.append(Note(2, 3.0, "of 2"))
-    assert str(first_failure(notes, {1: -15})) == "rank 2 failed: of 2"
-    notes.append(Note(3, 2.0, "of 3"))
-    assert str(first_failure(notes, {})) == "rank 3 failed: of 3"
-    assert str(first_failure([], {})) == "no rank left a trace of what happened"
+    reports = [FailureReport(0, 1.0, "of 0", lost_peer=True)]
+    assert str(first_failure(reports, {1: -9})) == f"rank 1 failed: {exit_reason(-9)}"
+    assert str(first_failure(reports, {1: 0})) == "rank 1 failed: it ended with status 0 before its work was done"
+    reports.append(FailureReport(2, 3.0, "of 2"))
+    assert str(first_failure(reports, {1: -15})) == "rank 2 failed: of 2"
+    reports.append(FailureReport(3, 2.0, "of 3"))
+    assert str(first_failure(reports, {})) == "rank 3 failed: of 3"
+    assert str(first_failure([], {})) == "no rank reported an error"
 
 
 def test_a_lost_peer_is_recognised() -> None:

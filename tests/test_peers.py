@@ -13,7 +13,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from lockstep.errors import PeerStopped, RendezvousTimeout
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, publish_pid, stopped_peer
-from lockstep.launch.process_table import end_those, started_by
+from lockstep.launch.process_table import descendants, kill_processes
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 
@@ -63,11 +63,11 @@ def test_the_stopped_one_is_named_and_ended(sleeper: Sleeper, make_plan: Callabl
 
 def test_what_has_taken_an_ended_one_s_number_is_spared(sleeper: Sleeper) -> None:
     process = sleeper(stopped=False)
-    began = started_by([os.getpid()])[process.pid]
-    end_those({process.pid: str(int(began) - 1)})
+    began = descendants([os.getpid()])[process.pid]
+    kill_processes({process.pid: str(int(began) - 1)})
     time.sleep(0.2)
     assert process.poll() is None
-    end_those({process.pid: began})
+    kill_processes({process.pid: began})
     assert process.wait(10) == -signal.SIGKILL
 
 
@@ -102,7 +102,7 @@ def test_ranks_of_one_machine_learn_of_each_other(tmp_path: Path) -> None:
     places = [RankContext(rank, 4, rank % 2, 2) for rank in range(4)]
     for context in places:
         publish_pid(store, context)
-    store.set("process of 3", "77")
+    store.set("pid of rank 3", "77")
     assert local_peer_pids(store, places[2]) == {3: 77}
     assert [*local_peer_pids(store, places[1])] == [0]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.launch.private_dir import MARK, make_private_dir, remove_abandoned_dirs, require_fit
+from lockstep.launch.private_dir import MARK, make_private_dir, remove_abandoned_dirs, require_safe
 from tests.conftest import ROOT, Command
 from tests.sockets import tree
 
@@ -67,16 +67,16 @@ def test_what_nobody_holds_is_removed_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_folder_where_others_could_rename_ours_is_not_used(temporary: Path, tmp_path: Path) -> None:
-    require_fit(temporary)
+    require_safe(temporary)
     temporary.chmod(0o777)
     with pytest.raises(OSError, match="others may rename there what is yours"):
-        require_fit(temporary)
+        require_safe(temporary)
     long = tmp_path / ("x" * 60)
     long.mkdir()
     with pytest.raises(OSError, match="its path is longer than 53 bytes"):
-        require_fit(long)
+        require_safe(long)
     with pytest.raises(FileNotFoundError):
-        require_fit(temporary / "missing")
+        require_safe(temporary / "missing")
 
 
 def test_where_there_is_no_room_no_descriptor_stays(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ import pytest
 
 from lockstep import launch
 from lockstep.config_error import ConfigError
-from lockstep.launch.process_group import LOOPBACK_INTERFACE
-from lockstep.launch.rendezvous import open_external_rendezvous, open_rendezvous
+from lockstep.launch.external_rendezvous import open_external_rendezvous
+from lockstep.launch.rendezvous import open_rendezvous
 from lockstep.launch.topology import RankContext
+from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.plan import Plan
 from tests.conftest import ROOT, Command, free_port
 from tests.test_launch import DDP, ENGINE
@@ -215,7 +216,7 @@ def test_a_rank_that_never_comes_is_named(command: Command, way: str, tmp_path: 
     ended = command.train(*three, limit, method(way, tmp_path), **rank_by_hand(0, 3, free_port()))
     assert (ended.status, ended.err) == (
         1,
-        "rank 0 failed: ranks 1, 2 of 3 did not join within 2 s (timeout of the process group)\n",
+        "rank 0 failed: ranks 1, 2 of 3 did not join within 2 s (process_group.timeout)\n",
     )
     assert ended.seconds < 12, "start of Python included"
 
@@ -223,7 +224,7 @@ def test_a_rank_that_never_comes_is_named(command: Command, way: str, tmp_path: 
 def test_a_host_that_never_comes_is_named(command: Command) -> None:
     port = free_port()
     ended = command.train(*SHORT, "strategy=ddp", "devices=2", "process_group.timeout=2", **rank_by_hand(1, 2, port))
-    sentence = f"nobody answered at 127.0.0.1:{port} within 2 s (timeout of the process group); is rank 0 running?"
+    sentence = f"nobody answered at 127.0.0.1:{port} within 2 s (process_group.timeout); is rank 0 running?"
     assert (ended.status, ended.err) == (1, f"rank 1 failed: {sentence}\n")
 
 

@@ -194,7 +194,7 @@ MUTATIONS = [
     Mutation(
         "an intruder is believed",
         "launch/signed_store.py",
-        "return plain if genuine else None",
+        "return plain if authentic else None",
         "return plain",
         SIGNED,
     ),

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from lockstep.collectives.calls import own_device
 from lockstep.launch import RankContext
-from lockstep.launch.store import Rendezvous, join
+from lockstep.launch.rendezvous import Rendezvous, join
 from lockstep.world import World
 
 Group = dist.ProcessGroup | None

@@ -40,7 +40,7 @@ def check_launchable(world: World) -> None:
     """Refuse a world whose ranks cannot be started from here."""
     context = rank_from_env()
     if world.distributed and world.backend == "mpi" and not started_by_mpi(os.environ):
-        why = "MPI connects those ranks alone that it has started"
+        why = "MPI connects only ranks that it has started"
         instead = f"mpirun -n {world.world_size} python train.py …, or process_group.backend=gloo"
         raise config_error("process_group.backend", "mpi", why, instead)
     if context is not None:
@@ -52,7 +52,7 @@ def check_launchable(world: World) -> None:
 
 
 def external_process_group(world: World) -> AbstractContextManager[None]:
-    """Around all that a job starts: where ranks were started from outside, they stay in one process group."""
+    """Ranks of an external launcher stay in one process group for all engines of a job; else nothing."""
     context = rank_from_env()
     if context is None:
         return nullcontext()
@@ -62,10 +62,9 @@ def external_process_group(world: World) -> AbstractContextManager[None]:
 
 
 def exit_now(status: int) -> NoReturn:
-    """End a process that was started from outside as a rank, its work done, at once.
+    """Exit a rank of an external launcher without the interpreter's own end, at which gloo's threads may abort.
 
-    At the interpreter's own end gloo's threads now and then abort it. Ranks that we start end so too, as
-    multiprocessing's children do.
+    Ranks that the command starts exit like that, too, as multiprocessing's children do.
     """
     remove_private_folder()
     sys.stdout.flush()
@@ -73,17 +72,17 @@ def exit_now(status: int) -> NoReturn:
     os._exit(status)
 
 
-def print_exit_reason(said: str, context: RankContext | None) -> None:
-    """Why the command ends, once for all its ranks."""
+def print_exit_reason(reason: str, context: RankContext | None) -> None:
+    """Print why the command ends, once for all its ranks."""
     print(end="", flush=True)  # a program without streams may have called `run`
     if is_rank_zero(context):
-        print(said, file=sys.stderr, flush=True)
-    elif context is not None and context.local_rank == 0:  # the first of another machine, whose trouble may be its own
-        print(f"rank {context.rank}: {said}", file=sys.stderr, flush=True)
+        print(reason, file=sys.stderr, flush=True)
+    elif context is not None and context.local_rank == 0:  # of another machine, whose failure may be its own
+        print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
 
 
 def end_stopped(world: World, stopped: TrainingInterrupted, number: int, context: RankContext | None) -> NoReturn:
-    """The end of a command whose ranks were asked to stop, and did."""
+    """Exit after ranks stopped on request."""
     instruction = f"resume=true {shell_quote_override('hydra.run.dir', world.folder)} resumes from there"
     print_exit_reason(f"{signal.Signals(number).name}: {stopped}, which its checkpoint holds; {instruction}.", context)
     raise SystemExit(128 + number)
@@ -93,12 +92,12 @@ def start(work: Launchable, engine: str) -> Any:
     """Run `engine` (a module with a `run(work, context)`) on every rank of the work's world; what it returns on rank 0.
 
     Raises:
-        ConfigError: a rank met something that cannot be, or the ranks have nowhere to meet.
+        ConfigError: invalid input that only a rank can see, or the rendezvous cannot be opened.
         RankFailed: a rank failed; the others have been ended.
         SystemExit: a signal ended the ranks.
     """
     context = rank_from_env()
-    if context is not None:  # a member of the group, see `external_process_group`
+    if context is not None:  # within `external_process_group`
         from lockstep.launch.external_worker import run_external
 
         result = run_external(work, engine, context)
@@ -108,25 +107,29 @@ def start(work: Launchable, engine: str) -> Any:
     open_closed()
     if work.world.in_process:
         kill_forkserver()  # the command may have started one before it knew
-        from lockstep.launch.in_process import run_here
+        from lockstep.launch.in_process import run_in_process
 
-        result, asked = run_here(work, engine)
+        result, requests = run_in_process(work, engine)
     else:
-        result, asked = run_in_processes(work, engine)
+        result, requests = run_ranks(work, engine)
     if isinstance(result, TrainingInterrupted):
-        end_stopped(work.world, result, asked[0], None)
-    if asked:  # too late for the ranks, which have done what is left
-        raise SystemExit(128 + asked[0])
+        end_stopped(work.world, result, requests[0], None)
+    if requests:  # too late for the ranks: training was done
+        raise SystemExit(128 + requests[0])
     return result
 
 
-def run_in_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
-    """What rank 0 of processes of their own returns, or TrainingInterrupted; and signals that asked them to stop."""
+def run_ranks(work: Launchable, engine: str) -> tuple[Any, list[int]]:
+    """What rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
     start_forkserver(engine)
-    from lockstep.launch.processes import STARTS
+    from lockstep.launch.processes import LAUNCHERS
     from lockstep.launch.rendezvous import open_rendezvous
     from lockstep.launch.worker import LaunchSpec
 
-    with job_folder() as folder, preserved_process(folder) as asked, open_rendezvous(work.world, folder) as rendezvous:
+    with (
+        job_folder() as folder,
+        preserved_process(folder) as requests,
+        open_rendezvous(work.world, folder) as rendezvous,
+    ):
         environment = {**own_caches(), **os.environ}
-        return STARTS[work.world.start](LaunchSpec(work, engine, rendezvous, folder, environment)), asked
+        return LAUNCHERS[work.world.start](LaunchSpec(work, engine, rendezvous, folder, environment)), requests

@@ -1,7 +1,7 @@
-"""The processes of one attempt, one a rank: started, watched, and ended by force.
+"""The processes of one attempt, one a rank: started, watched, and killed.
 
-Each has a pipe to the command, on which it says what came of it. How a process ended is known from the fork server;
-where that is gone, its process number is all there is to go by.
+Each has a pipe to the command for its report. The fork server knows how a process ended; without the server only its
+process number tells whether it is alive.
 """
 
 import contextlib
@@ -15,23 +15,23 @@ from typing import Any
 
 import torch.multiprocessing
 
-from lockstep.launch.failure import Note, RankFailed, first_failure
+from lockstep.launch.failure import FailureReport, RankFailed, first_failure
 from lockstep.launch.forkserver import ensure_forkserver, start_method
 from lockstep.launch.forkserver_watch import ServerWatch
-from lockstep.launch.process_table import alive, end_those, started_by
+from lockstep.launch.process_table import alive, descendants, kill_processes
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 
 KILL_TIMEOUT = 10.0
 """Seconds within which a process is gone after SIGKILL, unless the kernel itself waits in it (for a disk, a GPU)."""
 POLL_INTERVAL = 0.01
 LOST = 255
-"""What multiprocessing takes for the exit status of a process whose fork server is gone."""
+"""multiprocessing's exit status of a process whose fork server is gone."""
 
 
 class Attempt:
     """The ranks of a job, started for the time number `restarts` (from 0).
 
-    variables: what else their environment holds.
+    variables: of their environment, beside the command's.
 
     Raises:
         RankFailed: the fork server ended before it had started all of them.
@@ -41,7 +41,7 @@ class Attempt:
         context: Any = torch.multiprocessing.get_context(start_method())
         self.processes: list[BaseProcess] = []
         self.readers: list[Connection | None] = []
-        self.reports: dict[int, Done | Note] = {}
+        self.reports: dict[int, Done | FailureReport] = {}
         self.starting = True
         ensure_forkserver()
         self.watch = ServerWatch(self._needs_server)
@@ -69,7 +69,7 @@ class Attempt:
         return {rank: int(process.pid or 0) for rank, process in enumerate(self.processes)}
 
     def wait(self, seconds: float) -> dict[int, Any] | None:
-        """What each rank returned, once all have ended; None if that does not come about within so many seconds.
+        """What each rank returned, once all have ended; None if some have not within `seconds`.
 
         Raises:
             ConfigError, RankFailed: a rank ended before its work was done; all have been ended.
@@ -77,8 +77,8 @@ class Attempt:
         running = [process.sentinel for process in self.processes if process.exitcode is None]
         wait([*running, *(reader for reader in self.readers if reader)], seconds)
         codes = {rank: process.exitcode for rank, process in enumerate(self.processes)}
-        self._read()  # what a process said before it ended is there by now
-        done = {rank: told.result for rank, told in self.reports.items() if isinstance(told, Done)}
+        self._read()  # complete for processes that had ended before
+        done = {rank: report.result for rank, report in self.reports.items() if isinstance(report, Done)}
         bad = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
         server = self.watch.how_server_ended() if bad and {*bad.values()} == {LOST} else None
         if bad:
@@ -86,23 +86,23 @@ class Attempt:
         if server is not None and len(done) < len(codes):
             raise RankFailed(None, server)
         if bad and server is None:
-            raise first_failure([told for told in self.reports.values() if isinstance(told, Note)], bad)
+            raise first_failure([report for report in self.reports.values() if isinstance(report, FailureReport)], bad)
         return done if bad or (len(done) == len(codes) and None not in codes.values()) else None
 
     def end(self) -> None:
-        """By SIGKILL, with what they have started, and not before they are gone.
+        """Kill the processes and their descendants by SIGKILL, and wait until they are gone.
 
         Raises:
-            RankFailed: one cannot be ended.
+            RankFailed: one cannot be killed.
         """
-        # the number of a process that is known to have ended may be another's by now
+        # another process may have the number of one that is known to have ended
         pids = {rank: pid for rank, pid in self.pids.items() if self.processes[rank].exitcode in (None, LOST)}
         living = [pid for pid in pids.values() if alive(pid)]
-        left = started_by(living) if living else {}
+        children = descendants(living) if living else {}
         for pid in living:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        end_those(left)
+        kill_processes(children)
         deadline = time.monotonic() + KILL_TIMEOUT
         for rank, pid in pids.items():
             while alive(pid):
@@ -117,7 +117,7 @@ class Attempt:
         self.watch.end()
 
     def _needs_server(self) -> bool:
-        """Whether the fork server has to say something: the number of a process, or how one ended that has."""
+        """Whether the fork server has an answer to give: the number of a new process, or how one ended."""
         return self.starting or not all(alive(pid) for pid in self.pids.values())
 
     def _read(self) -> None:

@@ -1,8 +1,7 @@
-"""The script as a rank that torchrun, SLURM or mpirun started: it starts no process itself."""
+"""The command as a rank that torchrun, SLURM or mpirun started: it starts no process itself."""
 
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +14,15 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import ConfigError
 from lockstep.errors import PeerStopped, TrainingInterrupted
+from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.failure import delay_exit, format_error, lost_a_peer
 from lockstep.launch.graceful_shutdown import SignalRequest
-from lockstep.launch.peers import kill_stopped_peers, limit, local_peer_pids, stopped_peer, timed_out
-from lockstep.launch.private_dir import own_caches, remove_private_folder
-from lockstep.launch.process_group import process_group
-from lockstep.launch.rank_process import redirect_output
-from lockstep.launch.rendezvous import open_external_rendezvous
-from lockstep.launch.signals import ends_rank
+from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer, timed_out, timeout_text
+from lockstep.launch.private_dir import own_caches
+from lockstep.launch.signals import signals_end_rank
 from lockstep.launch.topology import RankContext, rendezvous_variables
-from lockstep.launch.torchelastic_agent import kill_if_cut_off
-from lockstep.launch.worker import run_engine
+from lockstep.launch.torchelastic_agent import exit_with_agent, kill_if_cut_off
+from lockstep.launch.worker import process_group, redirect_output, run_engine
 from lockstep.parallel import from_first
 from lockstep.schemas.coerce import from_dict
 from lockstep.world import Launchable, World
@@ -35,7 +32,7 @@ Work = TypeVar("Work", bound=Launchable)
 
 @dataclass
 class Membership:
-    """Of the process group that this process has joined: its store, and process numbers of this machine's ranks."""
+    """Of this process in its process group: the group's store, and process numbers of this machine's other ranks."""
 
     store: Store | None = None
     peers: dict[int, int] = field(default_factory=dict)
@@ -43,15 +40,12 @@ class Membership:
 
 MEMBERSHIP = Membership()
 
-POLL_INTERVAL = 0.5
-"""Seconds between two looks at whether torchrun's agent is there."""
-
 
 @contextmanager
 def joined_group(world: World, context: RankContext) -> Iterator[None]:
-    """Stay in one process group while the job runs: ranks cannot rendezvous twice at torchrun's store."""
+    """Stay in one process group for the whole command: ranks cannot rendezvous twice at torchrun's store."""
     exit_with_agent()
-    with ends_rank():
+    with signals_end_rank():
         os.environ.update({**own_caches(), **os.environ, **context.variables, **rendezvous_variables(os.environ)})
         with (
             report_failure(world, context),
@@ -74,18 +68,18 @@ def run_external(work: Launchable, engine: str, context: RankContext) -> Any:
                 result.number = stop.number
             return result
         except Exception as error:
-            if stop.heeded and lost_a_peer(error):
-                raise SystemExit(128 + stop.number) from None  # whoever ended the peer has told this rank, too
+            if stop.accepted and lost_a_peer(error):
+                raise SystemExit(128 + stop.number) from None  # the same signal ended the peer
             if work.world.num_nodes > 1 and timed_out(error):
                 error.add_note(
-                    f"A rank on another machine, or the link to it, did not answer within {limit(work.world)}."
+                    f"A rank on another machine, or the link to it, did not answer within {timeout_text(work.world)}."
                 )
             raise
 
 
 @contextmanager
 def report_failure(world: World, context: RankContext) -> Iterator[None]:
-    """An error is the rank's end, with exit status 1."""
+    """Report an error and exit with status 1."""
     terminal, parent = os.dup(2), os.getppid()
     try:
         yield
@@ -94,47 +88,32 @@ def report_failure(world: World, context: RankContext) -> Iterator[None]:
     except Exception as error:
         cause = stopped_peer(error, world, MEMBERSHIP.peers) or error
         delay_exit(cause)
-        alone = world.num_nodes > 1 and kill_if_cut_off(parent, context.local_rank)
-        write_report(cause, context, terminal, in_print=alone)
+        killed_agent = world.num_nodes > 1 and kill_if_cut_off(parent, context.local_rank)
+        write_report(cause, context, terminal, to_terminal=killed_agent)
         kill_stopped_peers(cause, MEMBERSHIP.peers)
         raise SystemExit(1) from None
     finally:
         os.close(terminal)
 
 
-def exit_with_agent() -> None:
-    """End this rank when torchrun's agent is gone, even by SIGKILL."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return
-    agent = os.getppid()
+def write_report(error: Exception, context: RankContext, terminal: int, to_terminal: bool) -> None:
+    """Write why this rank ends: to torchrun's error file for its report; where there is none, to the terminal.
 
-    def look() -> None:
-        while os.getppid() == agent:
-            time.sleep(POLL_INTERVAL)
-        remove_private_folder()
-        os._exit(1)
-
-    threading.Thread(target=look, daemon=True).start()
-
-
-def write_report(error: Exception, context: RankContext, terminal: int, in_print: bool) -> None:
-    """Why this rank ends: in the file from which torchrun's own report takes it; others have none, so there in print.
-
-    torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer has lingered until
-    here, so it has been ended before it could leave a file; one that ends a peer was the first to know.
+    torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer is delayed, so
+    torchrun ends it before it writes here. A rank that kills a stopped peer writes an earlier time.
     """
-    blamed = error.rank if isinstance(error, PeerStopped) else context.rank
-    said = f"rank {blamed} failed: {format_error(error)}"
+    failed = error.rank if isinstance(error, PeerStopped) else context.rank
+    message = f"rank {failed} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if file is None or in_print:  # a torchrun that is cut off reports nothing
-        os.write(terminal, f"{said}\n".encode())
+    if file is None or to_terminal:
+        os.write(terminal, f"{message}\n".encode())
     else:
-        extra = {"py_callstack": said, "timestamp": str(int(time.time()) - (blamed != context.rank))}
-        Path(file).write_text(json.dumps({"message": {"message": said, "extraInfo": extra}}))
+        extra = {"py_callstack": message, "timestamp": str(int(time.time()) - (failed != context.rank))}
+        Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
 
 
 def plan_of_rank_zero(work: Work) -> Work:
-    """Broadcast rank 0's plan: every rank composed its own, and the run's folder is named by the clock."""
+    """Broadcast rank 0's plan: every rank composed its own, and the clock names the run's folder."""
     if not dist.is_initialized():
         return work
     return from_dict(type(work), json.loads(from_first(json.dumps(asdict(work)).encode())))

@@ -1,8 +1,7 @@
-"""Which rank failed first, and why: each failing rank sends a Note, and the command picks the cause among them.
+"""Which rank failed first, and why: each failing rank sends a report, and the command picks the cause among them.
 
-When one rank dies, its peers fail too a moment later, because their collectives break. Only the first is worth
-reading: an error of a rank's own before a lost peer, a death without a note (a signal) before a lost peer, the earliest
-of equals.
+When one rank dies, its peers' collectives break a moment later. Only the cause is shown: an error of a rank's own
+before a lost peer, an exit without a report (a signal) before a lost peer, the earliest of equals.
 """
 
 import signal
@@ -13,16 +12,16 @@ from dataclasses import dataclass
 
 from lockstep.config_error import ConfigError
 from lockstep.errors import ExpectedError, NotFinite, PeerStopped
-from lockstep.launch.signals import end_tidily
+from lockstep.launch.signals import exit_by_signal
 
-LINGER = 3.0
-"""Seconds that a rank whose peer is lost stays, so that the peer is seen to have failed first."""
+EXIT_DELAY = 3.0
+"""Seconds that a rank waits that lost a peer, so that the peer's failure comes first."""
 
 LOST_PEER = (
     *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
     *("connection closed by remote peer", "ncclremoteerror", "remote process"),
 )
-"""gloo's words, then nccl's."""
+"""In gloo's messages, then in nccl's."""
 
 
 class RankFailed(RuntimeError):
@@ -41,19 +40,19 @@ class RankFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Note:
-    """A failing rank's report to the command. `reason`: its error as the user reads it; `time`: time.time()."""
+class FailureReport:
+    """A failing rank's report to the command. `reason`: the error as shown; `time`: time.time()."""
 
     rank: int
     time: float
     reason: str
     lost_peer: bool = False
-    refusal: bool = False
+    invalid_input: bool = False
     final: bool = False
 
 
 def format_error(error: BaseException) -> str:
-    """An error as the user reads it."""
+    """The error as shown: an expected one without its traceback."""
     return (
         str(error)
         if isinstance(error, ExpectedError | ConfigError)
@@ -61,23 +60,23 @@ def format_error(error: BaseException) -> str:
     )
 
 
-def note_of(error: Exception, rank: int) -> Note:
-    """This rank's error."""
-    return Note(
+def failure_report(error: Exception, rank: int) -> FailureReport:
+    """The report of a rank's error."""
+    return FailureReport(
         rank=error.rank if isinstance(error, PeerStopped) else rank,
         time=time.time(),
         reason=format_error(error),
         lost_peer=lost_a_peer(error),
-        refusal=isinstance(error, ConfigError),
+        invalid_input=isinstance(error, ConfigError),
         final=isinstance(error, ConfigError | NotFinite),
     )
 
 
 def delay_exit(error: BaseException) -> None:
-    """Delay the exit of a rank that only lost a peer, so that the peer is seen to have failed first."""
+    """Delay the exit of a rank that only lost a peer, so that the peer's failure comes first."""
     if lost_a_peer(error):
-        signal.signal(signal.SIGTERM, end_tidily)
-        time.sleep(LINGER)
+        signal.signal(signal.SIGTERM, exit_by_signal)
+        time.sleep(EXIT_DELAY)
 
 
 def lost_a_peer(error: BaseException) -> bool:
@@ -88,29 +87,29 @@ def lost_a_peer(error: BaseException) -> bool:
     return isinstance(error, DistError | RuntimeError) and any(sign in text for sign in LOST_PEER)
 
 
-def first_failure(notes: Iterable[Note], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
+def first_failure(reports: Iterable[FailureReport], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
     """The error to raise in the command.
 
     Args:
-        exit_codes: of the ranks seen to have ended too early before anyone was told to end (negative: a signal).
+        exit_codes: of the ranks that ended too early, before the command killed any (negative: a signal).
     """
-    notes = sorted(notes, key=lambda note: note.time)
-    final = any(note.final for note in notes)
-    for note in notes:
-        if note.refusal:
-            return ConfigError(note.reason)
-        if not note.lost_peer:
-            return RankFailed(note.rank, note.reason, final)
-    noted = {note.rank for note in notes}
+    reports = sorted(reports, key=lambda report: report.time)
+    final = any(report.final for report in reports)
+    for report in reports:
+        if report.invalid_input:
+            return ConfigError(report.reason)
+        if not report.lost_peer:
+            return RankFailed(report.rank, report.reason, final)
+    reported = {report.rank for report in reports}
     for rank, code in exit_codes.items():
-        if rank not in noted:
-            return RankFailed(rank, how_it_ended(code), final)
-    if notes:
-        return RankFailed(notes[0].rank, notes[0].reason, final)
-    return RankFailed(None, "no rank left a trace of what happened")
+        if rank not in reported:
+            return RankFailed(rank, exit_reason(code), final)
+    if reports:
+        return RankFailed(reports[0].rank, reports[0].reason, final)
+    return RankFailed(None, "no rank reported an error")
 
 
-def how_it_ended(code: int) -> str:
+def exit_reason(code: int) -> str:
     """An exit code in words; a negative one is a signal."""
     if code == 0:
         return "it ended with status 0 before its work was done"

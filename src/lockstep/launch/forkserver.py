@@ -1,7 +1,7 @@
 """The fork server: a process that has imported the engine once and forks every rank of every job from itself.
 
-A plain fork is unsafe once torch has computed, and spawn would import everything again for every rank: `import
-lightning` alone takes seconds. Where there is no fork server, ranks are spawned.
+A plain fork is unsafe once torch has computed, and spawn would import everything again in every rank: `import
+lightning` alone takes seconds. Where Python has no fork server, ranks are spawned.
 """
 
 import multiprocessing.forkserver
@@ -19,7 +19,7 @@ from types import FrameType
 
 from lockstep.launch.preserved_process import hide_main_module
 from lockstep.launch.private_dir import own_caches, private_folder
-from lockstep.launch.signals import ENDING, block_signals, end_tidily
+from lockstep.launch.signals import ENDING, block_signals, exit_by_signal
 from lockstep.private_api import cpython
 
 PRELOADED: list[str] = []
@@ -29,7 +29,6 @@ LAST = ("lockstep.launch.worker", "torch._dynamo")
 """The ranks' entry point, and what torch imports at the first step of an optimizer: else a second in each rank.
 multiprocessing passes over a module that is not there."""
 EXIT_TIMEOUT = 1.0
-"""Seconds for the resource tracker to end."""
 
 
 def start_method() -> str:
@@ -57,7 +56,7 @@ def ensure_forkserver() -> None:
     if start_method() != "forkserver":
         return
     socket = cpython.forkserver_socket()
-    if socket is not None and not socket.exists():  # somebody cleared the temporary folder
+    if socket is not None and not socket.exists():  # the temporary folder was cleared
         cpython.kill_forkserver()
     place_sockets()
     with block_signals():
@@ -67,9 +66,9 @@ def ensure_forkserver() -> None:
 
 
 def place_sockets() -> None:
-    """Have multiprocessing make its sockets in the private folder, and again in a new one if that was removed.
+    """Let multiprocessing make its sockets in the private folder, which is removed with its contents.
 
-    The private folder is removed with all its contents, so multiprocessing need not remove its own.
+    Once that folder is gone, in a new one.
     """
     folder = cpython.sockets_folder()
     if folder is None or not folder.is_dir():
@@ -78,7 +77,7 @@ def place_sockets() -> None:
 
 @contextmanager
 def in_private_folder() -> Iterator[None]:
-    """The server's socket, and what torch caches as it is imported, lie there."""
+    """Put the server's socket, and what torch caches as it is imported, into the private folder."""
     temporary, own = tempfile.tempdir, {key: os.environ.get(key) for key in own_caches()}
     tempfile.tempdir = str(private_folder())
     os.environ.update({**own_caches(), **{key: value for key, value in own.items() if value is not None}})
@@ -93,35 +92,35 @@ def in_private_folder() -> Iterator[None]:
 
 @cache
 def end_servers_at_exit() -> None:
-    """Once in the life of this process, after everything that needs the two servers has ended."""
+    """Register `end_servers` once, after everything that needs the two servers."""
     multiprocessing.util.Finalize(None, end_servers, exitpriority=-1)
 
 
 def end_servers() -> None:
-    """End multiprocessing's two servers: left alone, they outlive this process by a moment."""
+    """End multiprocessing's two servers, fork server and resource tracker: else they outlive this process briefly."""
     cpython.kill_forkserver()
     end_tracker()
 
 
 def end_servers_on_signals() -> None:
-    """Until the command handles signals otherwise: by default they would end it alone, and the servers later."""
+    """End the servers on a signal, until the command has other handlers: by default they would end later."""
     for number in ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end_with_servers)
 
 
 def _end_with_servers(number: int, _frame: FrameType | None) -> None:
-    """It may interrupt `end_servers`, so it takes no lock, and does what is left to do."""
+    """May interrupt `end_servers`, so it takes no lock."""
     server = cpython.forkserver_pid() if cpython.forkserver_is_known() else None
     with suppress(OSError):
         if server is not None:
             os.kill(server, signal.SIGKILL)
         end_tracker()
-    end_tidily(number)
+    exit_by_signal(number)
 
 
 def end_tracker() -> None:
-    """It ends when no process is left that could use it; what a rank has left behind is not waited for."""
+    """End the resource tracker: it exits when no process holds its pipe, or is killed after EXIT_TIMEOUT."""
     pid = cpython.release_tracker()
     deadline = time.monotonic() + EXIT_TIMEOUT
     while pid is not None and os.waitpid(pid, os.WNOHANG)[0] == 0:

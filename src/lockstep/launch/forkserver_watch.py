@@ -1,4 +1,4 @@
-"""Watch the fork server while ranks depend on it: a stopped server would be waited for without end."""
+"""Watch the fork server while ranks depend on it: the command would wait for a stopped server without end."""
 
 import os
 import signal
@@ -6,20 +6,20 @@ import threading
 import time
 from collections.abc import Callable
 
-from lockstep.launch.failure import how_it_ended
+from lockstep.launch.failure import exit_reason
 from lockstep.launch.process_table import stopped
 from lockstep.private_api import cpython
 
 POLL_INTERVAL, STOPPED_POLLS = 0.5, 6
-"""Seconds between two looks for a stopped server, and how many looks in a row find it so before it is killed."""
+"""Seconds between two polls, and after how many polls in a row that find it stopped the server is killed."""
 EXIT_TIMEOUT = 1.0
 """Seconds within which the kernel reports that a process has ended."""
 
 
 class ServerWatch:
-    """Kills the fork server where it stays stopped, as after SIGSTOP; after Ctrl-Z and `fg` it soon runs again.
+    """Kills a fork server that stays stopped, as after SIGSTOP; after Ctrl-Z and `fg` it soon runs again.
 
-    needed: whether the server has anything left to do.
+    needed: whether the command needs an answer of the server's.
     """
 
     def __init__(self, needed: Callable[[], bool]) -> None:
@@ -31,14 +31,14 @@ class ServerWatch:
         self.over.set()
 
     def how_server_ended(self) -> str | None:
-        """In words; None where it has not, within a moment. `ensure_forkserver` starts another."""
+        """In words; None if it has not within EXIT_TIMEOUT. `ensure_forkserver` starts another."""
         deadline = time.monotonic() + EXIT_TIMEOUT
         while cpython.forkserver_is_known() and (server := cpython.forkserver_pid()) is not None:
-            ended, status = os.waitpid(server, os.WNOHANG)
-            if ended:
+            pid, status = os.waitpid(server, os.WNOHANG)
+            if pid:
                 cpython.forget_forkserver()
-                by_itself = how_it_ended(os.waitstatus_to_exitcode(status))
-                how = "it was stopped (by SIGSTOP, say)" if ended == self.killed else by_itself
+                by_itself = exit_reason(os.waitstatus_to_exitcode(status))
+                how = "it was stopped (by SIGSTOP, say)" if pid == self.killed else by_itself
                 return f"the fork server, from which all ranks start, is lost: {how}"
             if time.monotonic() > deadline:
                 break

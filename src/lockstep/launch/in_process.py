@@ -1,6 +1,6 @@
-"""The only rank of a job in this process, so that a debugger finds the terminal: breakpoint(), pdb, those of IDEs.
+"""The only rank of a job in the command's own process, so that a debugger has the terminal: breakpoint(), pdb, an IDE.
 
-Numbers, files, errors and signals are those of a rank that the fork server starts. The process is left as it was.
+Numbers, files, errors and signals are those of a rank that the fork server starts. The process is restored afterwards.
 """
 
 import gc
@@ -20,47 +20,51 @@ from typing import Any
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.failure import RankFailed, format_error, how_it_ended
+from lockstep.launch.failure import RankFailed, exit_reason, format_error
 from lockstep.launch.graceful_shutdown import FileRequest
 from lockstep.launch.private_dir import job_folder, own_caches
-from lockstep.launch.process_group import process_group
+from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.signals import ENDING, signals_stop_ranks
-from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import RankContext
-from lockstep.launch.worker import run_engine
+from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory.garbage import collect_rarely
 from lockstep.memory.malloc import give_back_freed
 from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.world import Launchable
 
-ALONE = RankContext(0, 1, 0, 1)
+ONLY_RANK = RankContext(0, 1, 0, 1)
 PROMPT = "cmdloop"
 """The function in which pdb waits at its prompt, and IPython's."""
 
 
-def run_here(work: Launchable, engine: str) -> tuple[Any, list[int]]:
-    """What the engine returns, or TrainingInterrupted; and the signals by which it was asked to stop.
+def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
+    """What the engine returns, or TrainingInterrupted; and the signals that requested a stop.
 
     Raises:
         ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`.
     """
-    with job_folder() as folder, left_as_it_was(), signals_stop_ranks(folder) as asked, heard_at_a_prompt() as signals:
-        os.environ.update({**own_caches(), **os.environ, **ALONE.variables})
-        context = replace(ALONE, stop=FileRequest(folder, ALONE.rank, ALONE.world_size, None))
+    with (
+        job_folder() as folder,
+        restored_process(),
+        signals_stop_ranks(folder) as requests,
+        exit_at_prompt() as signals,
+    ):
+        os.environ.update({**own_caches(), **os.environ, **ONLY_RANK.variables})
+        context = replace(ONLY_RANK, stop=FileRequest(folder, ONLY_RANK.rank, ONLY_RANK.world_size, None))
         try:
             with process_group(work.world, context, Rendezvous()):
-                return run_engine(work, engine, context), asked
+                return run_engine(work, engine, context), requests
         except ConfigError as error:
             raise ConfigError(str(error)) from None
         except BdbQuit:
-            raise RankFailed(ALONE.rank, "it was ended at the prompt of the debugger") from None
+            raise RankFailed(ONLY_RANK.rank, "it was ended at the prompt of the debugger") from None
         except SystemExit as ended:
             if signals:
                 raise
-            raise RankFailed(ALONE.rank, how_it_ended(status_of(ended))) from None
+            raise RankFailed(ONLY_RANK.rank, exit_reason(status_of(ended))) from None
         except Exception as error:
-            raise RankFailed(ALONE.rank, format_error(error)) from None
+            raise RankFailed(ONLY_RANK.rank, format_error(error)) from None
 
 
 def status_of(ended: SystemExit) -> int:
@@ -69,41 +73,41 @@ def status_of(ended: SystemExit) -> int:
 
 
 @contextmanager
-def heard_at_a_prompt() -> Iterator[list[int]]:
-    """End at once on a signal that comes at a debugger's prompt: no batch would end there. Gives all that came."""
+def exit_at_prompt() -> Iterator[list[int]]:
+    """Exit on a signal at a debugger's prompt, where no batch would end. Yields the signals received."""
     signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    usual = {int(number): signal.getsignal(number) for number in ENDING}
+    previous = {int(number): signal.getsignal(number) for number in ENDING}
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         signals.append(number)
-        if at_a_prompt(frame):
+        if at_prompt(frame):
             raise SystemExit(128 + number)
-        handler = usual[number]
+        handler = previous[number]
         if callable(handler):
             handler(number, frame)
 
     for number in ENDING:
-        signal.signal(number, hear)
+        signal.signal(number, handle)
     try:
         yield signals
     finally:
-        for ending, before in usual.items():
+        for ending, before in previous.items():
             signal.signal(ending, before)
-        forget_interrupt_handler()  # it would be `hear`
+        forget_interrupt_handler()  # it would be `handle`
 
 
-def at_a_prompt(frame: FrameType | None) -> bool:
+def at_prompt(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code.co_name != PROMPT:
         frame = frame.f_back
     return frame is not None
 
 
 @contextmanager
-def left_as_it_was() -> Iterator[None]:
-    """Give back what a rank takes for itself: it expects a process of its own, which ends with it."""
+def restored_process() -> Iterator[None]:
+    """Restore what a rank changes: it expects a process of its own, which ends with it."""
     environment, folder, threads = dict(os.environ), Path.cwd(), torch.get_num_threads()
     dtype, hook, thresholds = torch.get_default_dtype(), threading.excepthook, gc.get_threshold()
     gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]

@@ -1,7 +1,7 @@
-"""The network interface over which ranks on several machines talk: the one that leads to where they meet.
+"""The network interface for ranks on several machines: the one that routes to their rendezvous.
 
-Left to themselves gloo and nccl take the address that the machine's own name resolves to, which on many machines is
-loopback, or none.
+By default gloo and nccl take the address that the machine's own name resolves to, which on many machines is loopback,
+or none.
 """
 
 import contextlib
@@ -13,11 +13,11 @@ import struct
 SIOCGIFADDR = 0x8915
 """Linux's request for the address of an interface."""
 ANY = 9
-"""A port for a datagram socket that sends nothing."""
+"""The port of a datagram socket that sends nothing."""
 
 
 def name_interface(host: str) -> None:
-    """Tell gloo and nccl the interface towards `host`, unless the user has, or there is no knowing."""
+    """Set gloo's and nccl's interface to the one towards `host`, unless the user has set it or none is found."""
     name = interface_towards(host)
     if name is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -25,9 +25,9 @@ def name_interface(host: str) -> None:
 
 
 def interface_towards(host: str) -> str | None:
-    """The interface that has the address from which this machine would speak to `host`.
+    """The interface with this machine's source address for packets to `host`.
 
-    Where that is loopback, because a machine may call itself so, the only other one, if there is but one.
+    Where that is loopback, because `host` is this machine, the only other interface if there is exactly one.
     """
     addresses = own_addresses()
     beyond = [name for name, address in addresses.items() if not address.startswith("127.")]
@@ -44,9 +44,9 @@ def interface_towards(host: str) -> str | None:
 def own_addresses() -> dict[str, str]:
     """IPv4 addresses by interface; none where the system is not Linux."""
     found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
-                answer = fcntl.ioctl(asking.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
-                found[name] = socket.inet_ntoa(answer[20:24])
+                reply = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
+                found[name] = socket.inet_ntoa(reply[20:24])
     return found

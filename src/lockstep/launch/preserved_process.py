@@ -1,4 +1,4 @@
-"""The command stays as it was while ranks are started and awaited: signals, logs, script."""
+"""Keep the command's process as it was while ranks run: signal handlers, loggers, `__main__`."""
 
 import logging
 import socket
@@ -13,17 +13,17 @@ from lockstep.launch.signals import signals_stop_ranks
 
 @contextmanager
 def preserved_process(folder: Path) -> Iterator[list[int]]:
-    """Keep torch's agent from what it would do beside its work: log, ask the network, and hand on the script.
+    """Handle signals for the job in `folder`, and suppress side effects of torch's agent: logs, DNS, `__main__`.
 
-    Gives the signals by which the ranks of the job in `folder` have been asked to stop.
+    Yields the signals that requested a stop.
     """
-    with signals_stop_ranks(folder) as asked, silence_torchelastic(), no_fqdn_lookup(), hide_main_module():
-        yield asked
+    with signals_stop_ranks(folder) as requests, silence_torchelastic(), no_fqdn_lookup(), hide_main_module():
+        yield requests
 
 
 @contextmanager
 def hide_main_module() -> Iterator[None]:
-    """Keep new processes from importing the script that is running: a script may call `run` without a guard."""
+    """Keep new processes from importing the running script: it may call `run` without a `__main__` guard."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -34,21 +34,18 @@ def hide_main_module() -> Iterator[None]:
 
 @contextmanager
 def no_fqdn_lookup() -> Iterator[None]:
-    """Keep torch's agent from asking the network for this machine's full name, at each event that it takes note of.
-
-    Where no answer comes, every question takes seconds.
-    """
-    asking = socket.getfqdn
+    """Stub getfqdn: torch's agent calls it at each event that it records, which takes seconds without a DNS reply."""
+    original = socket.getfqdn
     socket.getfqdn = lambda name="": name or socket.gethostname()
     try:
         yield
     finally:
-        socket.getfqdn = asking
+        socket.getfqdn = original
 
 
 @contextmanager
 def silence_torchelastic() -> Iterator[None]:
-    """Keep torch's launchers from logging what fails: it reaches us raised, and is told once."""
+    """Keep torch's launchers from logging failures: they are raised, and shown once."""
     packages = ("torch.distributed.elastic", "torch.multiprocessing")
     loggers = [logging.getLogger(name) for name in [*logging.root.manager.loggerDict] if name.startswith(packages)]
     levels = [logger.level for logger in loggers]

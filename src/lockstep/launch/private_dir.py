@@ -1,7 +1,7 @@
-"""The private folder of this process, for files that a run needs only while it runs: 0700, in the temporary folder.
+"""The private folder of this process, mode 0700, for all temporary files of its runs.
 
-All temporary files of a run lie in it. Each process that uses it holds a shared lock on it. It is removed at exit;
-after SIGKILL, the next process that makes such a folder removes those that are not locked.
+Each process that uses it holds a shared lock on it. It is removed at exit; after SIGKILL, the next process that creates
+such a folder removes those that are not locked.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ PREFIX, MARK = "lockstep-", "made-by-lockstep"
 """The prefix of the folder's name, and a file in it: a folder without that file is never removed."""
 NAMES = re.compile(PREFIX + "[a-z0-9_]{8}")
 MAX_PATH = 53
-"""Bytes of the temporary folder's path: a socket's path, some folders deeper, is limited to 103 on some systems."""
+"""Bytes of the parent folder's path: the path of a socket, some folders deeper, is limited to 103 on some systems."""
 NOBODY = 65534
-"""The owner that a container sees of files of users outside it, such as its root folder."""
+"""In a container, the owner of files of users outside it, such as its root folder."""
 
 OWN: dict[int, tuple[Path, int]] = {}
-"""This process's folder and the descriptor that holds its lock, by process number, so that a fork has none."""
+"""This process's folder and the descriptor with its lock; by process number, so that a fork has none."""
 
 
 def private_folder() -> Path:
-    """The folder, which the first call makes.
+    """The folder, which the first call creates.
 
     Raises:
         ConfigError: no temporary folder can be written to.
@@ -43,7 +43,7 @@ def private_folder() -> Path:
     refused: dict[Path, str] = {}
     for base in temporary_folders():
         try:
-            require_fit(base)
+            require_safe(base)
             remove_abandoned_dirs(base)
             OWN[os.getpid()] = make_private_dir(base)
         except OSError as error:
@@ -51,8 +51,8 @@ def private_folder() -> Path:
             continue
         multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # after what uses it
         return OWN[os.getpid()][0]
-    asked_for = users_folder()
-    first = asked_for if asked_for in refused else next(iter(refused))
+    requested = requested_folder()
+    first = requested if requested in refused else next(iter(refused))
     raise tmpdir_error(f"{first}: {refused[first]}")
 
 
@@ -73,27 +73,27 @@ def job_folder() -> Iterator[Path]:
 
 
 def own_caches() -> dict[str, str]:
-    """Variables that move torch's caches into the private folder: elsewhere another user could make them first."""
+    """Variables that move torch's caches into the private folder: elsewhere another user could create them first."""
     return {"TORCHINDUCTOR_CACHE_DIR": str(private_folder() / "torchinductor")}
 
 
-def users_folder() -> Path:
+def requested_folder() -> Path:
     return Path(os.environ.get("TMPDIR") or "/tmp").absolute()
 
 
 def temporary_folders() -> list[Path]:
-    """The system's, then the usual ones, to be tried in this order."""
-    usual = [str(users_folder()), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp"]
+    """Python's, then the usual ones, to be tried in this order."""
+    usual = [str(requested_folder()), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp"]
     with contextlib.suppress(FileNotFoundError):
         usual.insert(0, tempfile.gettempdir())
     return [*dict.fromkeys(Path(path).absolute() for path in usual if path)]
 
 
-def require_fit(folder: Path) -> None:
-    """Check that a socket's path fits in, and that no other user can replace files of ours.
+def require_safe(folder: Path) -> None:
+    """Check that a socket's path fits, and that no other user can replace files in the folder.
 
     Raises:
-        OSError: the folder is not safe; it is not used even if there is no other.
+        OSError: it does not, or another user can.
     """
     if len(os.fsencode(folder)) > MAX_PATH:
         raise OSError(errno.ENAMETOOLONG, f"its path is longer than {MAX_PATH} bytes, too long for a socket's")
@@ -111,8 +111,8 @@ def make_private_dir(base: Path) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
         descriptor = None
         try:
-            descriptor = hold_private_dir(folder)
-            if descriptor is None:  # another process took it for an abandoned one, and removed it
+            descriptor = lock_private_dir(folder)
+            if descriptor is None:  # another process removed it as abandoned
                 continue
             with (folder / MARK).open("wb") as file:
                 require_room(file.fileno())
@@ -124,10 +124,10 @@ def make_private_dir(base: Path) -> tuple[Path, int]:
             raise
 
 
-def hold_private_dir(folder: Path) -> int | None:
-    """Share the lock on a folder until this process ends: the descriptor; None if the folder is being removed.
+def lock_private_dir(folder: Path) -> int | None:
+    """Hold a shared lock on a folder until this process ends; its descriptor, None if the folder is being removed.
 
-    systemd's cleaner of /tmp respects that lock, too.
+    systemd-tmpfiles respects that lock, too.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -139,14 +139,14 @@ def hold_private_dir(folder: Path) -> int | None:
             return descriptor
     except BlockingIOError:
         pass
-    except OSError:  # a file system without locks: then no process removes it either
+    except OSError:  # a file system without locks: no process can get the exclusive one either
         return descriptor
     os.close(descriptor)
     return None
 
 
 def remove_private_folder() -> None:
-    """Remove this process's folder, and those of processes that were killed."""
+    """Remove this process's folder, and abandoned ones beside it."""
     if (own := OWN.pop(os.getpid(), None)) is not None:
         shutil.rmtree(own[0], ignore_errors=True)
         os.close(own[1])
@@ -154,13 +154,13 @@ def remove_private_folder() -> None:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the private folder of a process that is gone: called by one that it started."""
+    """Remove the private folder of a process that is gone."""
     if (folder / MARK).is_file():
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned_dirs(base: Path) -> None:
-    """Remove unlocked folders of this user's earlier processes. Symbolic links are not followed."""
+    """Remove this user's unlocked private folders. Symbolic links are not followed."""
     with contextlib.suppress(OSError), os.scandir(base) as entries:
         for entry in entries:
             if NAMES.fullmatch(entry.name):
@@ -177,6 +177,6 @@ def _remove_if_unlocked(folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where a process holds it
         remove_abandoned(folder)
         if folder.exists():
-            folder.rmdir()  # empty: its process was killed before it made MARK
+            folder.rmdir()  # empty: its process was killed before it wrote MARK
     finally:
         os.close(descriptor)

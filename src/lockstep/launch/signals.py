@@ -1,7 +1,7 @@
 """Signals that end a command: only the command acts on them, even if they are sent to all of its processes.
 
 `timeout`, a terminal, systemd and SLURM signal every process of a command. So its processes start with these signals
-blocked, and ranks handle them by doing nothing: the command asks ranks to stop, or kills them by SIGKILL. What a rank
+blocked, and ranks install handlers that do nothing: the command requests a stop, or kills ranks by SIGKILL. What a rank
 starts by exec has the default handlers and an empty mask.
 """
 
@@ -23,16 +23,16 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 COALESCE = 0.3
 """Seconds within which signals count as one: timeout(1) signals its child, and then the whole group with it."""
 REQUEST_TIMEOUT = 1.0
-"""Seconds within which the command asks its ranks to stop, if a signal was sent to all processes."""
+"""Seconds within which the command requests a stop, if a signal was sent to all processes."""
 
 Handler = Callable[[int, FrameType | None], None]
 
 
 class StopHandler:
-    """Ends the command by SystemExit; with a `folder`, the first signal only asks ranks that train in it to stop.
+    """Ends the command by SystemExit; with a job's `folder`, the first signal only requests that its ranks stop.
 
     Signals less than COALESCE apart count as one. While the command ends each extends that time, so that a key that is
-    held down interrupts no clean-up; while ranks are asked it does not, so that such a key comes to a second signal.
+    held down interrupts no clean-up; after a request it does not, so that such a key counts as a second signal.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -53,34 +53,34 @@ class StopHandler:
         assert self.folder is not None
         self.requests.append(number)
         (self.folder / STOP_REQUESTED).touch()
-        self.timers.enter_context(_sent_again(number))
+        self.timers.enter_context(_resend(number))
 
 
 @contextmanager
 def signals_end_command() -> Iterator[None]:
-    """Turn signals into SystemExit, so that `finally` clauses run. Signals that are ignored stay so (nohup).
+    """Turn signals into SystemExit, so that `finally` clauses run. Ignored signals stay ignored (nohup).
 
-    Not for ranks that were started from outside: they may wait in C++ for one another, where Python runs no handler.
+    Not for ranks of an external launcher: they may wait for one another in C++, where Python runs no handler.
     """
-    with _handled(StopHandler()):
+    with _handlers(StopHandler()):
         yield
 
 
 @contextmanager
 def signals_stop_ranks(folder: Path) -> Iterator[list[int]]:
-    """The same, but while the ranks of the job in `folder` train, the first signal asks them to stop.
+    """The same, but while the ranks of the job in `folder` train, the first signal requests that they stop.
 
-    A second signal ends the command, or SHUTDOWN_TIMEOUT, after which the first is sent again. Yields the signals by
-    which the ranks were asked.
+    A second signal ends the command; after SHUTDOWN_TIMEOUT the first is sent again. Yields the signals that requested
+    a stop.
     """
     handler = StopHandler(folder)
-    with _handled(handler), handler.timers:
+    with _handlers(handler), handler.timers:
         yield handler.requests
 
 
 @contextmanager
-def _sent_again(number: int) -> Iterator[None]:
-    """To the main thread after SHUTDOWN_TIMEOUT. SIGALRM and its timer are left to the user."""
+def _resend(number: int) -> Iterator[None]:
+    """Send the signal to the main thread after SHUTDOWN_TIMEOUT. SIGALRM and its timer are left to the user."""
     timer = threading.Timer(SHUTDOWN_TIMEOUT, signal.pthread_kill, (threading.main_thread().ident, number))
     timer.daemon = True
     timer.start()
@@ -92,13 +92,13 @@ def _sent_again(number: int) -> Iterator[None]:
 
 
 @contextmanager
-def ends_rank() -> Iterator[None]:
-    """A signal ends a rank that was started from outside by its default action, once the private folder is removed."""
-    with _handled(end_tidily):
+def signals_end_rank() -> Iterator[None]:
+    """A signal takes its default action in a rank of an external launcher, once the private folder is removed."""
+    with _handlers(exit_by_signal):
         yield
 
 
-def end_tidily(number: int, _frame: FrameType | None = None) -> None:
+def exit_by_signal(number: int, _frame: FrameType | None = None) -> None:
     """Remove this process's private folder, then take the signal's default action."""
     remove_private_folder()
     signal.signal(number, signal.SIG_DFL)
@@ -106,7 +106,7 @@ def end_tidily(number: int, _frame: FrameType | None = None) -> None:
 
 
 @contextmanager
-def _handled(handler: Handler) -> Iterator[None]:
+def _handlers(handler: Handler) -> Iterator[None]:
     """Set the handler, and restore the old ones at the end. Only in the main thread, as Python allows."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -124,7 +124,7 @@ def _handled(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def block_signals() -> Iterator[None]:
-    """Block the signals, so that a process that is started meanwhile inherits that mask; then restore this one's."""
+    """Block the signals, so that a process that is started within inherits that mask; then restore the mask."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -133,9 +133,9 @@ def block_signals() -> Iterator[None]:
 
 
 def ignore_signals(folder: Path) -> None:
-    """Let this rank do nothing on these signals, including those that are pending.
+    """Ignore these signals in this rank, including pending ones.
 
-    By a handler that does nothing, since exec passes on ignored and blocked signals.
+    By a handler that does nothing: exec would pass on ignored and blocked signals.
     """
     for number in ENDING:
         signal.signal(number, lambda *_: None)
@@ -145,7 +145,7 @@ def ignore_signals(folder: Path) -> None:
 
 
 def _install_fork_handlers(folder: Path) -> None:
-    """Processes that this rank forks, such as DataLoader workers, do nothing either, unless the rank itself ends them.
+    """Processes that this rank forks, such as DataLoader workers, ignore them, too, but the rank may terminate them.
 
     SIGTERM is blocked across the fork, until the child has a handler that distinguishes the two.
     """

@@ -16,27 +16,27 @@ MPI = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""What mpirun sets: that of Open MPI, and that of MPICH and Intel MPI."""
+"""Of Open MPI; of MPICH and Intel MPI."""
 SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")
-"""Names of SLURM jobs that are a person at a prompt: the script is typed there, not started as a task."""
+"""Names of interactive SLURM jobs: there the command is typed at a prompt, and not started as a task."""
 
 SHUTDOWN_TIMEOUT = 8.0
-"""Seconds that ranks have to stop when asked, before they are ended by force."""
+"""Seconds between a request to stop and SIGKILL."""
 
-STOP_REQUESTED, ACCEPTS_STOP = "stop", "hearing"
-"""Names of two files of a job: the request to stop, and that its ranks accept one."""
+STOP_REQUESTED, ACCEPTS_STOP = "stop", "accepts-stop"
+"""Names of two files of a job: the request to stop, and the marker that its ranks accept one."""
 
 
 class Stop:
-    """Whether to end before training is done. This class: never."""
+    """Whether to stop before training is done. This class: never."""
 
     @contextmanager
     def listening(self, batches: int) -> Iterator[None]:
-        """A context for training that has done so many batches in all: only within it a request is accepted."""
+        """A context around training, which begins after `batches` in all: only within it a request is accepted."""
         yield
 
     def should_stop(self, batches: int) -> bool:
-        """Whether training is to end after this batch, counted in all. Every rank calls it after every batch."""
+        """Whether training stops after this batch, counted in all. Every rank calls it after every batch."""
         return False
 
 
@@ -44,7 +44,7 @@ class Stop:
 class RankContext:
     """rank of world_size over all machines; local_rank of local_world_size on this one.
 
-    `restarts`: how often all ranks have been restarted after a failure; `stop`: whether to end early.
+    `restarts`: how often all ranks have been restarted after a failure; `stop`: whether to stop early.
     """
 
     rank: int
@@ -64,7 +64,7 @@ class RankContext:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The same in torchrun's environment variables, which torch and Lightning both read."""
+        """As torchrun's environment variables, which torch and Lightning read."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),
@@ -75,7 +75,7 @@ class RankContext:
 
 
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
-    """The rank that torchrun, SLURM or mpirun gave this process; None: this command starts the ranks."""
+    """The rank that torchrun, SLURM or mpirun set for this process; None: this command starts the ranks."""
     if environment.keys() >= TORCHRUN:
         rank, world, local_rank = (_number(environment, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         alone = environment["MASTER_ADDR"] in ("127.0.0.1", "localhost", "::1", socket.gethostname())
@@ -105,7 +105,7 @@ def started_by_mpi(environment: Mapping[str, str]) -> bool:
 
 
 def _rank_from_mpi(environment: Mapping[str, str]) -> RankContext | None:
-    """The rank that mpirun gave this process; None where it started no second one.
+    """The rank that mpirun set for this process; None where it started no second one.
 
     Raises:
         ConfigError: MASTER_ADDR or MASTER_PORT is missing, or a machine's ranks do not follow one another.
@@ -157,10 +157,9 @@ def check_world_size(context: RankContext, world: World) -> None:
 
 
 def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """MASTER_ADDR and MASTER_PORT, for init_method="env://": torchrun's own, or derived from the SLURM job.
+    """MASTER_ADDR and MASTER_PORT: the launcher's, or derived from the SLURM job.
 
-    SLURM sets neither: the first host of the node list and a port from the job's number are the same in every task, as
-    in Lightning's SLURMEnvironment.
+    SLURM sets neither: first host of the node list, and a port from the job's number, as Lightning's SLURMEnvironment.
     """
     if "MASTER_ADDR" in environment:
         return {"MASTER_ADDR": environment["MASTER_ADDR"], "MASTER_PORT": environment["MASTER_PORT"]}

@@ -1,36 +1,53 @@
-"""The entry point of every rank that we start: join the process group, run the engine, report result or error."""
+"""What a rank does: it takes over the command's environment, joins the process group, runs the engine, and reports.
+
+`run_rank` is the entry point of every process that the command starts; ranks of external launchers, and the one that
+stays in the command's process, share `process_group` and `run_engine`.
+"""
 
 import gc
 import importlib
+import multiprocessing
 import os
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors, temporary_errors_as_config_errors
+from lockstep.disk import (
+    disk_errors_as_config_errors,
+    silence_thread_errors,
+    temporary_errors_as_config_errors,
+)
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.failure import delay_exit, note_of
+from lockstep.launch.failure import delay_exit, failure_report
 from lockstep.launch.graceful_shutdown import FileRequest
+from lockstep.launch.network_interface import name_interface
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer
-from lockstep.launch.process_group import process_group
-from lockstep.launch.rank_process import apply_env, exit_with_parent, redirect_output
+from lockstep.launch.private_dir import lock_private_dir, remove_abandoned
+from lockstep.launch.rendezvous import Rendezvous, join
 from lockstep.launch.signals import ignore_signals
-from lockstep.launch.store import Rendezvous
 from lockstep.launch.topology import RankContext
 from lockstep.memory.garbage import collect_rarely
 from lockstep.streams import outlive_readers
-from lockstep.world import Launchable
+from lockstep.world import Launchable, World
+
+LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
     """What a rank receives: the work, the engine (a module with `run(work, context)`), and the rendezvous.
 
-    `folder` holds the files by which the command asks ranks to stop.
+    `folder` holds the files by which the command asks ranks to stop; `environment` is the command's.
     """
 
     work: Launchable
@@ -48,14 +65,14 @@ class Done:
 
 
 def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, variables: Mapping[str, str]) -> None:
-    """Run one rank, and send a Done or a Note to the command.
+    """Run one rank, and send a Done or a FailureReport to the command.
 
     Args:
         restarts: how often all ranks have been restarted.
         command: the writing end of a pipe to the command.
         variables: environment variables beside the command's own.
     """
-    gc.freeze()  # what was imported lives on: to look at it would copy the memory that is shared with the fork server
+    gc.freeze()  # what was imported stays: to look at it would copy the memory that is shared with the fork server
     gc.enable()  # the server has it off
     collect_rarely()
     ignore_signals(job.folder)
@@ -63,7 +80,8 @@ def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, var
     exit_with_parent(job.folder.parent)
     world = job.work.world
     context = RankContext(rank, world.local_world_size, rank, world.local_world_size, restarts)
-    apply_env({**job.environment, **variables}, context, job.rendezvous)
+    os.environ.clear()  # the fork server's, as old as the server
+    os.environ.update({**job.environment, **variables, **context.variables, **job.rendezvous.variables})
     peers: dict[int, int] = {}
     try:
         redirect_output(Path(world.folder), context)
@@ -73,7 +91,7 @@ def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, var
             result = run_engine(job.work, job.engine, replace(context, stop=stop))
     except Exception as error:
         cause = stopped_peer(error, world, peers) or error
-        command.send(note_of(cause, rank))
+        command.send(failure_report(cause, rank))
         kill_stopped_peers(cause, peers)
         delay_exit(cause)
         raise SystemExit(1) from None
@@ -94,3 +112,66 @@ def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:
             return importlib.import_module(engine).run(work, context)
     except TrainingInterrupted as stopped:
         return stopped
+
+
+@contextmanager
+def process_group(world: World, context: RankContext, rendezvous: Rendezvous) -> Iterator[Store | None]:
+    """Join the process group; yields its store. A world that is not distributed has neither.
+
+    Lightning uses a group that is initialised already.
+    """
+    if world.accelerator == "gpu":
+        torch.cuda.set_device(context.local_rank % torch.cuda.device_count())  # in turn, where ranks share
+    if not world.distributed:
+        yield None
+        return
+    if world.num_nodes == 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+    else:
+        name_interface(rendezvous.address or os.environ.get("MASTER_ADDR", ""))
+    store = join(world, context, rendezvous)
+    dist.init_process_group(
+        world.backend,
+        timeout=timedelta(seconds=world.process_group.timeout),
+        store=store,
+        rank=context.rank,
+        world_size=context.world_size,
+        # nccl then connects all ranks at once; else the first call does, and a ring's first call need not involve all
+        device_id=torch.device("cuda", torch.cuda.current_device()) if world.backend == "nccl" else None,
+    )
+    yield store
+    dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
+
+
+def redirect_output(run_dir: Path, context: RankContext) -> None:
+    """Send what ranks above 0 print, C++ included, to ranks/<n>.log in the run's folder."""
+    if context.rank == 0:
+        return
+    log = run_dir / "ranks" / f"{context.rank}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("a") as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def exit_with_parent(folder: Path) -> None:
+    """Exit when the command is gone, even by SIGKILL, and remove the command's private folder.
+
+    Until then this process shares the lock on that folder. Its parent in the kernel's table is the fork server, which
+    lives as long as its children, so a thread waits for the command.
+    """
+    lock_private_dir(folder)
+    threading.Thread(target=_wait_for_parent, args=(folder,), daemon=True).start()
+
+
+def _wait_for_parent(folder: Path) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        remove_abandoned(folder)
+        os._exit(1)

@@ -1,0 +1,240 @@
+"""The rendezvous of ranks that torchrun, SLURM or mpirun started: they share a port, to which anybody may write.
+
+Rank 0 writes a secret to a file that only its own user can read. Each other rank sends a nonce through the store, and
+rank 0 replies with the file's path and an HMAC over both. So a rank trusts a reply if the file belongs to its own user
+alone and the HMAC fits. On one machine the ranks then leave the port and rendezvous at a file beside the secret. Ranks
+on several machines stay at the port, with every value signed (signed_store.py).
+"""
+
+import hmac
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from torch.distributed import DistStoreError, Store, TCPStore  # type: ignore[attr-defined]
+
+from lockstep.config_error import config_error
+from lockstep.disk import disk_errors_as_config_errors, not_written, temporary_errors_as_config_errors
+from lockstep.errors import RendezvousTimeout
+from lockstep.launch.peers import timeout_text
+from lockstep.launch.private_dir import private_folder
+from lockstep.launch.rendezvous import (
+    KEY,
+    LOOPBACK,
+    RETRY,
+    Rendezvous,
+    address_of,
+    connect,
+    create_private_file,
+    listen,
+    no_action,
+    path_of,
+)
+from lockstep.launch.signed_store import HMAC_DIGITS, POLL_INTERVAL, hmac_of
+from lockstep.launch.topology import RankContext
+from lockstep.launch.torchelastic_agent import agent_hosts_store
+from lockstep.world import World
+
+SECRET_HEADER = b"secret of a Lockstep rendezvous\n"
+"""In front of the digits, so that no other file of the user's is taken for a secret."""
+NONCE = re.compile(rb"[0-9a-f]{32}")
+MAX_REPLY = 4096
+"""Bytes of a reply: a path and an HMAC."""
+GET_TIMEOUT = timedelta(seconds=1)
+"""For a key that existed a moment ago; another client may have deleted it."""
+GROUP, SECRET = "group", "secret"
+"""Names of two files: the store of ranks on one machine, and the secret."""
+
+
+class AuthenticationError(Exception):
+    """A reply in the store is not rank 0's. The message says why, for the RendezvousTimeout that may follow."""
+
+
+@contextmanager
+def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Rendezvous]:
+    """The rendezvous of ranks that an external launcher started, which set MASTER_ADDR and MASTER_PORT.
+
+    Raises:
+        RendezvousTimeout: rank 0 did not reply in time, or its secret cannot be read here.
+        ConfigError: the file or port cannot be used, or the secret cannot be written.
+    """
+    url = world.process_group.init_method
+    if not world.distributed:
+        yield Rendezvous()
+    elif url.startswith("file://"):
+        path = path_of(url)
+        create_private_file(path, url)
+        try:
+            yield Rendezvous(path=str(path))
+        finally:
+            if context.rank == 0:
+                path.unlink(missing_ok=True)
+    else:
+        if url == "file" and world.num_nodes > 1:
+            raise config_error(
+                KEY, "file", "ranks on several machines share no private file", f"{KEY}=file:///SHARED/PATH"
+            )
+        agent_hosts = agent_hosts_store() and not url.startswith("tcp://")
+        host, port = address_of(url)
+        if world.num_nodes == 1 and not agent_hosts and not url.startswith("tcp://"):
+            host = LOOPBACK
+        endpoint = Rendezvous(address=host, port=port)
+        hosted = host_store(endpoint, world) if context.rank == 0 and not agent_hosts else None
+        with exchange_secret(world, context, endpoint) as rendezvous:
+            yield rendezvous
+        del hosted  # until here it listens
+
+
+def host_store(endpoint: Rendezvous, world: World) -> TCPStore:
+    """A store that this process hosts: on one machine at the endpoint's address only."""
+    listener = listen(endpoint.address, endpoint.port, all_interfaces=world.num_nodes > 1)
+    port = listener.getsockname()[1]
+    return TCPStore(endpoint.address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+
+
+@contextmanager
+def exchange_secret(world: World, context: RankContext, endpoint: Rendezvous) -> Iterator[Rendezvous]:
+    """The authenticated rendezvous of ranks that connect to the store at `endpoint`."""
+    deadline = time.monotonic() + world.process_group.timeout
+    store = connect(world, endpoint, deadline)
+    if context.rank:
+        yield authenticated(world, endpoint, *request_secret(world, context, endpoint, store, deadline))
+        return
+    folder = secret_folder(world)
+    try:
+        path, secret = folder / SECRET, secrets.token_hex(HMAC_DIGITS // 2).encode()
+        private = world.num_nodes == 1
+        with temporary_errors_as_config_errors(folder) if private else disk_errors_as_config_errors(world.folder):
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_bytes(SECRET_HEADER + secret)
+
+        def reply_to_all() -> None:
+            for rank in range(1, context.world_size):
+                if NONCE.fullmatch(nonce := get_nowait(store, f"nonce of rank {rank}")):
+                    mac = reply_hmac(secret, nonce.decode(), str(path), world, endpoint)
+                    store.set(f"reply to {nonce.decode()}", json.dumps([str(path), mac]))
+
+        yield authenticated(world, endpoint, str(path), secret, reply_to_all)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def authenticated(
+    world: World, endpoint: Rendezvous, path: str, secret: bytes, while_waiting: Callable[[], None] = no_action
+) -> Rendezvous:
+    """On one machine a file beside the secret's, else the endpoint with the secret."""
+    folder = Path(path).parent
+    if world.num_nodes == 1:
+        return Rendezvous(str(folder / GROUP), endpoint.address, endpoint.port, while_waiting=while_waiting)
+    remove = lambda: shutil.rmtree(folder, ignore_errors=True)  # noqa: E731
+    return replace(endpoint, secret=secret, while_waiting=while_waiting, when_joined=remove)
+
+
+def secret_folder(world: World) -> Path:
+    """A new folder that no other user can open: a temporary one, or for several machines one in the run's folder."""
+    if world.num_nodes == 1:
+        return Path(tempfile.mkdtemp(dir=private_folder()))
+    try:
+        Path(world.folder).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".rendezvous-", dir=world.folder))
+    except OSError as error:
+        raise not_written(world.folder, error) from None
+
+
+def request_secret(
+    world: World, context: RankContext, endpoint: Rendezvous, store: Store, deadline: float
+) -> tuple[str, bytes]:
+    """The secret's path, and the secret, from rank 0's reply to a new nonce.
+
+    Keys of earlier ranks may be in an agent's store. The number of restarts would not tell them apart: an agent that
+    restarts its ranks because another machine's agent does so does not count that.
+    """
+    nonce, why, send_again = uuid.uuid4().hex, "", 0.0
+    while time.monotonic() < deadline:
+        if time.monotonic() > send_again:  # repeatedly: it may be overwritten
+            store.set(f"nonce of rank {context.rank}", nonce)
+            send_again = time.monotonic() + RETRY
+        if reply := get_nowait(store, f"reply to {nonce}"):
+            try:
+                return verify_reply(world, endpoint, nonce, reply)
+            except AuthenticationError as error:  # rank 0 may yet reply
+                why = str(error)
+        time.sleep(POLL_INTERVAL)
+    missing = f"rank 0 of {context.world_size} did not join within {timeout_text(world)}"
+    raise RendezvousTimeout(f"{missing}: {why}" if why else missing)
+
+
+def get_nowait(store: Store, key: str) -> bytes:
+    """The key's present value, or b"". Does not wait for a key that is deleted between check and get."""
+    if not store.check([key]):
+        return b""
+    timeout = store.timeout  # type: ignore[attr-defined]
+    store.set_timeout(GET_TIMEOUT)
+    try:
+        return store.get(key)
+    except DistStoreError:
+        return b""
+    finally:
+        store.set_timeout(timeout)
+
+
+def verify_reply(world: World, endpoint: Rendezvous, nonce: str, reply: bytes) -> tuple[str, bytes]:
+    """The secret's path, and the secret.
+
+    Raises:
+        AuthenticationError: the reply is malformed, its HMAC is wrong, or the file is not this user's alone.
+    """
+    forged = AuthenticationError("what the store says was not written by rank 0")
+    try:
+        path, mac = json.loads(reply if len(reply) <= MAX_REPLY else b"")
+        path, mac = str(path), str(mac).encode()
+        path.encode()  # half a surrogate pair is text to JSON alone
+    except (ValueError, TypeError, RecursionError):
+        raise forged from None
+    secret = read_secret(Path(path))
+    if not hmac.compare_digest(mac, reply_hmac(secret, nonce, path, world, endpoint).encode()):
+        raise forged
+    return path, secret
+
+
+def reply_hmac(secret: bytes, nonce: str, path: str, world: World, endpoint: Rendezvous) -> str:
+    """Bound to nonce and run, so that a reply of another run of the same user cannot be replayed here."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    parts = (nonce, path, str(endpoint.port), str(world.world_size), str(world.num_nodes), run)
+    return hmac_of(secret, *(part.encode() for part in parts)).decode()
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret in a file that only its owner, who is this process's user, can read.
+
+    Raises:
+        AuthenticationError: there is no such file here, or it is another kind of file.
+    """
+    where = "on several machines hydra.run.dir=FOLDER has to lie on a disk that all share, for one user"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "no path"
+        raise AuthenticationError(
+            f"its secret cannot be read here ({ascii(str(path))[:200]}: {why}); {where}"
+        ) from None
+    try:
+        status = os.fstat(descriptor)
+        own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        content = os.read(descriptor, len(SECRET_HEADER) + HMAC_DIGITS + 1) if own else b""
+    finally:
+        os.close(descriptor)
+    if len(content) != len(SECRET_HEADER) + HMAC_DIGITS or not content.startswith(SECRET_HEADER):
+        raise AuthenticationError(f"{ascii(str(path))[:200]} is no secret of this user's; {where}")
+    return content.removeprefix(SECRET_HEADER)
