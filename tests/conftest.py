@@ -19,6 +19,7 @@ import torch
 
 from lockstep import launch
 from lockstep.build import plan_from
+from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.command_line.compose import compose_job
 from lockstep.plan import Plan
 from tests.zygote import MARK, Forked, zygote
@@ -226,6 +227,6 @@ def make_plan(tmp_path: Path) -> Callable[..., Plan]:
 
     def make(*overrides: str) -> Plan:
         config, _run_dir = compose_job([*overrides])
-        return plan_from(config, tmp_path)
+        return choose_checkpoint(plan_from(config, tmp_path), folder_given=True)[0]
 
     return make

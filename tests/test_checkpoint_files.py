@@ -8,7 +8,8 @@ from typing import BinaryIO
 import pytest
 import torch
 
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage, hardlink, is_readable, newest_whole, write_whole
+from lockstep.checkpoint.choice import is_readable, newest_whole
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage, hardlink, write_whole
 
 
 def an_archive(path: Path, text: str = "numbers", age: float = 0) -> Path:

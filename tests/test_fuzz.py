@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job, composed
-from lockstep.command_line.unforeseen import errors_as_config_errors
+from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
-from lockstep.resume import run_folder
+from lockstep.job import planning, prepare
 from tests import fuzz_overrides
 from tests.conftest import ROOT, Command
 
@@ -43,11 +41,8 @@ SMALL = (
 def outcome(words: list[str]) -> str:
     """What becomes of overrides, from the words to the plan, as in job.py."""
     try:
-        config, own = compose_job(words)
-        with errors_as_config_errors(words, composed):
-            run_dir = run_folder(config.resume, config.name, own, given=True)
-        with errors_as_config_errors(words, lambda few: plan_from(*composed(few))):
-            plan = plan_from(config, run_dir)
+        with planning(words):
+            plan = prepare(*compose_job(words), folder_given=True)
     except ConfigError as raised:
         return f"refused: {raised}"
     if not any(word.lstrip("+~").startswith(DERIVED) for word in words):

@@ -3,6 +3,7 @@ import pytest
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import explained, known_keys
 from lockstep.config_error import ConfigError
+from lockstep.job import planning
 from lockstep.schemas.synonyms import LIKE, SAME
 
 EXPLAINED = [
@@ -31,6 +32,9 @@ EXPLAINED = [
     (["trainer.max_steps=2"], "write max_epochs=N."),
     (["lr=0.1"], "lr=0.1: there is no such key, it is optimizer.lr here; write optimizer.lr=0.1."),
     (["epochs=3"], "epochs=3: there is no such key, it is max_epochs here; write max_epochs=3."),
+    (["dropout=sliced"], "dropout=sliced: there is no such key, it is dropout_rng here; write dropout_rng=global."),
+    (["dropout=independent"], "write dropout_rng=per_rank."),
+    (["dropout=0.1"], "dropout=0.1: there is no such key (did you mean model.dropout?); write model.dropout=0.1."),
     (["momentum=0.5"], "did you mean optimizer.momentum?"),
     (["optimizer.foo=1"], "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),
     (["~ckpt_path"], "~ckpt_path: a key cannot be taken away; write ckpt_path=VALUE."),
@@ -39,7 +43,7 @@ EXPLAINED = [
 
 @pytest.mark.parametrize(("overrides", "sentence"), EXPLAINED, ids=[case[0][0][:40] for case in EXPLAINED])
 def test_hydras_errors_become_one_sentence(overrides: list[str], sentence: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as raised, planning(overrides):
         compose_job(overrides)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)

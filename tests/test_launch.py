@@ -235,8 +235,11 @@ def test_mpi_carries_the_messages_of_its_own_ranks_alone(make_plan: MakePlan, mo
     """This torch is built without MPI: so the world says it, not the plan's words."""
     world = make_plan("strategy=ddp", "devices=2").world
     by_mpi = replace(world, process_group=replace(world.process_group, backend="mpi"))
-    with pytest.raises(ConfigError, match=r"^process_group.backend=mpi: MPI connects .*; write mpirun -n 2 python"):
-        launch.check_launchable(by_mpi)
+    for typed, command in (("train.py", "python train.py"), ("/venv/bin/lockstep", "lockstep")):
+        monkeypatch.setattr("sys.argv", [typed])
+        said = rf"^process_group.backend=mpi: MPI connects .*; write mpirun -n 2 {command} …,"
+        with pytest.raises(ConfigError, match=said):
+            launch.check_launchable(by_mpi)
     launch.check_launchable(replace(by_mpi, distributed=False, local_world_size=1))
     two = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}
     for name, value in {**{f"OMPI_COMM_WORLD_{key}": number for key, number in two.items()}, **ADDRESS}.items():

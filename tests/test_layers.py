@@ -28,7 +28,6 @@ LAYERS = [
     {"lit", "raw", "early_start"},
     {"tool_command"},
     {"collectives"},
-    {"resume"},
     {"build"},
     {"command_line"},
     {"job"},

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.checkpoint.files import newest_whole
+from lockstep.checkpoint.choice import newest_whole
 from tests.conftest import ROOT, Command, Ended
 from tests.netns import Cluster, Machine, cluster
 

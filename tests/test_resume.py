@@ -13,8 +13,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lockstep import launch
+from lockstep.checkpoint.choice import newest_whole
 from lockstep.checkpoint.content import OWN
-from lockstep.checkpoint.files import newest_whole
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted

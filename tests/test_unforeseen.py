@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from lockstep.command_line.compose import composed
+from lockstep.command_line.compose import compose_job
 from lockstep.command_line.unforeseen import errors_as_config_errors
 from lockstep.config_error import ConfigError
 from tests.conftest import ROOT, Command
@@ -27,7 +27,7 @@ def test_a_bug_stays_the_cause_and_the_override_is_named() -> None:
 def test_without_a_culprit_all_are_named() -> None:
     with (
         pytest.raises(ConfigError, match=r"^a=1 b=2: this cannot be composed"),
-        errors_as_config_errors(["a=1", "b=2"], composed),
+        errors_as_config_errors(["a=1", "b=2"], compose_job),
     ):
         raise RecursionError("deep")
 

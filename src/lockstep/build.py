@@ -14,15 +14,21 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require
+from lockstep.files import absolute
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
-from lockstep.resume import absolute, starting_checkpoint
 from lockstep.schemas import GROUPS, Checkpoint, ProcessGroup, Record
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
 
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""
+
+SOURCES: dict[str, Any] = {
+    **{"devices": int, "num_nodes": int, "threads": int | None, "accelerator": Literal["auto", "cpu", "gpu"]},
+    **{"batch_size_per_device": int | None, "scale_lr": bool},
+}
+"""What others are derived from, and the types that it has before."""
 
 NESTED: dict[str, type] = {"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Record}
 """Keys of keys, of which there is one kind only."""
@@ -48,8 +54,7 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         require(is_group, key, values[key], "it is a group of keys", instead)
         values[key] = coerce(options, f"{key}.", values[key])
     require_backend(values["process_group"])
-    values |= {"run_dir": str(run_dir.absolute()), "ckpt_path": starting_checkpoint(values, run_dir.absolute())}
-    plan = coerce(Plan, "", _resolved(values))
+    plan = coerce(Plan, "", _resolved({**values, "run_dir": str(run_dir.absolute())}))
     require_memory(plan)
     return plan
 
@@ -79,26 +84,25 @@ def _require_own_keys(group: str, values: Mapping[str, Any]) -> None:
 
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """Replace what is derived by what it comes to: global batch, learning rate, threads, accelerator."""
+    values |= {key: coerce_value(kind, key, values[key]) for key, kind in SOURCES.items()}
     # what is below 1 the plan refuses by name; nothing that is derived from it may be refused first
-    devices, nodes = (max(1, coerce_value(int, key, values[key])) for key in ("devices", "num_nodes"))
+    devices, nodes = (max(1, values[key]) for key in ("devices", "num_nodes"))
     sharers = values["strategy"].sharers(devices)  # of each machine
-    per_device = coerce_value(int | None, "batch_size_per_device", values.pop("batch_size_per_device"))
-    if per_device is not None:
+    if (per_device := values.pop("batch_size_per_device")) is not None:
         example = "batch_size_per_device=32, say"
         require(per_device >= 1, "batch_size_per_device", per_device, "it must be 1 or more", example)
         values["batch_size"] = per_device * sharers * nodes
-    if coerce_value(bool, "scale_lr", values.pop("scale_lr")):
+    if values.pop("scale_lr"):
         optimizer = values["optimizer"]
         values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * sharers * nodes})
     if values["strategy"].in_process is None:
         values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())
     if values["threads"] is None:
         values["threads"] = max(1, usable_cores() // sharers)
-    wanted = coerce_value(Literal["auto", "cpu", "gpu"], "accelerator", values["accelerator"])
-    values["accelerator"] = resolve_accelerator(wanted, devices, values["strategy"])
+    values["accelerator"] = resolve_accelerator(values["accelerator"], devices, values["strategy"])
     if values["accelerator"] == "cpu" or values["strategy"].share_device:
         _require_bearable("devices", sharers)
-    _require_bearable("threads", coerce_value(int, "threads", values["threads"]))
+    _require_bearable("threads", values["threads"])
     return values
 
 

@@ -11,18 +11,17 @@ from typing import Any, NoReturn, cast
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.command_line.compose import composed, folder_given
+from lockstep.command_line.compose import compose_job, folder_given
 from lockstep.command_line.flags import require_flags
 from lockstep.command_line.hydra_errors import HYDRA_ERRORS, OPTIONS, explained
 from lockstep.command_line.overrides import require_one_option, verbatim
 from lockstep.command_line.run_dir import remove_empty_dirs
-from lockstep.command_line.unforeseen import errors_as_config_errors, unexpected_as_config_error
+from lockstep.command_line.unforeseen import unexpected_as_config_error
 from lockstep.config_error import ConfigError, require
-from lockstep.job import execute, run
+from lockstep.job import execute, planning, prepare, run
 from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason, rank_from_env
 from lockstep.launch.failure import format_error as failure_told
 from lockstep.launch.signals import signals_end_command
-from lockstep.resume import run_folder
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
 
@@ -41,10 +40,12 @@ def hydra_job(config: DictConfig) -> Any:
     began = time.perf_counter() if in_sweep() else BEGAN
     try:
         own_words, task_words = words_of_job()
-        with errors_as_config_errors(task_words, composed):  # a ${…} is looked up here
-            resume, name = config.resume, config.name
-        run_dir = folder_of_job(resume, name, own, own_words)
-        metrics = execute(config, run_dir, began, keep_finished=in_sweep(), overrides=task_words)
+        given = folder_given(own_words)
+        with planning(task_words):
+            if in_sweep():
+                clear_folder(own, config.resume, given)
+            plan = prepare(config, own, given or in_sweep())
+        metrics = execute(plan, began, keep_finished=in_sweep())
     except (ConfigError, RankFailed) as error:
         if in_sweep():
             return report_unfinished(config, own, error)
@@ -65,14 +66,11 @@ def words_of_job() -> tuple[list[str], list[str]]:
     return cast(list[str], hydra), cast(list[str], task)
 
 
-def folder_of_job(resume: object, name: object, own: Path, words: list[str]) -> Path:
-    """Where the job runs; in a sweep without what an earlier one left there."""
-    given = folder_given(words)
-    if in_sweep():
-        why = "jobs go on in the folders that they have"
-        require(given or resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
-        clear_results(own, keep_metrics=bool(resume))
-    return run_folder(resume, name, own, given or in_sweep())
+def clear_folder(own: Path, resume: object, given: bool) -> None:
+    """Remove the results that an earlier sweep left in the folder of a job."""
+    why = "jobs go on in the folders that they have"
+    require(given or resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
+    clear_results(own, keep_metrics=bool(resume))
 
 
 def failed_rank(ended: SystemExit) -> RankFailed | None:
@@ -127,7 +125,7 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
             raise
         if JOBS:
             raise explained(error, typed[1:]) from None
-        raise unexpected_as_config_error(error, typed[1:], composed)  # noqa: B904  # it knows its cause
+        raise unexpected_as_config_error(error, typed[1:], compose_job)  # noqa: B904  # it knows its cause
     except SystemExit as ended:
         raise SystemExit(2 if ended.code == 1 and flags.package else ended.code) from None
     finally:

@@ -52,6 +52,8 @@ def silence_thread_errors(folder: Path | str) -> None:
 def not_written(folder: Path | str, error: OSError | None, what: str = "what the run leaves") -> ConfigError:
     """The refusal of a folder in which `what`, or the file that the error names, cannot be written."""
     named = Path(error.filename) if error and isinstance(error.filename, str) else None
+    if error and _missing(Path(folder), named):
+        return not_made(error)
     if named is not None and named != Path(folder) and named.is_relative_to(folder):
         what = str(named.relative_to(folder).with_name(named.name.removeprefix(".").removesuffix(".part")))
     reason = error.strerror if error and error.strerror else "the disk took only a part of it"
@@ -60,24 +62,36 @@ def not_written(folder: Path | str, error: OSError | None, what: str = "what the
     return config_error("hydra.run.dir", folder, why, f"{instead}; checkpoints that were saved are kept")
 
 
+def not_made(error: OSError, key: str = "hydra.run.dir") -> ConfigError:
+    """The refusal of a folder that cannot be made."""
+    why = f"the run's folder cannot be made ({error.strerror})"
+    return config_error(key, error.filename, why, "a folder that can, or start the command elsewhere")
+
+
 def of_the_disk(error: BaseException | None, folder: Path) -> OSError | None:
-    """The disk's error among an error and those that led to it: the disk is full, or a file of the folder's fails."""
+    """The disk's error among an error and those that led to it: no room, or the folder or a file of it fails."""
     while error is not None:
         if isinstance(error, OSError):
             named = Path(error.filename) if isinstance(error.filename, str) else None
-            if named.is_relative_to(folder) if named else error.errno in FULL:
+            if (named.is_relative_to(folder) or _missing(folder, named)) if named else error.errno in FULL:
                 return error
         error = error.__cause__ or error.__context__
     return None
 
 
+def _missing(folder: Path, named: Path | None) -> bool:
+    """Whether the folder is not there, and the error names it, or one that it would lie in."""
+    return named is not None and folder.is_relative_to(named) and not os.path.isdir(folder)  # noqa: PTH112
+
+
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Keep other commands out of a run's folder, by a lock that is gone with this process, however it ends.
+    """Make a run's folder, and keep other commands out, by a lock that is gone with this process, however it ends.
 
     Raises:
         ConfigError: another command is in it.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

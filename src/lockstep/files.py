@@ -16,6 +16,11 @@ def is_utf8(path: Path | str) -> bool:
     return all(not 0xD800 <= ord(letter) < 0xE000 for letter in str(path))
 
 
+def absolute(path: Any) -> Any:
+    """An absolute path, `~` expanded; pathlib's own raises where there is no such home."""
+    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """The temporary name under which to write a file. It is renamed when it is complete, and removed on an error."""

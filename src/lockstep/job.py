@@ -1,9 +1,15 @@
-"""One job, from its configuration to its printed result; `run` is the same from Python."""
+"""One job, from the words of its command to metrics.json; `run` is the same from Python.
+
+In this order, each stage by what the one before has made: the configuration is composed, the plan built, the checkpoint
+chosen; then the folder is made, the ranks are launched, the metrics written. `planning` makes a sentence of what goes
+wrong in the first three, `execute` of what the disk refuses afterwards; the error of a rank stays as it is.
+"""
 
 import json
+import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,15 +17,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep import data, launch, schemas
 from lockstep.build import plan_from
+from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
-from lockstep.command_line.compose import compose_job, composed, folder_given
-from lockstep.command_line.hydra_errors import explained
+from lockstep.command_line.compose import compose_job, folder_given
 from lockstep.command_line.unforeseen import errors_as_config_errors
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text
 from lockstep.plan import Plan
 from lockstep.record.file import run_of
-from lockstep.resume import run_folder
 from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, save_metrics
 from lockstep.schemas.engine import ENGINES
 from lockstep.text_table import metrics_text
@@ -34,36 +39,55 @@ def run(overrides: list[str] | None = None) -> Metrics:
     """
     began = time.perf_counter()
     words = overrides or []
-    config, own = compose_job(words)
-    with errors_as_config_errors(words, composed):
-        run_dir = run_folder(config.resume, config.name, own, folder_given(words))
-    return execute(config, run_dir, began, overrides=words)
+    with planning(words):
+        config, own = compose_job(words)
+        plan = prepare(config, own, folder_given(words))
+    return execute(plan, began)
 
 
-def execute(
-    config: DictConfig, run_dir: Path, began: float, keep_finished: bool = False, overrides: Sequence[str] = ()
-) -> Metrics:
-    """Build the plan, run it, and leave config.yaml and metrics.json in the run's folder.
+def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
+    """Around what makes a plan of overrides: whatever is wrong is a ConfigError that names the override."""
+    return errors_as_config_errors(overrides, lambda words: plan_from(*compose_job(words)))
+
+
+def prepare(config: DictConfig, run_dir: Path, folder_given: bool) -> Plan:
+    """The plan of a configuration, with the checkpoint that it begins from.
+
+    Args:
+        run_dir: where Hydra would have it run.
+        folder_given: the command says so; else a resumed run goes on where it was.
+    """
+    plan = plan_from(config, run_dir)
+    launch.check_launchable(plan.world)
+    plan, damaged = choose_checkpoint(plan, folder_given)
+    if damaged and is_rank_zero_of_job():
+        torn = " and ".join(map(str, damaged))
+        print(f"{torn}: damaged; resuming from {plan.ckpt_path}", file=sys.stderr, flush=True)
+    return plan
+
+
+def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
+    """Run a plan, in a folder that no other command uses, and leave config.yaml and metrics.json there.
 
     Args:
         began: the time.perf_counter() that total_seconds counts from.
         keep_finished: a run that is resumed and has nothing left to do is left as it is.
-        overrides: what the configuration was composed of, for what is wrong with it.
     """
-    with disk_errors_as_config_errors(run_dir.absolute()):
-        with errors_as_config_errors(overrides, lambda words: plan_from(*composed(words))):
-            plan = plan_from(config, run_dir)
-        launch.check_launchable(plan.world)
+    run_dir, first = Path(plan.run_dir), is_rank_zero_of_job()
+    with disk_errors_as_config_errors(run_dir):
         if plan.ckpt_path is not None:
             from lockstep.checkpoint.reading import check_checkpoint  # with torch
 
-            done = check_checkpoint(plan, keep_finished)
-            if done:
+            if check_checkpoint(plan, keep_finished):
                 return finished_before(plan)
-            if is_rank_zero_of_job():
+            if first:
                 print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
-        return run_plan(plan, began)
+        with launch.external_process_group(plan.world), run_lock(run_dir) if first else nullcontext():
+            metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
+    if first:
+        print(f"\n{metrics_text(metrics)}\n{verdict}\n  {run_dir}", flush=True)
+    return metrics
 
 
 def finished_before(plan: Plan) -> Metrics:
@@ -72,16 +96,6 @@ def finished_before(plan: Plan) -> Metrics:
     path.touch()  # the table over a sweep is of the results since it began
     print(f"finished before: {plan.run_dir}", flush=True)
     metrics: Metrics = json.loads(path.read_text())
-    return metrics
-
-
-def run_plan(plan: Plan, began: float) -> Metrics:
-    """By one engine or both, in a folder that no other command uses, and print the result."""
-    run_dir = make_folder(plan)
-    with launch.external_process_group(plan.world), run_lock(run_dir) if is_rank_zero_of_job() else nullcontext():
-        metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
-    if is_rank_zero_of_job():
-        print(f"\n{metrics_text(metrics)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 
@@ -130,22 +144,12 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     return metrics, f"\n{comparison.text()}\n"
 
 
-def make_folder(plan: Plan) -> Path:
-    """The run's folder."""
-    folder = Path(plan.run_dir)
-    try:
-        if is_rank_zero_of_job():
-            folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise explained(error) from None
-    return folder
-
-
 def leave_config(plan: Plan) -> None:
     """In the run's folder the plan as config.yaml, and nothing of an earlier run but what this one resumes from."""
     if not is_rank_zero_of_job():
         return
-    folder = make_folder(plan)
+    folder = Path(plan.run_dir)
+    folder.mkdir(parents=True, exist_ok=True)
     remove_parts(folder, FILES)
     remove_parts(folder / FOLDER, (LAST, PREVIOUS, BEST))
     if plan.train:  # else it tests what lies there

@@ -218,10 +218,6 @@ class Plan:
         if not self.train and self.ckpt_path is None:
             why = "with train=false there is no trained net to test"
             raise config_error("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")
-        if self.ckpt_path is not None and not os.path.isfile(self.ckpt_path):  # noqa: PTH113  # pathlib's may raise
-            raise config_error(
-                "ckpt_path", self.ckpt_path, "there is no such file", "the path of a .ckpt file, or null"
-            )
         if self.optimized_metric is not None:
             known = self.optimized_metric in self.measured
             why = "this run measures no such thing"

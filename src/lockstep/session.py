@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from lockstep import data, schemas
+from lockstep.checkpoint.choice import resume_after_restart
 from lockstep.checkpoint.content import Progress, own_names
-from lockstep.checkpoint.reading import resume_after_restart, resume_state
+from lockstep.checkpoint.reading import resume_state
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.data.line import fitted_line
 from lockstep.data.loader import to_device_if_fits

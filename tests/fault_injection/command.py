@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lockstep.checkpoint.files import newest_whole
+from lockstep.checkpoint.choice import newest_whole
 from tests.conftest import ROOT, Command, Ended
 
 TRAIN = str(ROOT / "tests" / "fault_injection" / "train.py")

@@ -1,13 +1,21 @@
-"""What lies in a checkpoint beside weights, optimizer, schedule and scaler: where training stood, on every rank."""
+"""What lies in a checkpoint beside weights, optimizer, schedule and scaler: where training stood, on every rank.
 
+A file may unpack and still hold anything. `require` raises WrongForm of what is no possible value of a plan's run.
+"""
+
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.batch_math import window_count
+from lockstep.checkpoint.checks import check, is_count, is_dense, is_number
+from lockstep.plan import Plan
 from lockstep.record.file import Mark
 from lockstep.task import SAMPLES
 
@@ -19,6 +27,10 @@ PREFIX = "net."
 """In front of each name: in Lightning's engine the net is an attribute of the LightningModule."""
 
 
+SUMS = ("epoch", "curve", "window")
+"""What a rank has summed in the epoch, since the last point of the curve, and of the current step."""
+
+
 @dataclass
 class Progress:
     """Epochs done, global batches done of the next one, optimizer steps done in all."""
@@ -26,6 +38,14 @@ class Progress:
     epochs: int = 0
     batch: int = 0
     steps: int = 0
+
+    def require(self, plan: Plan) -> None:
+        check(all(is_count(value) for value in (self.epochs, self.batch, self.steps)), "position")
+        windows = window_count(plan.data.train_samples, plan.batch_size, plan.accumulate_grad_batches, plan.drop_last)
+        steps = self.epochs * windows + self.batch // plan.accumulate_grad_batches
+        skipping = plan.precision == "16-mixed"  # the scaler leaves out steps that overflow
+        check(self.batch < plan.epoch_batches, "position")
+        check(self.steps == steps or (skipping and self.steps <= steps), "position")
 
 
 @dataclass(frozen=True)
@@ -40,6 +60,36 @@ class RankState:
     sums: Mapping[str, Tensor] = field(default_factory=dict)
     gradients: Mapping[str, Tensor] = field(default_factory=dict)
     buffers: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def require(self, plan: Plan) -> None:
+        sums = self.sums
+        check(isinstance(sums, Mapping) and {*SUMS, "ids"} == sums.keys(), "sums")
+        check(all(is_dense(sums[name]) and sums[name].shape == (len(plan.task.sums),) for name in SUMS), "sums")
+        check(all(sums[name].dtype == torch.float64 for name in SUMS), "sums")
+        ids = sums["ids"]
+        check(is_dense(ids) and ids.shape == () and ids.dtype == torch.int64, "sums")
+        for name in SUMS:
+            count = float(sums[name][SAMPLES])
+            check(count.is_integer() and 0 <= count < 2**53, "sums")
+        check(sums["epoch"][SAMPLES].item() <= plan.data.train_samples, "sums")
+        self._require_random()
+        for what, own in (("gradients", self.gradients), ("buffers", self.buffers)):
+            check(isinstance(own, Mapping) and all(map(is_dense, own.values())), what)
+
+    def _require_random(self) -> None:
+        """Set each state on a fresh generator, which raises an error if it cannot be set."""
+        if self.random == {}:
+            return
+        own = self.random
+        version, internal, gauss = own["python"]
+        random.Random().setstate((version, tuple(internal), gauss))
+        kind, keys, position, has_gauss, cached = own["numpy"]
+        check(is_dense(keys) and keys.dtype == torch.int64 and keys.shape == (624,), "random")
+        in_range = bool(((keys >= 0) & (keys < 2**32)).all()) and is_count(position) and position <= 624
+        check(kind == "MT19937" and in_range and has_gauss in (0, 1) and is_number(cached), "random")
+        np.random.RandomState().set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+        torch.Generator().set_state(own["torch"])
+        check(all(is_dense(one) and one.dtype == torch.uint8 and one.dim() == 1 for one in own["cuda"]), "random")
 
 
 @dataclass(frozen=True)
@@ -72,6 +122,28 @@ class Content:
     def from_saved(cls, saved: Mapping[str, Any]) -> "Content":
         position, ranks = Progress(**saved["position"]), [RankState(**rank) for rank in saved["ranks"]]
         return cls(**{**saved, "position": position, "ranks": ranks})
+
+    def require(self, plan: Plan) -> None:
+        """A run of this plan can resume from it: a possible position, and the state beside it."""
+        self.position.require(plan)
+        require_mark(self.mark)
+        check(isinstance(self.results, Mapping) and all(map(is_number, self.results.values())), "results")
+        check(all(isinstance(name, str) for name in self.results), "results")
+        best = self.best
+        pair = isinstance(best, tuple | list) and len(best) == 2
+        check(best is None or (pair and isinstance(best[0], str) and is_number(best[1])), "best")
+        check(isinstance(self.best_yet, bool), "best_yet")
+        check(len(self.ranks) > 0, "ranks")
+        for state in self.ranks:
+            state.require(plan)
+
+    @property
+    def named_sums(self) -> str:
+        """The names of the sums that it holds, in a line. Raises WrongForm if they are no names."""
+        names = self.sum_names
+        good = isinstance(names, list) and all(isinstance(name, str) and name.isprintable() for name in names)
+        check(good, "sum_names")
+        return ", ".join(names) or "none"
 
     def of_rank(self, rank: int, world_size: int, sharded: bool = False) -> RankState:
         """This rank's part. In another world nothing depends on random numbers, and rank 0 takes all sums.
@@ -112,6 +184,13 @@ class Content:
         parts = [getattr(state, kind).get(name) for state in self.ranks]
         like = next(part for part in parts if part is not None)
         return torch.stack([torch.zeros_like(like) if part is None else part for part in parts])
+
+
+def require_mark(mark: Mark) -> None:
+    """Raise WrongForm of a place in the record that cannot be."""
+    check(is_count(mark.lines), "record")
+    check(mark.size is None or is_count(mark.size), "record_size")
+    check(mark.sha256 is None or isinstance(mark.sha256, str), "record_sha256")
 
 
 def prefixed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the 
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,32 +61,6 @@ def damage(path: Path) -> str | None:
     return None if torn is None else "its checksums are wrong"
 
 
-def is_readable(path: Path) -> bool:
-    """Whether a checkpoint's file is whole, its directory too, which has no checksum."""
-    if damage(path) is not None:
-        return False
-    import torch
-
-    try:
-        torch.load(path, map_location="cpu", weights_only=True, mmap=can_be_mapped(path))
-    except Exception:  # as above
-        return False
-    return True
-
-
 def can_be_mapped(path: Path | str) -> bool:
     """Whether torch can map the file into memory: its C++ takes no name that is not UTF-8."""
     return is_utf8(path)
-
-
-def newest_whole(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
-    """The newest checkpoint of these run folders that is not damaged, and the damaged ones that are newer."""
-    found = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
-    found = [path for path in found if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
-    there = sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    damaged: list[Path] = []
-    for path in there:
-        if is_readable(path):
-            return path, damaged
-        damaged.append(path)
-    return None, damaged

@@ -1,54 +1,26 @@
 """Reading a checkpoint, and checking it against the plan that resumes from it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from lockstep.checkpoint.checks import unfit
-from lockstep.checkpoint.content import OWN, Content, Progress
-from lockstep.checkpoint.files import can_be_mapped, damage, newest_whole
-from lockstep.checkpoint.form import fits, require_content, require_names, require_weights
+from lockstep.checkpoint.checks import check, is_count, is_dense, is_like, unfit
+from lockstep.checkpoint.content import OWN, Content, Progress, prefixed, require_mark
+from lockstep.checkpoint.files import can_be_mapped, damage
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.checkpoint.optimizer_form import require_state
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
 from lockstep.record.file import Mark, lines_so_far
 from lockstep.record.recorder import Recorder
-from lockstep.run_files import CONFIG, METRICS
+from lockstep.run_files import METRICS
 
 ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
-
-
-def resume_after_restart(plan: Plan, restarts: int) -> Plan:
-    """The plan of ranks that may have been restarted after a failure: they resume from their own last checkpoint."""
-    run = Path(plan.run_dir)
-    last, _damaged = newest_whole([run]) if plan.train and restarts else (None, [])
-    if last is None or last.stat().st_mtime_ns < began(run):
-        return plan
-    return replace(plan, ckpt_path=str(last), resume=True)
-
-
-def began(run: Path) -> int:
-    """When the run began, by its configuration, its first file: an older checkpoint is an earlier run's."""
-    config = run / CONFIG
-    return config.stat().st_mtime_ns if config.is_file() else 0
-
-
-def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
-    """Refuse a file that is no checkpoint, or that this plan cannot resume from, before any rank starts.
-
-    With `keep_finished` a finished run is not refused: the result says whether it is finished.
-    """
-    checkpoint = _read(plan, mmap=True)
-    done = _done(plan, checkpoint, keep_finished)
-    if plan.train and not done:
-        lines_so_far(Path(str(plan.ckpt_path)), Path(plan.run_dir), Content.from_saved(checkpoint[OWN]).mark)
-    return done
 
 
 @dataclass(frozen=True)
@@ -68,24 +40,37 @@ class ResumeState:
         return Recorder(plan, rank, net, epoch=at.epochs, batch=at.batch, steps=at.steps, mark=mark)
 
 
+def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
+    """Refuse a file that is no checkpoint, or that this plan cannot resume from, before any rank starts.
+
+    With `keep_finished` a finished run is not refused: the result says whether it is finished.
+    """
+    _, content = _read(plan, mmap=True)
+    if content is None:
+        return False
+    done = _done(plan, content, keep_finished)
+    if not done:
+        lines_so_far(Path(str(plan.ckpt_path)), Path(plan.run_dir), content.mark)
+    return done
+
+
 def resume_state(plan: Plan, net: nn.Module) -> ResumeState:
     """By the checkpoint of the plan's `ckpt_path`, if it has one; refused, too, if it is of another net."""
     if plan.ckpt_path is None:
         return ResumeState()
-    checkpoint = _read(plan, mmap=False)
-    _done(plan, checkpoint)
+    checkpoint, content = _read(plan, mmap=False)
+    if content is not None:
+        _done(plan, content)
     why = f"it holds another net than model={plan.model.name} with its options"
-    require(fits(net, checkpoint), "ckpt_path", plan.ckpt_path, why, ANOTHER)
-    if not plan.train:
-        return ResumeState(checkpoint)
-    content = Content.from_saved(checkpoint[OWN])
-    with _of_the_file(Path(plan.ckpt_path)):
-        require_state(plan, net, checkpoint, content)
+    require(_fits(net, checkpoint), "ckpt_path", plan.ckpt_path, why, ANOTHER)
+    if content is not None:
+        with _of_the_file(Path(plan.ckpt_path)):
+            require_state(plan, net, checkpoint, content)
     return ResumeState(checkpoint, content)
 
 
-def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
-    """Only tensors and plain values are loaded: a file that would run code is refused."""
+def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
+    """The checkpoint, and where training resumes its content; a file that would run code is refused unread."""
     path = Path(str(plan.ckpt_path))
     torn = damage(path)
     require(torn is None, "ckpt_path", path, str(torn), ANOTHER)
@@ -93,21 +78,21 @@ def _read(plan: Plan, mmap: bool) -> Mapping[str, Any]:
         checkpoint: Mapping[str, Any] = torch.load(
             path, map_location="cpu", weights_only=True, mmap=mmap and can_be_mapped(path)
         )
-        require_weights(checkpoint)
+        _require_weights(checkpoint)
         _ = checkpoint["epoch"], checkpoint["optimizer_states"]
         if not plan.train:
-            return checkpoint
+            return checkpoint, None
         content = Content.from_saved(checkpoint[OWN])
         whole = digest_of(content.identity) == content.digest
     require(whole, "ckpt_path", path, "it does not say of which plan it is", ANOTHER)
     require_same(plan, content.identity)
     with _of_the_file(path):
-        names = require_names(content)
+        names = content.named_sums
     here = ", ".join(plan.task.sums)
     require(names == here, "ckpt_path", path, f"it holds sums of {names}, and this version measures {here}", ANOTHER)
     with _of_the_file(path):
-        require_content(plan, content)
-    return checkpoint
+        content.require(plan)
+    return checkpoint, content
 
 
 @contextmanager
@@ -119,14 +104,43 @@ def _of_the_file(path: Path) -> Iterator[None]:
         raise config_error("ckpt_path", path, unfit(error), ANOTHER) from None
 
 
-def _done(plan: Plan, checkpoint: Mapping[str, Any], keep_finished: bool = False) -> bool:
+def _done(plan: Plan, content: Content, keep_finished: bool = False) -> bool:
     """Whether the run is finished, which is refused without `keep_finished`, as is a `max_epochs` that is too small."""
-    if not plan.train:
-        return False
-    epochs, measured = Content.from_saved(checkpoint[OWN]).position.epochs, Path(plan.run_dir) / METRICS
+    epochs = content.position.epochs
     trained = plan.resume and epochs == plan.max_epochs
-    finished = trained and measured.is_file()  # else it is to be tested
+    finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
     why = f"{plan.ckpt_path}: it has trained for {epochs} epochs already"
     more = epochs < plan.max_epochs or (trained and (keep_finished or not finished))
     require(more, "max_epochs", plan.max_epochs, why, f"max_epochs={epochs + 1}, or more")
     return finished
+
+
+def _require_weights(checkpoint: Mapping[str, Any]) -> None:
+    """Raise WrongForm unless the checkpoint holds a net's state by name."""
+    state = checkpoint["state_dict"]
+    check(isinstance(state, Mapping) and all(is_dense(value) for value in state.values()), "state_dict")
+
+
+def _fits(net: nn.Module, checkpoint: Mapping[str, Any]) -> bool:
+    """Whether the checkpoint's weights are those of such a net, by names, shapes and kind of number."""
+    wanted, own = prefixed(net.state_dict()), checkpoint["state_dict"]
+    return wanted.keys() == own.keys() and all(is_like(tensor, own[name]) for name, tensor in wanted.items())
+
+
+def require_comparable(checkpoint: Mapping[str, Any], leaves: Iterable[tuple[str, Any]]) -> None:
+    """Raise WrongForm, or what else its content leads to, unless it can be compared, whatever its plan is.
+
+    Args:
+        leaves: all of its values, by their keys.
+    """
+    _require_weights(checkpoint)
+    check(all(isinstance(name, str) for name in checkpoint["state_dict"]), "state_dict")
+    for key, value in leaves:
+        check(not isinstance(value, Tensor) or is_dense(value), key)
+    section = checkpoint.get(OWN, {})
+    check(isinstance(section, Mapping), OWN)
+    position = section.get("position", {})
+    check(isinstance(position, Mapping) and all(map(is_count, position.values())), "position")
+    require_mark(Mark(section.get("record", 0), section.get("record_size"), section.get("record_sha256")))
+    identity = section.get("identity", {})
+    check(isinstance(identity, Mapping) and bool(digest_of(identity)), "identity")

@@ -9,7 +9,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.command_line.help import help_page
 from lockstep.command_line.hydra_errors import OPTIONS
 from lockstep.command_line.overrides import require_one_option, verbatim
-from lockstep.command_line.unforeseen import errors_as_config_errors
 from lockstep.conf import CONF
 from lockstep.strategies import STRATEGIES
 
@@ -30,18 +29,12 @@ OmegaConf.register_new_resolver("gpus_of", gpus_of, replace=True)
 
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
-    """The configuration of one job and the folder it is to run in.
+    """The configuration of one job and the folder it is to run in. Raises what Hydra raises.
 
     Raises:
-        ConfigError: no configuration can be composed of these overrides.
+        ConfigError: a group is given a list.
     """
     require_one_option(overrides, OPTIONS)
-    with errors_as_config_errors(overrides, composed):
-        return composed(overrides)
-
-
-def composed(overrides: list[str]) -> tuple[DictConfig, Path]:
-    """The same; raises what Hydra raises."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", verbatim(overrides), return_hydra_config=True)
         run_dir = Path(config.hydra.run.dir).absolute()

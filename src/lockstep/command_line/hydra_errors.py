@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, config_error, option_error, shell_quote_override, shorten
+from lockstep.disk import not_made
 from lockstep.schemas import GROUPS
 from lockstep.schemas.coerce import unknown_key
 
@@ -36,9 +37,7 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
     if isinstance(error, OverrideParseException):
         return unreadable(str(error.override))
     if isinstance(error, OSError) and any(frame.name == "mkdir" for frame in extract_tb(error.__traceback__)):
-        why = f"the run's folder cannot be made ({error.strerror})"
-        key = "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir"
-        return config_error(key, error.filename, why, "a folder that can, or start the command elsewhere")
+        return not_made(error, "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir")
     if nameless := next((override for override in overrides if override.startswith("=")), None):
         return ConfigError(f"{nameless}: this has no key; write KEY=VALUE.")
     if SWEEP_PARAMS in " ".join(overrides) and ("NoneType" in text or "Sweeping over" in text):

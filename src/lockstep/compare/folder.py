@@ -101,7 +101,7 @@ class RunFolder:
         import torch
 
         from lockstep.checkpoint.checks import unfit
-        from lockstep.checkpoint.form import require_comparable
+        from lockstep.checkpoint.reading import require_comparable
 
         try:
             loaded: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)

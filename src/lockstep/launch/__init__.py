@@ -9,7 +9,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
-from lockstep.config_error import config_error, shell_quote_override
+from lockstep.config_error import config_error, shell_quote_override, typed_command
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import end_servers_on_signals, start_forkserver
@@ -41,7 +41,7 @@ def check_launchable(world: World) -> None:
     context = rank_from_env()
     if world.distributed and world.backend == "mpi" and not started_by_mpi(os.environ):
         why = "MPI connects only ranks that it has started"
-        instead = f"mpirun -n {world.world_size} python train.py …, or process_group.backend=gloo"
+        instead = f"mpirun -n {world.world_size} {typed_command()} …, or process_group.backend=gloo"
         raise config_error("process_group.backend", "mpi", why, instead)
     if context is not None:
         check_world_size(context, world)

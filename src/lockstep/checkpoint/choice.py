@@ -1,0 +1,87 @@
+"""Which checkpoint a run begins from, and so in which folder it runs: what `resume` and `ckpt_path` mean."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, can_be_mapped, damage
+from lockstep.config_error import config_error, require
+from lockstep.files import absolute
+from lockstep.plan import Plan
+from lockstep.run_files import CONFIG
+
+LOGS = Path("logs")
+NEWEST = "last"
+
+
+def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]:
+    """The plan with the checkpoint's path and the run's folder; and newer checkpoints, which are damaged.
+
+    `resume=true` means the newest undamaged checkpoint of the run's folder, where the command gives one (there may be
+    none yet: the run begins anew), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
+
+    Raises:
+        ConfigError: there is no such checkpoint.
+    """
+    path, logs = plan.ckpt_path, LOGS / plan.name
+    if plan.resume and path is not None:
+        raise config_error("ckpt_path", path, "resume=true resumes from the run's own checkpoint", "one of the two")
+    if not plan.resume and path != NEWEST:
+        plan = replace(plan, ckpt_path=absolute(path))
+        there = plan.ckpt_path is None or os.path.isfile(plan.ckpt_path)  # noqa: PTH113  # pathlib's may raise
+        require(there, "ckpt_path", plan.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
+        return plan, []
+    own = plan.resume and folder_given
+    newest, damaged = newest_whole([Path(plan.run_dir)] if own else _runs(logs))
+    if newest is not None:
+        run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
+        return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
+    if own:
+        return plan, []
+    if plan.resume:
+        why = f"no run below {logs} has left a whole checkpoint"
+        raise config_error("resume", True, why, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
+    why = f"there is no whole checkpoint below {logs}"
+    raise config_error("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
+
+
+def resume_after_restart(plan: Plan, restarts: int) -> Plan:
+    """The plan of ranks that may have been restarted after a failure: they resume from their own last checkpoint."""
+    run = Path(plan.run_dir)
+    last, _damaged = newest_whole([run]) if plan.train and restarts else (None, [])
+    config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's
+    began = config.stat().st_mtime_ns if config.is_file() else 0
+    if last is None or last.stat().st_mtime_ns < began:
+        return plan
+    return replace(plan, ckpt_path=str(last), resume=True)
+
+
+def newest_whole(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
+    """The newest checkpoint of these run folders that is not damaged, and the damaged ones that are newer."""
+    found = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
+    found = [path for path in found if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
+    there = sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    damaged: list[Path] = []
+    for path in there:
+        if is_readable(path):
+            return path, damaged
+        damaged.append(path)
+    return None, damaged
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a checkpoint's file is whole, its directory too, which has no checksum."""
+    if damage(path) is not None:
+        return False
+    import torch
+
+    try:
+        torch.load(path, map_location="cpu", weights_only=True, mmap=can_be_mapped(path))
+    except Exception:  # a damaged file may raise anything
+        return False
+    return True
+
+
+def _runs(logs: Path) -> list[Path]:
+    return [*{path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}]
