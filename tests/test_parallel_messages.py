@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from lockstep.launch import RankContext
-from lockstep.parallel import from_first, to_all, to_first
+from lockstep.parallel import all_gather_bytes, broadcast_bytes, gather_bytes
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.rank_helpers import on_ranks
@@ -14,11 +14,11 @@ MESSAGES = [b"", b"\x00\xff" * 5000, b"one\x00"]
 def send(_plan: Plan, context: RankContext) -> Metrics:
     own = MESSAGES[context.rank]
     found = {
-        "first": [from_first(one if context.rank == 0 else b"x") for one in MESSAGES] == MESSAGES,
-        "to first": to_first(own) == (MESSAGES if context.rank == 0 else []),
-        "to all": to_all(own) == MESSAGES,
+        "first": [broadcast_bytes(one if context.rank == 0 else b"x") for one in MESSAGES] == MESSAGES,
+        "to first": gather_bytes(own) == (MESSAGES if context.rank == 0 else []),
+        "to all": all_gather_bytes(own) == MESSAGES,
     }
-    everywhere = to_all(repr(found).encode())
+    everywhere = all_gather_bytes(repr(found).encode())
     return {"found": str(found), "alike": len(set(everywhere)) == 1}
 
 

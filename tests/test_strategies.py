@@ -68,23 +68,23 @@ class Toy(Strategy):
         return self.way
 
     def wrap(self, plan, net):
-        from lockstep.parallel.reduce import average_by_hand
+        from lockstep.parallel.reduce import average_gradients
 
         plain = super().wrap(plan, net)
-        return Wrapped(net, plain.forward, plain.evaluate, lambda: average_by_hand(self.way, net))
+        return Wrapped(net, plain.forward, plain.evaluate, lambda: average_gradients(self.way, net))
 
     def lightning(self, plan):
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
         from lightning.pytorch.strategies import DDPStrategy
 
-        from lockstep.parallel.reduce import average_by_hand
+        from lockstep.parallel.reduce import average_gradients
 
         class ToyStrategy(DDPStrategy):
             def configure_ddp(strategy):
                 pass
 
             def post_backward(strategy, closure_loss):
-                average_by_hand(self.way, strategy.model.net)
+                average_gradients(self.way, strategy.model.net)
 
         return ToyStrategy(cluster_environment=TorchElasticEnvironment())
 '''

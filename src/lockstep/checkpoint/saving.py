@@ -14,7 +14,7 @@ from lockstep.checkpoint.content import OWN, Content, Progress, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
 from lockstep.checkpoint.identity import digest_of, identity
 from lockstep.disk import not_written, of_the_disk
-from lockstep.parallel import to_first
+from lockstep.parallel import gather_bytes
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of
@@ -121,7 +121,7 @@ class CheckpointManager:
             return [state]
         packed = io.BytesIO()
         torch.save(vars(state), packed)
-        states = [torch.load(io.BytesIO(one), weights_only=True) for one in to_first(packed.getvalue())]
+        states = [torch.load(io.BytesIO(one), weights_only=True) for one in gather_bytes(packed.getvalue())]
         return [RankState(**one) for one in states] or [state]
 
 

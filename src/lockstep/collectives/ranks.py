@@ -17,7 +17,7 @@ from lockstep.collectives.primitive import Primitive
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.timing import Timing, measure
 from lockstep.launch import RankContext
-from lockstep.parallel import to_all
+from lockstep.parallel import all_gather_bytes
 from lockstep.world import World
 
 
@@ -60,7 +60,7 @@ def take_tour(payload: TourPayload, primitives: Sequence[Primitive]) -> TourResu
         if dist.get_world_size() < primitive.min_ranks:
             continue
         own = json.dumps(asdict(observe(primitive, payload.root)))
-        everyones = [Observation(**json.loads(one)) for one in to_all(own.encode(), group)]
+        everyones = [Observation(**json.loads(one)) for one in all_gather_bytes(own.encode(), group)]
         found[primitive.name] = everyones
         if broken(everyones):
             return TourResult(found, [])

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from lockstep.collectives.calls import barrier, own_device
 from lockstep.collectives.primitive import NOTHING, Primitive
-from lockstep.parallel import synchronize, to_all
+from lockstep.parallel import all_gather_bytes, synchronize
 
 SIZES = tuple(4**power for power in range(1, 14))
 """4, 16, 64, … bytes, up to 64 MiB."""
@@ -69,7 +69,7 @@ def measure(
             count = primitive.divisible(-(-size // BYTES), world)
             warm_up, counted = repetitions(size)
             own = json.dumps(time_calls(primitive, count, root, warm_up + counted)).encode()
-            slowest = [max(times) for times in zip(*map(json.loads, to_all(own, group)), strict=True)]
+            slowest = [max(times) for times in zip(*map(json.loads, all_gather_bytes(own, group)), strict=True)]
             seconds = median(slowest[warm_up:]) / primitive.trips
             timings.append(Timing(primitive.name, BYTES * count, seconds, counted, primitive.cost.factor(world)))
     return timings

@@ -23,7 +23,7 @@ from lockstep.launch.signals import signals_end_rank
 from lockstep.launch.topology import RankContext, rendezvous_variables
 from lockstep.launch.torchelastic_agent import exit_with_agent, kill_if_cut_off
 from lockstep.launch.worker import process_group, redirect_output, run_engine
-from lockstep.parallel import from_first
+from lockstep.parallel import broadcast_bytes
 from lockstep.schemas.coerce import from_dict
 from lockstep.world import Launchable, World
 
@@ -116,4 +116,4 @@ def plan_of_rank_zero(work: Work) -> Work:
     """Broadcast rank 0's plan: every rank composed its own, and the clock names the run's folder."""
     if not dist.is_initialized():
         return work
-    return from_dict(type(work), json.loads(from_first(json.dumps(asdict(work)).encode())))
+    return from_dict(type(work), json.loads(broadcast_bytes(json.dumps(asdict(work)).encode())))

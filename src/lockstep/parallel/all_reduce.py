@@ -1,4 +1,4 @@
-"""Sums that each rank has of its own samples, and metrics need of all."""
+"""All-reduce of the sums that metrics are computed from."""
 
 import torch
 import torch.distributed as dist
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def all_reduce_sums(sums: Tensor, device: torch.device) -> Tensor:
-    """Each sum over all ranks, in one message; on the way they lie on the rank's device, where nccl takes them."""
+    """Each sum over all ranks, in one message, by way of the rank's device, which nccl needs."""
     if not dist.is_initialized():
         return sums
     summed = sums.to(device, copy=True)

@@ -1,18 +1,18 @@
-"""Mixed precision where torch forgets which."""
+"""Reapply the autocast dtype in DataParallel's threads."""
 
 import torch
 from torch import Tensor, nn
 
 
 class AutocastWrapper(nn.Module):
-    """The net under autocast in these short numbers, in whichever thread it is called.
+    """The net under autocast with this dtype, in whichever thread it is called.
 
     torch.nn.DataParallel tells its threads whether autocast is on, but not the dtype: without this, bfloat16
     would be float16 on all devices.
     """
 
     def __init__(self, net: nn.Module, device_type: str, dtype: torch.dtype | None) -> None:
-        """Without a `dtype` nothing is cast."""
+        """`dtype` None: no autocast."""
         super().__init__()
         self.net, self.device_type, self.dtype = net, device_type, dtype
 

@@ -29,8 +29,8 @@ class CpuDataParallel:
             outputs: Tensor = self.net(inputs)
             return outputs
         replicas = self._replicas(len(chunks))
-        compute = _in_this_context()
-        if self.net.training and _draws(self.net):  # all replicas draw from one generator: in turn, to be repeatable
+        compute = _with_thread_settings()
+        if self.net.training and _has_dropout(self.net):  # one generator for all: in turn, to be repeatable
             gathered = [compute(replica, chunk) for replica, chunk in zip(replicas, chunks, strict=True)]
         else:
             gathered = list(self.threads.map(compute, replicas, chunks))
@@ -44,9 +44,9 @@ class CpuDataParallel:
                 if isinstance(module, GlobalDropout):
                     module.replica = len(self.copies) - 1
         own = list(self.net.parameters())
-        handed_out = _Broadcast.apply(count, *own)
+        shared = _Broadcast.apply(count, *own)
         for number, replica in enumerate(self.copies[:count]):
-            parameters = dict(zip(own, handed_out[number * len(own) : (number + 1) * len(own)], strict=True))
+            parameters = dict(zip(own, shared[number * len(own) : (number + 1) * len(own)], strict=True))
             replica.train(self.net.training)
             for module, original in zip(replica.modules(), self.net.modules(), strict=True):
                 for name, parameter in original.named_parameters(recurse=False, remove_duplicate=False):
@@ -70,10 +70,10 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         each = len(gradients) // ctx.count
-        return None, *(_added(gradients[index::each]) for index in range(each))
+        return None, *(_sum(gradients[index::each]) for index in range(each))
 
 
-def _added(gradients: tuple[Tensor | None, ...]) -> Tensor | None:
+def _sum(gradients: tuple[Tensor | None, ...]) -> Tensor | None:
     there = [gradient for gradient in gradients if gradient is not None]
     return sum(there[1:], start=there[0]) if there else None
 
@@ -86,11 +86,11 @@ def _without_parameters(net: nn.Module) -> nn.Module:
     return net
 
 
-def _draws(net: nn.Module) -> bool:
+def _has_dropout(net: nn.Module) -> bool:
     return any(isinstance(module, DROPOUT) and module.p > 0 for module in net.modules())
 
 
-def _in_this_context() -> Any:
+def _with_thread_settings() -> Any:
     """Run a replica in another thread as it would run in this one: gradients and autocast are settings of a thread."""
     inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")

@@ -1,4 +1,4 @@
-"""DistributedDataParallel that sums gradients in one order from the first step on, and sends nothing else.
+"""DistributedDataParallel with fixed buckets, so that gradients are summed in one order, and without buffer broadcasts.
 
 After the first step of a process torch lays out its buckets anew, in the order in which gradients were ready. A ring
 adds what the ranks send in an order that depends on the position in a bucket, so with more than two ranks a resumed

@@ -2,7 +2,7 @@
 
 A step here is a global batch, counted from the first of the run; with accumulation an optimizer step has several.
 
-Every rank draws the whole mask and keeps the rows of its own samples: W times the drawing, no message, and a net with
+Every rank draws the whole mask and keeps the part of its own samples: W times the drawing, no message, and a net with
 dropout computes what it computes in one process. Plain dropout (Srivastava et al., 2014) draws anew on each rank.
 """
 
@@ -18,7 +18,7 @@ from lockstep.private_api.torch import DROPOUT
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-WHOLE_FEATURES: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+CHANNELWISE: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class GlobalMasks:
@@ -56,12 +56,12 @@ class GlobalMasks:
 
 
 class GlobalDropout(nn.Module):
-    """(samples, …) → the same shape. `whole_features`: a channel is kept or dropped as one, as Dropout2d does."""
+    """(samples, …) → the same shape. `channelwise`: a channel is kept or dropped as one, as Dropout2d does."""
 
     def __init__(self, plain: nn.Dropout, layer: int, masks: GlobalMasks) -> None:
         super().__init__()
         self.p, self.layer, self.masks = plain.p, layer, masks
-        self.whole_features = type(plain) in WHOLE_FEATURES
+        self.channelwise = type(plain) in CHANNELWISE
         self.replica = 0
         self.training = plain.training
 
@@ -69,12 +69,12 @@ class GlobalDropout(nn.Module):
         if not self.training or self.p == 0:
             return input
         shape = tuple(input.shape[1:])
-        if self.whole_features:
+        if self.channelwise:
             shape = (*shape[:1], *[1] * len(shape[1:]))
-        rows = self.masks.mask(self.layer, shape, self.p)
+        mask = self.masks.mask(self.layer, shape, self.p)
         if (replicas := self.masks.replicas) > 1:  # each has a chunk of them
-            rows = rows.chunk(replicas)[input.device.index if input.is_cuda else self.replica]
-        return input * rows.to(input)
+            mask = mask.chunk(replicas)[input.device.index if input.is_cuda else self.replica]
+        return input * mask.to(input)
 
 
 def convert_dropout(plan: "Plan", rank: int, net: nn.Module) -> GlobalMasks:
@@ -90,7 +90,7 @@ def convert_dropout(plan: "Plan", rank: int, net: nn.Module) -> GlobalMasks:
         for layer, (parent, name, child) in enumerate([*layers]):
             kind = type(child)
             why = f"the net has {kind.__name__}, which does more than drop"
-            sliceable = kind is nn.Dropout or kind in WHOLE_FEATURES
+            sliceable = kind is nn.Dropout or kind in CHANNELWISE
             require(sliceable, "dropout_rng", "global", why, "dropout_rng=per_rank")
             setattr(parent, name, GlobalDropout(child, layer, masks))
     return masks

@@ -1,4 +1,4 @@
-"""Bytes from rank to rank, of any length. torch's own ways to send an object pickle it, and who unpickles runs code."""
+"""Collectives of bytes, of any length. torch's collectives of objects pickle them, and unpickling can run any code."""
 
 import torch
 import torch.distributed as dist
@@ -7,8 +7,8 @@ from torch import Tensor
 Group = dist.ProcessGroup | None
 
 
-def from_first(message: bytes) -> bytes:
-    """Rank 0's, on every rank."""
+def broadcast_bytes(message: bytes) -> bytes:
+    """Rank 0's message, on every rank."""
     length = _tensor(len(message).to_bytes(8, "big"), None)
     dist.broadcast(length, src=0)
     count = int.from_bytes(_bytes(length), "big")
@@ -18,33 +18,33 @@ def from_first(message: bytes) -> bytes:
     return _bytes(sent)
 
 
-def to_first(message: bytes) -> list[bytes]:
-    """Of all ranks, on rank 0; none elsewhere."""
+def gather_bytes(message: bytes) -> list[bytes]:
+    """All ranks' messages, on rank 0; an empty list elsewhere."""
     lengths, sent = _padded(message, None)
-    taken = [torch.empty_like(sent) for _ in lengths] if dist.get_rank() == 0 else None
-    dist.gather(sent, taken, dst=0)
-    return [_bytes(one[:length]) for one, length in zip(taken or [], lengths, strict=False)]
+    received = [torch.empty_like(sent) for _ in lengths] if dist.get_rank() == 0 else None
+    dist.gather(sent, received, dst=0)
+    return [_bytes(one[:length]) for one, length in zip(received or [], lengths, strict=False)]
 
 
-def to_all(message: bytes, group: Group = None) -> list[bytes]:
-    """Of all ranks, on every rank."""
+def all_gather_bytes(message: bytes, group: Group = None) -> list[bytes]:
+    """All ranks' messages, on every rank."""
     lengths, sent = _padded(message, group)
-    taken = [torch.empty_like(sent) for _ in lengths]
-    dist.all_gather(taken, sent, group=group)
-    return [_bytes(one[:length]) for one, length in zip(taken, lengths, strict=True)]
+    received = [torch.empty_like(sent) for _ in lengths]
+    dist.all_gather(received, sent, group=group)
+    return [_bytes(one[:length]) for one, length in zip(received, lengths, strict=True)]
 
 
 def _padded(message: bytes, group: Group) -> tuple[list[int], Tensor]:
-    """The lengths of all ranks' messages, and this one's as long as the longest, since tensors have to be alike."""
+    """The lengths of all ranks' messages, and this one's padded to the longest: a collective takes one shape."""
     own = _tensor(len(message).to_bytes(8, "big"), group)
-    taken = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(taken, own, group=group)
-    lengths = [int.from_bytes(_bytes(one), "big") for one in taken]
+    received = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(received, own, group=group)
+    lengths = [int.from_bytes(_bytes(one), "big") for one in received]
     return lengths, _tensor(message.ljust(max(1, *lengths), b"\0"), group)
 
 
 def _tensor(message: bytes, group: Group) -> Tensor:
-    """Where the group's backend takes it."""
+    """On the device that the group's backend takes."""
     tensor = torch.frombuffer(bytearray(message), dtype=torch.uint8) if message else torch.empty(0, dtype=torch.uint8)
     return tensor.cuda() if dist.get_backend(group) == "nccl" else tensor
 

@@ -34,11 +34,11 @@ class PipelineStages:
             stage.to(device)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        flowing = list(inputs.chunk(self.micro_batches))
-        for micro_batch, stage in schedule(len(flowing), len(self.stages)):
-            arrived = self.move(flowing[micro_batch], self.devices[stage])
-            flowing[micro_batch] = self.stages[stage](arrived)
-        outputs = [self.move(output, self.devices[0]) for output in flowing]
+        parts = list(inputs.chunk(self.micro_batches))
+        for micro_batch, stage in schedule(len(parts), len(self.stages)):
+            activation = self.move(parts[micro_batch], self.devices[stage])
+            parts[micro_batch] = self.stages[stage](activation)
+        outputs = [self.move(output, self.devices[0]) for output in parts]
         return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
     def move(self, activation: Tensor, device: torch.device) -> Tensor:

@@ -1,7 +1,7 @@
-"""How ranks come to one gradient: ways to replace each rank's gradient by the mean over ranks, by hand.
+"""Gradient averaging by hand: four ways to replace each rank's gradient by the mean over ranks.
 
-DistributedDataParallel does the same while backward is still running. Here it is done after backward, so that each way
-can be read; every rank must call the same way at the same moment, or all of them wait for ever.
+DistributedDataParallel does the same while backward is still running. Here it is done after backward, so that each
+method can be read; every rank must call the same method at the same moment, or all of them block.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Gradients = Sequence[Tensor]
 
 
 def all_reduce(gradients: Gradients) -> None:
-    """One all-reduce a tensor: sum, then divide. The textbook's way; many small messages."""
+    """One all-reduce a tensor: sum, then divide. As in textbooks; many small messages."""
     for gradient in gradients:
         dist.all_reduce(gradient)
         gradient /= dist.get_world_size()
@@ -51,12 +51,12 @@ BY_HAND: dict[str, Callable[[Gradients], None]] = {
 }
 
 
-def average_by_hand(way: str, net: nn.Module) -> None:
+def average_gradients(method: str, net: nn.Module) -> None:
     """Every rank brings the same tensors, zeros where its share of the batch gave a parameter no gradient."""
     for parameter in net.parameters():
         if parameter.grad is None and parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
-    BY_HAND[way]([parameter.grad for parameter in net.parameters() if parameter.grad is not None])
+    BY_HAND[method]([parameter.grad for parameter in net.parameters() if parameter.grad is not None])
 
 
 def ring_all_reduce(tensor: Tensor) -> None:
@@ -84,14 +84,14 @@ def ring_all_reduce(tensor: Tensor) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     chunks = tensor.view(-1).tensor_split(world)
     for step in range(world - 1):
-        arrived = _pass_on(chunks[(rank - step) % world], like=chunks[(rank - step - 1) % world])
+        arrived = _shift_right(chunks[(rank - step) % world], like=chunks[(rank - step - 1) % world])
         chunks[(rank - step - 1) % world].add_(arrived)
     for step in range(world - 1):
-        arrived = _pass_on(chunks[(rank + 1 - step) % world], like=chunks[(rank - step) % world])
+        arrived = _shift_right(chunks[(rank + 1 - step) % world], like=chunks[(rank - step) % world])
         chunks[(rank - step) % world].copy_(arrived)
 
 
-def _pass_on(chunk: Tensor, like: Tensor) -> Tensor:
+def _shift_right(chunk: Tensor, like: Tensor) -> Tensor:
     """Send a chunk to the right and receive one, of the size of `like`, from the left, both at once."""
     rank, world = dist.get_rank(), dist.get_world_size()
     arrived = torch.empty_like(like)

@@ -1,4 +1,4 @@
-"""What each replica sees of a batch, printed: the first look at data parallelism."""
+"""Print the shapes of each replica's first batch."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,6 +1,6 @@
 """BatchNorm over the global batch: count, mean and M2 of every rank, merged, so that no world size changes the net.
 
-torch's own SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient. Here stands the same
+torch's own SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient. This is the same
 arithmetic in tensor operations, for every device.
 """
 
@@ -54,12 +54,12 @@ class SyncBatchNorm(nn.BatchNorm1d):
         self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
-        outputs, count, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
-        self._follow(count, mean, variance)
+        outputs, count, mean, variance = _Normalize.apply(input, self.weight, self.bias, self.eps)
+        self._update_running_stats(count, mean, variance)
         return outputs  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def _follow(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
+    def _update_running_stats(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
         """Move the running statistics, as plain BatchNorm does: with the unbiased variance."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
@@ -69,7 +69,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
         self.running_var.lerp_(variance * (count / (count - 1)), share)
 
 
-class _Normalise(torch.autograd.Function):
+class _Normalize(torch.autograd.Function):
     """w · (x - mean) / sqrt(variance + eps) + b, with the statistics of all ranks (Ioffe and Szegedy, 2015).
 
     M2 is the sum of squared distances from the mean. Ranks' shares are merged by Chan, Golub and LeVeque's formula:
@@ -82,12 +82,12 @@ class _Normalise(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        axes = _all_but_channels(x)
+        axes = _reduced_axes(x)
         count = torch.tensor([x.numel() // x.shape[1]], dtype=wide.dtype, device=x.device)
         mean = wide.sum(axes) / count.clamp(min=1)
-        m2 = (wide - _along_channels(mean, x)).square().sum(axes)
-        ours = torch.cat([count, mean, m2])
-        counts, means, m2s = torch.split(_of_every_rank(ours), [1, len(mean), len(mean)], dim=1)
+        m2 = (wide - _per_channel(mean, x)).square().sum(axes)
+        own = torch.cat([count, mean, m2])
+        counts, means, m2s = torch.split(_all_gather(own), [1, len(mean), len(mean)], dim=1)
         count = counts.sum()
         if count <= 1:
             raise ValueError("BatchNorm needs more than one value per channel to train; write a larger batch_size")
@@ -102,18 +102,18 @@ class _Normalise(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """dx = (g - mean(g) - (x - mean) · mean(g · (x - mean)) / σ²) · w / σ, the means over all ranks' samples."""
         x, weight, mean, inverse, count = ctx.saved_tensors
-        axes = _all_but_channels(x)
-        wide, centred = gradient.to(mean.dtype), x.to(mean.dtype) - _along_channels(mean, x)
+        axes = _reduced_axes(x)
+        wide, centred = gradient.to(mean.dtype), x.to(mean.dtype) - _per_channel(mean, x)
         own = torch.stack([wide.sum(axes), (wide * centred).sum(axes)])
-        total, along = _of_every_rank(own.flatten()).sum(0).view_as(own)
-        slope = _along_channels(along * inverse * inverse / count, x)
-        dx = (wide - _along_channels(total / count, x) - centred * slope) * _along_channels(inverse, x)
+        total, along = _all_gather(own.flatten()).sum(0).view_as(own)
+        slope = _per_channel(along * inverse * inverse / count, x)
+        dx = (wide - _per_channel(total / count, x) - centred * slope) * _per_channel(inverse, x)
         if weight is None:
             return dx.to(x.dtype), None, None, None
-        return (dx * _along_channels(weight, x)).to(x.dtype), own[1] * inverse, own[0], None
+        return (dx * _per_channel(weight, x)).to(x.dtype), own[1] * inverse, own[0], None
 
 
-def _of_every_rank(values: Tensor) -> Tensor:
+def _all_gather(values: Tensor) -> Tensor:
     """Shape (n,) → (ranks, n)."""
     if not dist.is_initialized():
         return values[None]
@@ -122,10 +122,10 @@ def _of_every_rank(values: Tensor) -> Tensor:
     return everyone.view(-1, len(values))
 
 
-def _all_but_channels(x: Tensor) -> list[int]:
+def _reduced_axes(x: Tensor) -> list[int]:
     return [axis for axis in range(x.dim()) if axis != 1]
 
 
-def _along_channels(values: Tensor, like: Tensor) -> Tensor:
+def _per_channel(values: Tensor, like: Tensor) -> Tensor:
     """Shape (channels,) → (1, channels, 1, …), to be combined with `like`."""
     return values.view(1, -1, *[1] * (like.dim() - 2))

@@ -1,4 +1,4 @@
-"""Work that a device still has to do."""
+"""Wait for a device."""
 
 import torch
 

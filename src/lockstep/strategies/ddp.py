@@ -29,11 +29,11 @@ class Replicated(Distributed):
     def wrap(self, plan: "Plan", net: "nn.Module") -> Wrapped:
         """DDP gives every rank the first weights of rank 0. By hand nobody does: they are the same by the same seed."""
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
-        from lockstep.parallel.reduce import average_by_hand
+        from lockstep.parallel.reduce import average_gradients
 
         plain = super().wrap(plan, net)
         if plan.gradient_sync != "ddp":
-            return Wrapped(net, plain.forward, plain.evaluate, partial(average_by_hand, plan.gradient_sync, net))
+            return Wrapped(net, plain.forward, plain.evaluate, partial(average_gradients, plan.gradient_sync, net))
         device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
         ddp = FixedBucketDDP(net, device_ids, gradient_as_bucket_view=True)
         return Wrapped(net, ddp, plain.evaluate, accumulating=ddp.no_sync)
