@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read as torch is loaded: threads that wait leave the cores to other tests
+
 import psutil
 import pytest
 import torch
@@ -41,8 +43,14 @@ for _number in (
         signal.signal(_number, signal.SIG_DFL)
 
 
-WORKERS = 2
-"""Processes that share a whole run of the tests: while one waits for a command, the other goes on."""
+WORKERS = 3
+"""Processes that share a whole run of the tests, one more than cores: while one waits for a command, others go on."""
+
+LONGEST = (
+    *("parity_matrix", "faults", "docs", "resume", "train", "signals", "netns", "parity", "strategies_fsdp", "sweep"),
+    *("exposure", "private_dir", "oracle", "in_process", "raw", "compare", "streams", "memory_format", "zygote"),
+)
+"""The files that take longest come first, so that none is begun when the other workers are about to end."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -56,11 +64,18 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if worker or named or not config.pluginmanager.hasplugin("xdist"):
         return
     if options.numprocesses is None and not options.usepdb and not options.collectonly:
-        options.numprocesses, options.dist = min(WORKERS, os.cpu_count() or 1), "loadfile"
+        options.numprocesses, options.dist = min(WORKERS, (os.cpu_count() or 1) + 1), "loadfile"
+        options.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Of two workers each computes with one thread: two on a busy core wait for each other, awake."""
+    """Of several workers each computes with one thread: two on a busy core wait for each other."""
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)
 

@@ -213,7 +213,7 @@ def test_threads_that_come_at_once_share_one_warm_process(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("named", "worker", "shared"), [([], False, 2), ([], True, None), (["tests/test_zygote.py"], False, None)]
+    ("named", "worker", "shared"), [([], False, 3), ([], True, None), (["tests/test_zygote.py"], False, None)]
 )
 def test_a_whole_run_alone_is_shared_and_no_worker_has_workers(
     named: list[str], worker: bool, shared: int | None, monkeypatch: pytest.MonkeyPatch
