@@ -4,6 +4,7 @@ import csv
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,17 @@ class Cell:
         return f"{self.kind}@{self.rank}:{self.moment}-{self.start}-{self.engine}"
 
 
-CELLS = [Cell(kind, rank, moment, start) for start in STARTS for moment in MOMENTS for rank in (0, 1) for kind in KINDS]
+def is_tried(cell: Cell) -> bool:
+    """By our own starts each; by torchrun, whose ranks are new interpreters, each kind at each moment by one rank.
+
+    So that any two of kind, moment, rank and engine meet there too.
+    """
+    kind, moment = [*KINDS].index(cell.kind), [*MOMENTS].index(cell.moment)
+    return cell.start != "torchrun" or cell.rank == ((kind < 2) != (moment < 2))
+
+
+ALL = [Cell(kind, rank, moment, start) for start in STARTS for moment in MOMENTS for rank in (0, 1) for kind in KINDS]
+CELLS = [cell for cell in ALL if is_tried(cell)]
 ALWAYS = [
     *(Cell("raise", 1, "step:5", "ddp"), Cell("kill", 0, "saving:2", "ddp"), Cell("stop", 1, "saving:2", "ddp_spawn")),
     *(Cell("exit", 0, "validation:3", "ddp_spawn"), Cell("memory", 1, "starting", "torchrun")),
@@ -78,6 +89,15 @@ def ending_of(
         yield lambda cell: endings[cell].result()
         for ending in endings.values():
             ending.cancel()
+
+
+def test_by_torchrun_any_two_meet() -> None:
+    def seen(cells: list[Cell]) -> set[tuple[object, object]]:
+        values = [(cell.kind, cell.moment, cell.rank, cell.engine) for cell in cells if cell.start == "torchrun"]
+        return {pair for own in values for pair in combinations(own, 2)}
+
+    assert seen(CELLS) == seen(ALL)
+    assert sum(cell.start == "torchrun" for cell in CELLS) == 20
 
 
 @pytest.mark.parametrize(

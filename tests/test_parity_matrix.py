@@ -1,4 +1,4 @@
-"""What is owed, as one table: every net under every strategy, by both engines, 22 steps with a ragged last batch.
+"""What is owed, as one table: every net under every strategy, by both engines, 12 steps with a ragged last batch.
 
 Lightning = raw bit for bit in float32; every cell = single to 1e-10 in float64, where the raw engine stands for both. A
 cell that makes no sense is refused by name.
@@ -19,9 +19,9 @@ from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks
 
-LINE = ["data=line", "data.samples=121", "data.val_size=12"]
-POINTS = ["data=points", "data.samples=121"]
-DIGITS = ["data=digits", "data.test_size=1664", "data.val_size=12"]  # 121 are left to train on
+LINE = ["data=line", "data.samples=61", "data.val_size=12"]
+POINTS = ["data=points", "data.samples=61"]
+DIGITS = ["data=digits", "data.test_size=1724", "data.val_size=12"]  # 61 are left to train on
 NETS = {
     "linear": ["model=linear", *LINE],
     "mlp-points": ["model=mlp", "model.hidden=[30,20]", *POINTS],
@@ -54,7 +54,7 @@ COMMON = [
         "max_epochs=2",
         "seed=11",
         "threads=1",
-    ),  # 11 batches an epoch, the last of one sample, which leaves all ranks but one empty
+    ),  # six batches an epoch, the last of one sample, which leaves all ranks but one empty
     *("accelerator=cpu", "logger=none", "test=false"),
 ]
 
@@ -77,13 +77,24 @@ def plan_of(net: str, optimizer: str, strategy: str, devices: int, *more: str, f
 Cell = tuple[str, str, str, int]
 """Net, optimizer, strategy, devices."""
 
-CELLS: list[Cell] = [
+ALL_CELLS: list[Cell] = [
     (net, optimizer, strategy, devices)
     for strategy, devices in WORLDS
     for net in NETS
     for optimizer in OPTIMIZERS
     if refusal_of(net, strategy) is None
 ]
+WHOLE_WORLDS = [("single", 1), ("ddp", 2), ("fsdp", 2), ("dp", 2), ("model_parallel", 2)]
+"""Each strategy once with every net by every optimizer; other starts and numbers of ranks meet each pair."""
+
+
+def is_tried(cell: Cell) -> bool:
+    net, optimizer, *world = cell
+    places = [*NETS].index(net), WORLDS.index((cell[2], cell[3])), [*OPTIMIZERS].index(optimizer)
+    return tuple(world) in WHOLE_WORLDS or sum(places) % 2 == 0
+
+
+CELLS = [cell for cell in ALL_CELLS if is_tried(cell)]
 
 QUICK_WORLDS = [("single", 1), ("ddp", 2), ("dp", 2), ("model_parallel", 2)]
 """No more ranks and replicas than the cores that a test may count on, none that differs by its start alone."""
@@ -96,6 +107,14 @@ def is_quick(cell: Cell) -> bool:
         return False
     number = QUICK_WORLDS.index((cell[2], cell[3]))
     return number in (0, 3) or [*OPTIMIZERS].index(optimizer) == ([*NETS].index(net) + number + 1) % 2
+
+
+def test_cells_meet_each_pair() -> None:
+    for one, other in ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)):
+        assert {(cell[one], cell[other]) for cell in CELLS} == {(cell[one], cell[other]) for cell in ALL_CELLS}
+    for net in NETS:
+        worlds = {cell[2:] for cell in CELLS if cell[0] == net}
+        assert worlds == {cell[2:] for cell in ALL_CELLS if cell[0] == net}
 
 
 def test_quick_cells_meet_each_pair() -> None:
@@ -156,7 +175,7 @@ def test_cell(cell: Cell, world: Callable[[Cell], Path]) -> None:
     ours = world(cell) / net / optimizer
     engines = compare(ours / "32-true" / "lightning", ours / "32-true" / "raw")
     assert engines.verdict == "identical", engines.text()
-    assert engines.quantities["loss"].compared == 22
+    assert engines.quantities["loss"].compared == 12
     single = world((net, optimizer, "single", 1)) / net / optimizer
     across = compare(single / "64-true" / "raw", ours / "64-true" / "raw", tolerance=1e-10)
     assert across.within_tolerance, across.text()

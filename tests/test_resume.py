@@ -68,11 +68,26 @@ def alike(metrics: Metrics, expected: Metrics) -> None:
     assert {key: metrics.get(key) for key in keys} == {key: expected.get(key) for key in keys}
 
 
+KILLS: list[tuple[str, str, Sequence[int]]] = [
+    ("lightning", "ddp", (1, 5)),  # before any checkpoint; behind one, within the first epoch
+    ("raw", "ddp", (7, 11)),  # in the last step of it; within the second
+]
+SLOW_KILLS = [
+    (engine, world, range(1 + (place + number) % 2, 15, 2))
+    for place, engine in enumerate(ENGINES)
+    for number, world in enumerate(WORLDS)
+]
+
+
+def test_each_step_meets_each_engine_and_world() -> None:
+    for place, names in ((0, ENGINES), (1, WORLDS)):
+        met = {(own[place], step) for own in SLOW_KILLS for step in own[2]}
+        assert met == {(name, step) for name in names for step in range(1, 15)}
+
+
 @pytest.mark.parametrize(
-    "steps", [pytest.param((1, 5, 7, 11), id="some"), pytest.param(range(1, 15), id="all", marks=pytest.mark.slow)]
+    ("engine", "world", "steps"), [*KILLS, *(pytest.param(*kill, marks=pytest.mark.slow) for kill in SLOW_KILLS)]
 )
-@pytest.mark.parametrize("world", ["ddp", pytest.param("single", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("engine", ENGINES)
 def test_killed_at_every_step_it_ends_the_same(
     engine: str,
     world: str,
@@ -362,16 +377,31 @@ def stopping(plan: Plan, context: RankContext) -> Metrics:
     return {}
 
 
-@pytest.mark.parametrize("world", ["ddp", pytest.param("single", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("engine", ENGINES)
+STOPS = ((1, 0), (5, 1), (6, 2), (7, 3), (9, 3))
+"""Batches, and the steps that are whole by then."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "world", "stops"),
+    [
+        ("lightning", "ddp", STOPS[::2]),
+        ("raw", "ddp", STOPS[1::2]),
+        *(pytest.param(engine, "single", STOPS, marks=pytest.mark.slow) for engine in ENGINES),
+    ],
+)
 def test_stopped_in_the_middle_of_an_accumulation(
-    engine: str, world: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: str,
+    world: str,
+    stops: tuple[tuple[int, int], ...],
+    make_plan: MakePlan,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Batches 3 + 3 + 1 an epoch: the gradients of each rank, its sums and its ids are carried over, bit for bit."""
     plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "accumulate_grad_batches=3", "accelerator=cpu")
     expected = start(with_engine(plan, engine, tmp_path / "whole"), monkeypatch)
     assert (plan.epoch_batches, expected["steps"]) == (7, 6)
-    for batch, steps in ((1, 0), (5, 1), (6, 2), (7, 3), (9, 3)):
+    for batch, steps in stops:
         own = with_engine(plan, engine, tmp_path / f"stopped-after-{batch}")
         monkeypatch.setenv("STOP_AFTER", str(batch))
         assert on_ranks(own, stopping) == {"stopped": steps}
