@@ -56,7 +56,7 @@ def needs(text: str) -> str:
 ALL = dict.fromkeys(line for name, page in PAGES.items() if name != "sources.md" for line in commands(page))
 """In the order of the pages, each once; tests/test_sources.py runs those of sources.md."""
 README_LINES = {part for line in commands(README) for part in line.words.split(" && ")}
-LONG = re.compile("torchrun|tensorboard|resume|collectives|train.py -m |^python train.py strategy")
+LONG = re.compile("torchrun|engine=both|tensorboard|resume|collectives|train.py -m |^python train.py strategy")
 """The README's commands that `pytest` leaves to `pytest -m slow`: other tests prove their parts."""
 
 

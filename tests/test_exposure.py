@@ -16,7 +16,7 @@ from tests.conftest import ROOT, Command, Ended
 from tests.netns import cluster
 from tests.sockets import Door, Seen, watch
 
-TRAIN = (sys.executable, str(ROOT / "train.py"), "engine=both", "max_epochs=5", "logger=none", "accelerator=cpu")
+TRAIN = (sys.executable, str(ROOT / "train.py"), "engine=both", "max_epochs=2", "logger=none", "accelerator=cpu")
 TOUR = (sys.executable, "-m", "lockstep.collectives")
 PROBE = re.compile("[a-z0-9_]{8}")
 """What Python's tempfile makes for an instant, to see whether it can."""

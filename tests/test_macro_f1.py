@@ -58,7 +58,7 @@ def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan:
 
 def test_the_best_checkpoint_is_best_by_macro_f1(make_plan: Callable[..., Plan]) -> None:
     """Of eight epochs, each engine keeps the one whose recorded val/f1 is the largest."""
-    plan = make_plan(*OWN, "max_epochs=8", "optimizer.lr=0.02")
+    plan = make_plan(*OWN, "data.test_size=1400", "max_epochs=8", "optimizer.lr=0.02")
     on_ranks(plan, by_both_engines)
     for name in ENGINES:
         folder = Path(plan.run_dir) / name

@@ -69,15 +69,15 @@ def table(threads: int, batches: list[int], steps: int, **more: float) -> dict[s
 
 @pytest.mark.timeout(120)
 def test_the_table_holds_and_a_wrong_number_would_be_seen() -> None:
-    *found, wrong = outcomes(*(table(threads, [5, 41], 1) for threads in (1, 2, 4)), table(2, [5], 1, scale=1.001))
-    assert [within_bounds(errors) for errors in found] == [True] * 3, found
+    *found, wrong = outcomes(table(1, [5], 1), table(2, [5, 41], 1), table(2, [5], 1, scale=1.001))
+    assert [within_bounds(errors) for errors in found] == [True] * 2, found
     assert not within_bounds(wrong)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(220)
 def test_the_table_holds_for_other_batches() -> None:
-    found = outcomes(*(table(threads, [1, 3, 17, 33, 64], 2) for threads in (1, 2, 4)))
+    found = outcomes(*(table(threads, [1, 3, 5, 17, 33, 41, 64], 2) for threads in (1, 2, 4)))
     assert [within_bounds(errors) for errors in found] == [True] * 3, found
 
 
@@ -157,7 +157,7 @@ def test_runs_of_two_formats_owe_other_bits_and_go_on_from_each_other(make_plan:
 
 DOWN = (
     *("model=cnn", "sync_batchnorm=true", "data=digits", "data.test_size=1724", "data.val_size=12"),
-    *("max_epochs=2", "accelerator=cpu", "logger=none", "test=false"),
+    *("max_epochs=1", "accelerator=cpu", "logger=none", "test=false"),
 )
 """61 digits. One process on two threads in batches of five is where its shortcuts would crash with channels last."""
 

@@ -87,9 +87,10 @@ def compare_with_one(command: Command, machines: Cluster, how: Torchrun, ranks: 
     assert (metrics["world_size"], metrics["num_nodes"]) == (4, len(ended))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "hosts"),
-    [(meeting_at_a_rendezvous, ""), pytest.param(placed_by_hand, DEBIAN, marks=pytest.mark.slow)],
+    [(meeting_at_a_rendezvous, ""), (placed_by_hand, DEBIAN)],
     ids=["rendezvous", "by hand"],
 )
 def test_two_machines_compute_what_one_does(how: Torchrun, hosts: str, command: Command, one_machine: Path) -> None:
