@@ -137,6 +137,21 @@ def test_no_rank_unpickles_what_another_sent() -> None:
     assert not [name for name in called if re.search("(gather|scatter|broadcast|send|recv)_object", name)]
 
 
+def test_errors_become_sentences_at_the_ends_of_a_job() -> None:
+    """Once around all that makes a plan, once around all that writes: not at each call."""
+    calls = [
+        (node.func.id, room(path))
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    boundaries = ("errors_as_config_errors", "disk_errors_as_config_errors")
+    assert [call for call in calls if call[0] in boundaries and call[1] != "launch"] == [
+        (boundaries[0], "job"),
+        (boundaries[1], "job"),
+    ]
+
+
 def test_no_drawers() -> None:
     names = {path.stem for path in SRC.rglob("*")}
     assert not names & {"utils", "util", "common", "helpers", "helper", "manager", "misc"}

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from lockstep.checkpoint.content import OWN
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.job import leave_config
@@ -210,34 +208,10 @@ def test_lines_behind_the_checkpoint_are_cut(trained: Plan, capfd: pytest.Captur
     assert capfd.readouterr().err == ""
 
 
-def without_digest(plan: Plan) -> None:
-    """As an older version saved it."""
-    checkpoint = torch.load(str(plan.ckpt_path), weights_only=True)
-    del checkpoint[OWN]["record_size"], checkpoint[OWN]["record_sha256"]
-    torch.save(checkpoint, str(plan.ckpt_path))
-
-
-def test_an_older_checkpoint_has_no_digest(trained: Plan, capfd: pytest.CaptureFixture[str]) -> None:
-    without_digest(trained)
-    check_checkpoint(trained)
-    ENGINES["raw"](trained, ALONE)
-    assert "has no digest of the record, as an older version wrote it" in capfd.readouterr().err
-    assert sum(b'{"step"' in line for line in lines_of(Path(trained.run_dir))) == 10
-
-
-@pytest.mark.parametrize("damage", [lost, half_a_line, emptied, garbage, garbage_behind_the_first_line, linked_away])
-def test_what_is_no_record_is_seen_without_a_digest_too(damage: Callable[[Path], None], trained: Plan) -> None:
-    without_digest(trained)
-    damage(Path(trained.run_dir) / "record.jsonl")
-    with pytest.raises(ConfigError, match=r"record.jsonl .*; write ckpt_path="):
-        check_checkpoint(trained)
-
-
 def test_what_is_missing_is_counted_from_the_first_line_of_a_step() -> None:
     assert missing_steps(b'{"step": {"epoch": 1, "step": 1}}\n', 1) == 0
     assert missing_steps(b'{"step": {"epoch": 2, "step": 8}}\n{"step": {"step": 9}}\n', 9) == 7
     assert missing_steps(b"", 9) == 9
-    assert Mark() == Mark(0, None, None)
 
 
 def test_on_the_command_line(trained: Plan, command: Command) -> None:

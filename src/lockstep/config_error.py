@@ -3,7 +3,8 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -19,6 +20,20 @@ class ConfigError(ValueError):
 
     def __str__(self) -> str:
         return LINE_BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
+
+
+@contextmanager
+def errors_as(refusal: Callable[[Exception], ConfigError | None]) -> Iterator[None]:
+    """Raise what `refusal` makes of an error within, or, where it makes nothing of it, the error itself."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        refused = refusal(error)
+        if refused is None:
+            raise
+        raise refused from refused.__cause__
 
 
 def config_error(key: str, value: object, why: str, instead: str) -> ConfigError:

@@ -6,10 +6,10 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from lockstep.config_error import ConfigError, config_error
+from lockstep.config_error import ConfigError, config_error, errors_as
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What writing meets where there is no room, or no right to any. Errors of `write` do not say of which file."""
@@ -20,22 +20,14 @@ ROOM = 2**16
 """Bytes that a run may need there."""
 
 
-@contextmanager
-def disk_errors_as_config_errors(folder: Path | str) -> Iterator[None]:
-    """Turn the disk's own errors into the refusal of a run's folder.
+def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[None]:
+    """Around what writes to a run's folder: the disk's own errors become its refusal."""
 
-    Raises:
-        ConfigError: something below the folder could not be written.
-    """
-    try:
-        yield
-    except ConfigError:
-        raise
-    except Exception as error:
+    def refusal(error: Exception) -> ConfigError | None:
         found = of_the_disk(error, Path(folder))
-        if found is None:
-            raise
-        raise not_written(folder, found) from None
+        return None if found is None else not_written(folder, found)
+
+    return errors_as(refusal)
 
 
 def silence_thread_errors(folder: Path | str) -> None:
@@ -106,22 +98,14 @@ def run_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-@contextmanager
-def temporary_errors_as_config_errors(folder: Path) -> Iterator[None]:
-    """Turn an error that comes of a full or read-only temporary folder into a ConfigError.
+def temporary_errors_as_config_errors(folder: Path) -> AbstractContextManager[None]:
+    """Around what writes to a temporary folder: the errors of a full or read-only one become the refusal of TMPDIR."""
 
-    Raises:
-        ConfigError: naming TMPDIR.
-    """
-    try:
-        yield
-    except ConfigError:
-        raise
-    except Exception as error:
+    def refusal(error: Exception) -> ConfigError | None:
         why = why_no_room(folder) if is_disk_error(error) else None
-        if why is None:
-            raise
-        raise tmpdir_error(f"{folder}: {why}") from None
+        return None if why is None else tmpdir_error(f"{folder}: {why}")
+
+    return errors_as(refusal)
 
 
 def is_disk_error(error: BaseException | None) -> bool:

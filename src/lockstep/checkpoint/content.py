@@ -97,8 +97,8 @@ class Content:
     """What a checkpoint holds under `lockstep`.
 
     `record`: the lines of record.jsonl that were written by then; `record_size`, `record_sha256`: bytes and digest of
-    those behind the first, None where an older version wrote it; `best`: how good the best epoch is, by which metric;
-    `sum_names`: what each of the ranks' sums is of, as `Task.sums`; an older version did not say.
+    those behind the first; `best`: how good the best epoch is, by which metric; `sum_names`: what each of the ranks'
+    sums is of, as `Task.sums`; an older version did not say.
     """
 
     identity: Mapping[str, Any]
@@ -109,8 +109,8 @@ class Content:
     best: tuple[str, float] | None
     best_yet: bool
     ranks: Sequence[RankState]
-    record_size: int | None = None
-    record_sha256: str | None = None
+    record_size: int
+    record_sha256: str
     sum_names: Sequence[str] = field(default_factory=list)
 
     def as_saved(self) -> dict[str, Any]:
@@ -189,8 +189,8 @@ class Content:
 def require_mark(mark: Mark) -> None:
     """Raise WrongForm of a place in the record that cannot be."""
     check(is_count(mark.lines), "record")
-    check(mark.size is None or is_count(mark.size), "record_size")
-    check(mark.sha256 is None or isinstance(mark.sha256, str), "record_sha256")
+    check(is_count(mark.size), "record_size")
+    check(isinstance(mark.sha256, str), "record_sha256")
 
 
 def prefixed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -141,6 +141,6 @@ def require_comparable(checkpoint: Mapping[str, Any], leaves: Iterable[tuple[str
     check(isinstance(section, Mapping), OWN)
     position = section.get("position", {})
     check(isinstance(position, Mapping) and all(map(is_count, position.values())), "position")
-    require_mark(Mark(section.get("record", 0), section.get("record_size"), section.get("record_sha256")))
+    require_mark(Mark(section.get("record", 0), section.get("record_size", 0), section.get("record_sha256", "")))
     identity = section.get("identity", {})
     check(isinstance(identity, Mapping) and bool(digest_of(identity)), "identity")

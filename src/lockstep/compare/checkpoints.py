@@ -93,8 +93,9 @@ def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[floa
     if "digest" in run.results:
         see(digest(weights), run.results["digest"], f"{run.folder}, digest of {LAST} and in {METRICS}", when)
     see(_identity_digest(section), section.get("digest"), f"{run.folder}, digest of the identity in {LAST}", when)
-    mark = Mark(section.get("record", 0), section.get("record_size"), section.get("record_sha256"))
-    see(_lines(run.folder / RECORD, mark), "there", f"{run.folder}, the lines that {LAST} counts", when)
+    if "record" in section:
+        mark = Mark(section["record"], section["record_size"], section["record_sha256"])
+        see(_lines(run.folder / RECORD, mark), "there", f"{run.folder}, the lines that {LAST} counts", when)
 
 
 def _identity_digest(section: Mapping[str, Any]) -> Any:

@@ -25,14 +25,11 @@ Line = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Mark:
-    """A position in the record: lines in all; bytes and SHA-256 of those behind the first.
-
-    A checkpoint of an older version counts lines only; 0 lines: training does not resume.
-    """
+    """A position in the record: lines in all (0: none yet); bytes and SHA-256 of those behind the first."""
 
     lines: int = 0
-    size: int | None = None
-    sha256: str | None = None
+    size: int = 0
+    sha256: str = ""
 
 
 def json_line(line: Line) -> str:
@@ -110,11 +107,6 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
             instead = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
             raise config_error("hydra.run.dir", run_dir, why, instead) from None
         return b"", f"{path} {damaged}: the new record begins where training resumes"
-    if mark.sha256 is None:
-        return (
-            earlier,
-            f"{checkpoint} has no digest of the record, as an older version wrote it: its lines are taken unseen",
-        )
     return earlier, ""
 
 
@@ -129,35 +121,17 @@ def read_lines(path: Path, mark: Mark) -> bytes:
             raise Damaged("is no file of its own")
         with path.open("rb") as record:
             first = record.readline(LONGEST)
-            if mark.size is not None and first.endswith(b"\n"):
-                return _checked(record.read(mark.size), mark)
-            if mark.size is None and first.endswith(b"\n"):
-                return _counted(record.read().splitlines(keepends=True), mark)
-            raise Damaged("has no first line")
+            if not first.endswith(b"\n"):
+                raise Damaged("has no first line")
+            earlier = record.read(mark.size)
     except OSError as error:
         raise Damaged(f"cannot be read ({error.strerror})") from None
-
-
-def _checked(earlier: bytes, mark: Mark) -> bytes:
+    there = 1 + earlier.count(b"\n")
     if len(earlier) != mark.size:
-        there = 1 + earlier.count(b"\n")
         raise Damaged(f"has {there} whole lines of the {mark.lines} that the checkpoint counts")
-    if hashlib.sha256(earlier).hexdigest() != mark.sha256 or 1 + earlier.count(b"\n") != mark.lines:
+    if hashlib.sha256(earlier).hexdigest() != mark.sha256 or there != mark.lines:
         raise Damaged("is not what it was when the checkpoint was saved")
     return earlier
-
-
-def _counted(found: list[bytes], mark: Mark) -> bytes:
-    """Of an older version: there is no digest, but each line must be one."""
-    earlier = found[: mark.lines - 1]
-    if len(earlier) < mark.lines - 1:
-        raise Damaged(f"has {1 + len(earlier)} whole lines of the {mark.lines} that the checkpoint counts")
-    try:
-        if all(isinstance(json.loads(line), dict) and line.endswith(b"\n") for line in earlier):
-            return b"".join(earlier)
-    except ValueError:
-        pass
-    raise Damaged("holds what is no line of a record")
 
 
 def missing_steps(earlier: bytes, steps: int) -> int:

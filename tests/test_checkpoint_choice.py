@@ -1,0 +1,67 @@
+"""What `resume` and `ckpt_path` mean: one search for the checkpoint, from which the run's folder follows."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep.checkpoint import choice
+from lockstep.checkpoint.choice import choose_checkpoint, is_readable
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS
+from lockstep.config_error import ConfigError
+from lockstep.plan import Plan
+
+MakePlan = Callable[..., Plan]
+
+
+def a_checkpoint(path: Path, age: float, whole: bool = True) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({}, path)
+    if not whole:
+        path.write_bytes(path.read_bytes()[:-5])
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_the_newest_is_searched_for_once(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan("name=mine")
+    one, two, other = (tmp_path / "logs" / name / FOLDER for name in ("mine/one", "mine/two", "other/run"))
+    newest = a_checkpoint(one / PREVIOUS, age=30)
+    damaged = [a_checkpoint(two / LAST, age=10, whole=False), a_checkpoint(one / LAST, age=20, whole=False)]
+    a_checkpoint(two / PREVIOUS, age=40)
+    a_checkpoint(other / LAST, age=5)
+    read = []
+
+    def is_whole(path: Path) -> bool:
+        read.append(path)
+        return is_readable(path)
+
+    monkeypatch.setattr(choice, "is_readable", is_whole)
+    resumed, torn = choose_checkpoint(replace(plan, resume=True), folder_given=False)
+    assert (resumed.ckpt_path, resumed.run_dir, torn) == (str(newest), str(one.parent), damaged)
+    assert read == [*damaged, newest]
+    anew, torn = choose_checkpoint(replace(plan, ckpt_path="last"), folder_given=False)
+    assert (anew.ckpt_path, anew.run_dir, torn) == (str(newest), plan.run_dir, damaged)
+    inside, torn = choose_checkpoint(replace(plan, resume=True, run_dir=str(one.parent)), folder_given=True)
+    assert (inside.ckpt_path, inside.run_dir, torn) == (str(newest), str(one.parent), damaged[1:])
+
+
+def test_where_there_is_none(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan("name=mine")
+    begun = replace(plan, resume=True)
+    assert choose_checkpoint(plan, folder_given=False) == (plan, [])
+    assert choose_checkpoint(begun, folder_given=True) == (begun, []), "it begins anew"
+    for given, said in (
+        ({"resume": True}, "^resume=true: no run below logs/mine has left a whole checkpoint; write resume=false, or"),
+        ({"ckpt_path": "last"}, "^ckpt_path=last: there is no whole checkpoint below logs/mine; write ckpt_path=null"),
+        ({"ckpt_path": "last", "resume": True}, "^ckpt_path=last: resume=true resumes from the run's own checkpoint"),
+        ({"ckpt_path": "~no_such_user/x"}, "^ckpt_path=.*/~no_such_user/x: there is no such file; write the path of a .ckpt file"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            choose_checkpoint(replace(plan, **given), folder_given=False)
