@@ -61,7 +61,10 @@ def test_where_there_is_none(make_plan: MakePlan, tmp_path: Path, monkeypatch: p
         ({"resume": True}, "^resume=true: no run below logs/mine has left a whole checkpoint; write resume=false, or"),
         ({"ckpt_path": "last"}, "^ckpt_path=last: there is no whole checkpoint below logs/mine; write ckpt_path=null"),
         ({"ckpt_path": "last", "resume": True}, "^ckpt_path=last: resume=true resumes from the run's own checkpoint"),
-        ({"ckpt_path": "~no_such_user/x"}, "^ckpt_path=.*/~no_such_user/x: there is no such file; write the path of a .ckpt file"),
+        (
+            {"ckpt_path": "~no_such_user/x"},
+            "^ckpt_path=.*/~no_such_user/x: there is no such file; write the path",
+        ),
     ):
         with pytest.raises(ConfigError, match=said):
             choose_checkpoint(replace(plan, **given), folder_given=False)

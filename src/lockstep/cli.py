@@ -56,7 +56,7 @@ def hydra_job(config: DictConfig) -> Any:
         return report_unfinished(config, own, failed)
     if metrics.get("within_tolerance") is False and not in_sweep():
         raise SystemExit(1)
-    return metrics.get(config.optimized_metric) if config.optimized_metric else None
+    return metrics.get(plan.optimized_metric) if plan.optimized_metric else None
 
 
 def words_of_job() -> tuple[list[str], list[str]]:

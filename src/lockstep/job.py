@@ -24,8 +24,7 @@ from lockstep.command_line.unforeseen import errors_as_config_errors
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text
 from lockstep.plan import Plan
-from lockstep.record.file import run_of
-from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, save_metrics
+from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, run_of, save_metrics
 from lockstep.schemas.engine import ENGINES
 from lockstep.text_table import metrics_text
 
@@ -40,8 +39,8 @@ def run(overrides: list[str] | None = None) -> Metrics:
     began = time.perf_counter()
     words = overrides or []
     with planning(words):
-        config, own = compose_job(words)
-        plan = prepare(config, own, folder_given(words))
+        given = folder_given(words)
+        plan = prepare(*compose_job(words), given)
     return execute(plan, began)
 
 

@@ -5,6 +5,7 @@ and `validation` lines, floats in full precision, and at the end a `tensor` line
 and steps count from 1.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,3 +42,12 @@ def clear_records(folder: Path, keep_record: bool) -> None:
     for part in (folder, folder / "lightning", folder / "raw"):
         for name in (METRICS, COMPARISON, CONFUSION) if keep_record else (METRICS, RECORD, COMPARISON, CONFUSION):
             (part / name).unlink(missing_ok=True)
+
+
+def run_of(checkpoint: Path) -> Path:
+    """The folder of the run that left a checkpoint, free of links, however the checkpoint is named.
+
+    Where the file itself is a link: beside it, if a record lies there, else where the link leads.
+    """
+    near, far = checkpoint.parent.resolve().parent, checkpoint.resolve().parents[1]
+    return far if os.path.lexists(far / RECORD) and not os.path.lexists(near / RECORD) else near

@@ -269,6 +269,13 @@ MUTATIONS = [
         "tests/test_world_dependence.py::test_by_the_types_of_modules",
     ),
     Mutation(
+        "a damaged checkpoint is chosen",
+        "checkpoint/choice.py",
+        "        if is_readable(path):",
+        "        if path:",
+        "tests/test_checkpoint_choice.py::test_the_newest_is_searched_for_once",
+    ),
+    Mutation(
         "sums of other metrics are gone on from",
         "checkpoint/reading.py",
         "require(names == here,",

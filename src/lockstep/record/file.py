@@ -14,7 +14,7 @@ from typing import Any
 
 from lockstep.config_error import config_error
 from lockstep.files import finite, save_text, sync_folder
-from lockstep.run_files import RECORD
+from lockstep.run_files import RECORD, run_of
 
 LONGEST = 2**20
 """Bytes of a first line, at most."""
@@ -77,15 +77,6 @@ class RecordFile:
         """Sync it, before a checkpoint that counts these lines is saved."""
         with self.path.open("rb") as record:
             os.fsync(record.fileno())
-
-
-def run_of(checkpoint: Path) -> Path:
-    """The folder of the run that left a checkpoint, free of links, however the checkpoint is named.
-
-    Where the file itself is a link: beside it, if a record lies there, else where the link leads.
-    """
-    near, far = checkpoint.parent.resolve().parent, checkpoint.resolve().parents[1]
-    return far if os.path.lexists(far / RECORD) and not os.path.lexists(near / RECORD) else near
 
 
 def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, str]:
