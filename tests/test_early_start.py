@@ -16,8 +16,8 @@ import pytest
 
 from lockstep import launch
 from lockstep.early_start import engines_in, loggers_in, ranks_to_start
+from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.forkserver import start_forkserver
-from lockstep.launch.topology import TORCHRUN
 from lockstep.plan import Plan
 from tests.conftest import ROOT
 

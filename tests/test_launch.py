@@ -20,9 +20,9 @@ import torch
 from lockstep import launch
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext, RankFailed
+from lockstep.launch.external_launcher import check_world_size, first_host, rank_from_env, rendezvous_variables
 from lockstep.launch.failure import FailureReport, exit_reason, first_failure, lost_a_peer
 from lockstep.launch.signals import ENDING
-from lockstep.launch.topology import check_world_size, first_host, rank_from_env, rendezvous_variables
 from lockstep.plan import Plan
 from tests.conftest import ROOT, Command
 

@@ -1,6 +1,6 @@
-"""Start the fork server from the words of the command line, so that it imports while Hydra is imported and composes.
+"""Start the fork server from a first look at the command line, so that it imports while Hydra composes.
 
-The words are only glanced at. A wrong guess (another engine, a command that is refused) costs time and nothing else.
+A wrong guess (another engine, a command that is refused) costs time and nothing else.
 """
 
 import re
@@ -22,7 +22,7 @@ SWEEPS = {"-m", "--multirun"}
 def start_early(arguments: Sequence[str]) -> None:
     """Start it, unless the arguments ask for something else than a run, or for one that needs no process of its own."""
     collect_rarely()
-    with suppress(ConfigError, OSError):  # it is met again, and told, where the ranks start
+    with suppress(ConfigError, OSError):  # raised again where the ranks start
         if ranks_to_start(arguments):
             open_closed()
             launch.end_servers_on_signals()

@@ -1,4 +1,4 @@
-"""The ranks of a run: how many, how they start and how they join. All that the launcher knows of what they will do."""
+"""The ranks of a run: how many, how they start, and how they communicate. All that the launcher knows of a run."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
@@ -9,9 +9,9 @@ from lockstep.schemas import ProcessGroup
 
 @dataclass(frozen=True)
 class World:
-    """`distributed`: the ranks form a process group. `folder` is where what ranks above 0 print goes.
+    """`distributed`: the ranks form a process group. `folder`: the run's, for the logs of ranks above 0.
 
-    `max_restarts`: how often all ranks are started anew after one has failed. `in_process`: the only rank is
+    `max_restarts`: how often all ranks are restarted after one has failed. `in_process`: the only rank is
     the process that starts it.
     """
 
@@ -43,14 +43,14 @@ class World:
 
     @property
     def backend(self) -> Literal["gloo", "nccl", "mpi"]:
-        """Who carries the messages: nccl where each rank has a GPU of its own, unless told otherwise."""
+        """By default nccl where each rank has a GPU of its own, else gloo."""
         if self.process_group.backend != "auto":
             return self.process_group.backend
         return "nccl" if self.accelerator == "gpu" and not self.share_device else "gloo"
 
 
 class Launchable(Protocol):
-    """What ranks can be started for: a plan, or another dataclass of plain values that knows its world."""
+    """What ranks can run: a plan, or another dataclass of plain values with a world."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 

@@ -9,13 +9,14 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
-from lockstep.config_error import config_error, shell_quote_override, typed_command
+from lockstep.config_error import shell_quote_override
 from lockstep.errors import TrainingInterrupted
+from lockstep.launch.external_launcher import check_launchable, rank_from_env
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import end_servers_on_signals, start_forkserver
 from lockstep.launch.preserved_process import preserved_process
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
-from lockstep.launch.topology import RankContext, check_world_size, is_rank_zero, rank_from_env, started_by_mpi
+from lockstep.launch.topology import RankContext, is_rank_zero
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
 from lockstep.world import Launchable, World
@@ -34,21 +35,6 @@ __all__ = [
     "start",
     "start_forkserver",
 ]
-
-
-def check_launchable(world: World) -> None:
-    """Refuse a world whose ranks cannot be started from here."""
-    context = rank_from_env()
-    if world.distributed and world.backend == "mpi" and not started_by_mpi(os.environ):
-        why = "MPI connects only ranks that it has started"
-        instead = f"mpirun -n {world.world_size} {typed_command()} …, or process_group.backend=gloo"
-        raise config_error("process_group.backend", "mpi", why, instead)
-    if context is not None:
-        check_world_size(context, world)
-    elif world.num_nodes > 1:
-        why = "a command starts ranks on its own machine only"
-        instead = f"num_nodes=1, or start it on every machine by torchrun --nnodes={world.num_nodes}"
-        raise config_error("num_nodes", world.num_nodes, why, f"{instead} --nproc-per-node={world.local_world_size} …")
 
 
 def external_process_group(world: World) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from lockstep.config_error import config_error, require
 from lockstep.strategies import Strategy
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")
-"""Device files of NVIDIA's driver, AMD's, and WSL's: without one Linux has no GPU, and torch need not be asked."""
+"""Device files of NVIDIA's driver, AMD's, and WSL's. Without one Linux has no GPU, and torch is not imported."""
 
 
 def gpu_count() -> int:

@@ -22,28 +22,16 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from torch.distributed import DistStoreError, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import config_error
 from lockstep.disk import disk_errors_as_config_errors, not_written, temporary_errors_as_config_errors
 from lockstep.errors import RendezvousTimeout
 from lockstep.launch.peers import timeout_text
 from lockstep.launch.private_dir import private_folder
-from lockstep.launch.rendezvous import (
-    KEY,
-    LOOPBACK,
-    RETRY,
-    Rendezvous,
-    address_of,
-    connect,
-    create_private_file,
-    listen,
-    no_action,
-    path_of,
-)
+from lockstep.launch.rendezvous import KEY, RETRY, Rendezvous, connect, no_action, users_file, users_port
 from lockstep.launch.signed_store import HMAC_DIGITS, POLL_INTERVAL, hmac_of
 from lockstep.launch.topology import RankContext
-from lockstep.launch.torchelastic_agent import agent_hosts_store
 from lockstep.world import World
 
 SECRET_HEADER = b"secret of a Lockstep rendezvous\n"
@@ -73,34 +61,15 @@ def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Ren
     if not world.distributed:
         yield Rendezvous()
     elif url.startswith("file://"):
-        path = path_of(url)
-        create_private_file(path, url)
-        try:
-            yield Rendezvous(path=str(path))
-        finally:
-            if context.rank == 0:
-                path.unlink(missing_ok=True)
+        with users_file(url, create=False, remove=context.rank == 0) as rendezvous:
+            yield rendezvous
     else:
         if url == "file" and world.num_nodes > 1:
             raise config_error(
                 KEY, "file", "ranks on several machines share no private file", f"{KEY}=file:///SHARED/PATH"
             )
-        agent_hosts = agent_hosts_store() and not url.startswith("tcp://")
-        host, port = address_of(url)
-        if world.num_nodes == 1 and not agent_hosts and not url.startswith("tcp://"):
-            host = LOOPBACK
-        endpoint = Rendezvous(address=host, port=port)
-        hosted = host_store(endpoint, world) if context.rank == 0 and not agent_hosts else None
-        with exchange_secret(world, context, endpoint) as rendezvous:
+        with users_port(world, context) as endpoint, exchange_secret(world, context, endpoint) as rendezvous:
             yield rendezvous
-        del hosted  # until here it listens
-
-
-def host_store(endpoint: Rendezvous, world: World) -> TCPStore:
-    """A store that this process hosts: on one machine at the endpoint's address only."""
-    listener = listen(endpoint.address, endpoint.port, all_interfaces=world.num_nodes > 1)
-    port = listener.getsockname()[1]
-    return TCPStore(endpoint.address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
 @contextmanager

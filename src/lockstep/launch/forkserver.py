@@ -111,7 +111,7 @@ def end_servers_on_signals() -> None:
 
 def _end_with_servers(number: int, _frame: FrameType | None) -> None:
     """May interrupt `end_servers`, so it takes no lock."""
-    server = cpython.forkserver_pid() if cpython.forkserver_is_known() else None
+    server = cpython.forkserver_pid()
     with suppress(OSError):
         if server is not None:
             os.kill(server, signal.SIGKILL)

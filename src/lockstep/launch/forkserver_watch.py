@@ -33,7 +33,7 @@ class ServerWatch:
     def how_server_ended(self) -> str | None:
         """In words; None if it has not within EXIT_TIMEOUT. `ensure_forkserver` starts another."""
         deadline = time.monotonic() + EXIT_TIMEOUT
-        while cpython.forkserver_is_known() and (server := cpython.forkserver_pid()) is not None:
+        while (server := cpython.forkserver_pid()) is not None:
             pid, status = os.waitpid(server, os.WNOHANG)
             if pid:
                 cpython.forget_forkserver()
@@ -48,7 +48,7 @@ class ServerWatch:
     def _poll(self) -> None:
         polls = 0
         while not self.over.wait(POLL_INTERVAL):
-            server = cpython.forkserver_pid() if cpython.forkserver_is_known() else None
+            server = cpython.forkserver_pid()
             polls = polls + 1 if server is not None and stopped(server) and self.needed() else 0
             if server is not None and polls == STOPPED_POLLS:
                 self.killed = server

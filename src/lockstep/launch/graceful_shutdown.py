@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.signals import ENDING
+from lockstep.launch.signals import signal_handlers
 from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED, Stop
 
 POLL_INTERVAL = 0.1
@@ -129,17 +129,14 @@ class SignalRequest(Request):
         """By a wake-up socket: Python runs handlers in the main thread, which may be waiting for a peer in C++."""
         self.received, sender = socket.socketpair()
         sender.setblocking(False)
-        before = {number: signal.signal(number, lambda *_: None) for number in ENDING}
         descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         try:
-            with super().listening(batches):
+            with signal_handlers(lambda *_: None), super().listening(batches):
                 yield
         finally:
             self.timer.cancel()
             self.accepted = self._signalled()  # one that came while a peer was lost counts, too
             signal.set_wakeup_fd(descriptor)
-            for number, handler in before.items():
-                signal.signal(number, handler)
             sender.close()
             self.received.close()
 

@@ -24,7 +24,7 @@ from lockstep.launch.failure import RankFailed, exit_reason, format_error
 from lockstep.launch.graceful_shutdown import FileRequest
 from lockstep.launch.private_dir import job_folder, own_caches
 from lockstep.launch.rendezvous import Rendezvous
-from lockstep.launch.signals import ENDING, signals_stop_ranks
+from lockstep.launch.signals import ENDING, signal_handlers, signals_stop_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory.garbage import collect_rarely
@@ -76,9 +76,6 @@ def status_of(ended: SystemExit) -> int:
 def exit_at_prompt() -> Iterator[list[int]]:
     """Exit on a signal at a debugger's prompt, where no batch would end. Yields the signals received."""
     signals: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield signals
-        return
     previous = {int(number): signal.getsignal(number) for number in ENDING}
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -89,13 +86,10 @@ def exit_at_prompt() -> Iterator[list[int]]:
         if callable(handler):
             handler(number, frame)
 
-    for number in ENDING:
-        signal.signal(number, handle)
     try:
-        yield signals
+        with signal_handlers(handle):
+            yield signals
     finally:
-        for ending, before in previous.items():
-            signal.signal(ending, before)
         forget_interrupt_handler()  # it would be `handle`
 
 

@@ -1,7 +1,7 @@
 """The rendezvous of the ranks of a process group, at a store in a file or at a port, and the wait until all joined.
 
-`init_method` names torch's three ways, file://, env:// (MASTER_ADDR and MASTER_PORT) and tcp://. Left to itself torch
-lets rank 0 open the port on every interface of the machine, and all ranks trust whoever writes there. Ranks that the
+`init_method` names torch's three ways, file://, env:// (MASTER_ADDR and MASTER_PORT) and tcp://. By default torch lets
+rank 0 open the port on every interface of the machine, and all ranks trust what anybody writes there. Ranks that the
 command starts use a file that only its owner can access; for the others see external_rendezvous.py.
 """
 
@@ -73,16 +73,8 @@ def open_rendezvous(world: World, folder: Path) -> Iterator[Rendezvous]:
     """
     url = world.process_group.init_method
     if world.distributed and url.startswith("file://"):
-        path = path_of(url)
-        if os.path.lexists(path):
-            plain = stat.S_ISREG(path.lstat().st_mode)
-            why = "the file is there already, from an earlier rendezvous" if plain else "it is no plain file"
-            raise config_error(KEY, url, why, INSTEAD)
-        create_private_file(path, url)
-        try:
-            yield Rendezvous(path=str(path))
-        finally:
-            path.unlink(missing_ok=True)
+        with users_file(url, create=True, remove=True) as rendezvous:
+            yield rendezvous
     elif not world.distributed or url in ("auto", "file"):
         yield Rendezvous(path=str(folder / "group"))
     else:
@@ -90,6 +82,53 @@ def open_rendezvous(world: World, folder: Path) -> Iterator[Rendezvous]:
         with listen(host, port) as listener:
             port = listener.getsockname()[1]
         yield Rendezvous(str(folder / "group"), host, port)
+
+
+@contextmanager
+def users_file(url: str, create: bool, remove: bool) -> Iterator[Rendezvous]:
+    """At a file that the user names, for this user alone. `create`: it must not exist; else another rank may be first.
+
+    Raises:
+        ConfigError: it cannot be created, or is something else.
+    """
+    path = Path(url.removeprefix("file://"))
+    require(path.parent.is_dir(), KEY, url, "its folder does not exist", f"{KEY}=file, or a file in a folder that does")
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        status = path.lstat()
+        require(stat.S_ISREG(status.st_mode), KEY, url, "it is no plain file", INSTEAD)
+        require(not create, KEY, url, "the file is there already, from an earlier rendezvous", INSTEAD)
+        own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        require(own, KEY, url, "other users own the file, or may write to it", INSTEAD)
+    except OSError as error:
+        raise config_error(KEY, url, f"the file cannot be made ({error.strerror})", INSTEAD) from None
+    try:
+        yield Rendezvous(path=str(path))
+    finally:
+        if remove:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def users_port(world: World, context: RankContext) -> Iterator[Rendezvous]:
+    """At MASTER_ADDR and MASTER_PORT, or as tcp:// names them: rank 0 hosts the store, unless torchrun's agent does.
+
+    Ranks on one machine use loopback, unless agent or tcp:// name another address.
+    """
+    url, one_machine = world.process_group.init_method, world.num_nodes == 1
+    host, port = address_of(url)
+    agent_hosts = agent_hosts_store() and not url.startswith("tcp://")
+    if one_machine and not agent_hosts and not url.startswith("tcp://"):
+        host = LOOPBACK
+    if context.rank == 0 and not agent_hosts:
+        listener = listen(host, port, all_interfaces=not one_machine)
+        port = listener.getsockname()[1]
+        hosted = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+        yield Rendezvous(address=host, port=port)
+        del hosted  # which listens until here
+    else:
+        yield Rendezvous(address=host, port=port)
 
 
 def listen(host: str, port: int, all_interfaces: bool = False) -> socket.socket:
@@ -103,31 +142,6 @@ def listen(host: str, port: int, all_interfaces: bool = False) -> socket.socket:
     except OSError as error:
         why = f"this machine cannot open it ({error.strerror})"
         raise config_error(KEY, f"tcp://{host}:{port}", why, f"{KEY}=auto, or another address or port") from None
-
-
-def path_of(url: str) -> Path:
-    """The path in a file:// URL; raises ConfigError if its folder does not exist."""
-    path = Path(url.removeprefix("file://"))
-    require(path.parent.is_dir(), KEY, url, "its folder does not exist", f"{KEY}=file, or a file in a folder that does")
-    return path
-
-
-def create_private_file(path: Path, url: str) -> None:
-    """Create the file for this user alone, unless another rank has done so.
-
-    Raises:
-        ConfigError: it cannot be created, or is something else.
-    """
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        return
-    except FileExistsError:
-        status = path.lstat()
-    except OSError as error:
-        raise config_error(KEY, url, f"the file cannot be made ({error.strerror})", INSTEAD) from None
-    require(stat.S_ISREG(status.st_mode), KEY, url, "it is no plain file", INSTEAD)
-    own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-    require(own, KEY, url, "other users own the file, or may write to it", INSTEAD)
 
 
 def address_of(url: str) -> tuple[str, int]:
@@ -155,7 +169,7 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
         store = keep_alive(SignedStore(PrefixStore(group, store), rendezvous.secret, timeout))
     keys = {rank: f"rank {rank} has joined" for rank in range(context.world_size)}
     if store.check([keys[context.rank]]):
-        raise RendezvousTimeout(f"a group has met at {rendezvous} before; remove it, or write {KEY}=file")
+        raise RendezvousTimeout(f"an earlier group has used {rendezvous}; remove it, or write {KEY}=file")
     publish_pid(store, context)
     store.set(keys[context.rank], "")
     if missing := wait_for_keys(store, [*keys.values()], deadline, rendezvous.while_waiting):

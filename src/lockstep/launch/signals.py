@@ -62,7 +62,7 @@ def signals_end_command() -> Iterator[None]:
 
     Not for ranks of an external launcher: they may wait for one another in C++, where Python runs no handler.
     """
-    with _handlers(StopHandler()):
+    with signal_handlers(StopHandler()):
         yield
 
 
@@ -74,7 +74,7 @@ def signals_stop_ranks(folder: Path) -> Iterator[list[int]]:
     a stop.
     """
     handler = StopHandler(folder)
-    with _handlers(handler), handler.timers:
+    with signal_handlers(handler), handler.timers:
         yield handler.requests
 
 
@@ -94,7 +94,7 @@ def _resend(number: int) -> Iterator[None]:
 @contextmanager
 def signals_end_rank() -> Iterator[None]:
     """A signal takes its default action in a rank of an external launcher, once the private folder is removed."""
-    with _handlers(exit_by_signal):
+    with signal_handlers(exit_by_signal):
         yield
 
 
@@ -106,8 +106,8 @@ def exit_by_signal(number: int, _frame: FrameType | None = None) -> None:
 
 
 @contextmanager
-def _handlers(handler: Handler) -> Iterator[None]:
-    """Set the handler, and restore the old ones at the end. Only in the main thread, as Python allows."""
+def signal_handlers(handler: Handler) -> Iterator[None]:
+    """Handle the signals that are not ignored; then restore the handlers. Only in the main thread, as Python allows."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -141,10 +141,10 @@ def ignore_signals(folder: Path) -> None:
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    _install_fork_handlers(folder)
+    _install_forksignal_handlers(folder)
 
 
-def _install_fork_handlers(folder: Path) -> None:
+def _install_forksignal_handlers(folder: Path) -> None:
     """Processes that this rank forks, such as DataLoader workers, ignore them, too, but the rank may terminate them.
 
     SIGTERM is blocked across the fork, until the child has a handler that distinguishes the two.

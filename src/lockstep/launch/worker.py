@@ -72,7 +72,7 @@ def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, var
         command: the writing end of a pipe to the command.
         variables: environment variables beside the command's own.
     """
-    gc.freeze()  # what was imported stays: to look at it would copy the memory that is shared with the fork server
+    gc.freeze()  # a collection would visit imported objects, and copy the memory that is shared with the fork server
     gc.enable()  # the server has it off
     collect_rarely()
     ignore_signals(job.folder)

@@ -4,5 +4,5 @@ import gc
 
 
 def collect_rarely() -> None:
-    """At Python's own thresholds a third of `import lightning` is spent looking through what it has made."""
+    """At Python's own thresholds a third of `import lightning` is spent in collections."""
     gc.set_threshold(100_000, 50, 50)

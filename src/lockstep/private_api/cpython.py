@@ -20,8 +20,8 @@ def forkserver_is_known() -> bool:
 
 
 def forkserver_pid() -> int | None:
-    """None where none runs."""
-    pid: int | None = _forkserver()._forkserver_pid
+    """None where none runs, or nothing is known of it."""
+    pid: int | None = _forkserver()._forkserver_pid if forkserver_is_known() else None
     return pid
 
 
@@ -33,7 +33,7 @@ def forkserver_socket() -> Path | None:
 
 def kill_forkserver() -> None:
     """By SIGKILL. Does nothing where none runs, or nothing is known of it."""
-    if not forkserver_is_known() or (pid := forkserver_pid()) is None:
+    if (pid := forkserver_pid()) is None:
         return
     os.kill(pid, signal.SIGKILL)
     with suppress(FileNotFoundError):  # of its socket
@@ -49,7 +49,7 @@ def forget_forkserver() -> None:
 
 
 def release_tracker() -> int | None:
-    """Let the resource tracker end, which it does when nobody holds its pipe any more. Its process number.
+    """Close the resource tracker's pipe, at which it exits. Its process number.
 
     None where none runs, or in a version without these names: then it outlives this process by a moment.
     """
@@ -74,7 +74,7 @@ def set_sockets_folder(folder: Path) -> None:
 
 
 def forget_interrupt_handler() -> None:
-    """Keep pdb from restoring the handler of Ctrl-C that it met. Without this name: it has none to restore."""
+    """Keep pdb from restoring the handler of Ctrl-C that it replaced. Without this name: it restores none."""
     debugger: Any = getattr(sys.modules.get("pdb"), "Pdb", None)
     if hasattr(debugger, "_previous_sigint_handler"):
         debugger._previous_sigint_handler = None
