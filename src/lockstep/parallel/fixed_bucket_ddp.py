@@ -27,9 +27,8 @@ class FixedBucketDDP(LastToFirst):
 
     def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, **options: Any) -> None:
         fixed = can_fix_buckets()
-        if not fixed:
-            options["find_unused_parameters"] = True
-            warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
+        options["find_unused_parameters"] = options.get("find_unused_parameters", False) or not fixed
+        warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         super().__init__(module, device_ids, **options)
         self.broadcast_buffers = False  # as an argument it has another name in newer versions of torch
         if fixed:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class Replicated(Distributed):
     """Each rank has the whole net, however ranks start."""
 
+    find_unused_parameters: bool = False
+    """Whether DDP looks in each step for parameters that get no gradient in it, and does not wait for theirs."""
+
     def gradient_sync(self, plan: "Plan") -> str:
         return plan.engine.gradient_sync
 
@@ -35,8 +38,12 @@ class Replicated(Distributed):
         if plan.gradient_sync != "ddp":
             return Wrapped(net, plain.forward, plain.evaluate, partial(average_gradients, plan.gradient_sync, net))
         device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
-        ddp = FixedBucketDDP(net, device_ids, gradient_as_bucket_view=True)
+        ddp = FixedBucketDDP(net, device_ids, **self._ddp_options)
         return Wrapped(net, ddp, plain.evaluate, accumulating=ddp.no_sync)
+
+    @property
+    def _ddp_options(self) -> dict[str, bool]:
+        return {"gradient_as_bucket_view": True, "find_unused_parameters": self.find_unused_parameters}
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -44,13 +51,15 @@ class Replicated(Distributed):
 
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 
+        options = self._ddp_options
+
         class FixedBucketDDPStrategy(DDPStrategy):
             """Wraps the module as the raw engine wraps its net."""
 
             def configure_ddp(self) -> None:
                 assert self.model is not None
                 device_ids = self.determine_ddp_device_ids()
-                self.model = FixedBucketDDP(self.model, device_ids, gradient_as_bucket_view=True)
+                self.model = FixedBucketDDP(self.model, device_ids, **options)
 
         return FixedBucketDDPStrategy(
             parallel_devices=self.devices(plan) * plan.devices if self.share_device else None,
@@ -63,4 +72,5 @@ class DDP(Replicated):
     name: Literal["ddp"]
     share_device: bool
     max_restarts: int
+    find_unused_parameters: bool = False
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"

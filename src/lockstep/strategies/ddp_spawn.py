@@ -10,3 +10,4 @@ from lockstep.strategies.ddp import Replicated
 class DDPSpawn(Replicated):
     name: Literal["ddp_spawn"]
     share_device: bool
+    find_unused_parameters: bool = False

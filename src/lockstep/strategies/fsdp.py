@@ -4,6 +4,7 @@ FSDP2's `fully_shard`, per block and at the root: a block's whole weights are th
 ranks, and its gradient goes back in shards. What is saved, digested or printed is whole, gathered on every rank.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -191,6 +192,10 @@ def _blocks(net: "nn.Module") -> "Iterator[nn.Module]":
     """The parts of a net that are there as a whole one after the other: its children, or those of a container."""
     from torch import nn
 
+    uses = Counter(own for module in net.modules() for own in module.parameters(recurse=False))
     for child in net.children():
         parts = child.children() if isinstance(child, nn.Sequential | nn.ModuleList) else (child,)
-        yield from (part for part in parts if any(True for _ in part.parameters()))
+        for part in parts:
+            within = Counter(own for module in part.modules() for own in module.parameters(recurse=False))
+            if within and all(uses[own] == count for own, count in within.items()):  # else one is tied to another's
+                yield part
