@@ -15,11 +15,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require
 from lockstep.files import absolute
+from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
-from lockstep.schemas import GROUPS, Checkpoint, ProcessGroup, Record
+from lockstep.schemas import GROUPS, OWN_CODE, Checkpoint, ProcessGroup, Record
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
+from lockstep.schemas.target import KEY
 
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""
@@ -54,7 +56,7 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         require(is_group, key, values[key], "it is a group of keys", instead)
         values[key] = coerce(options, f"{key}.", values[key])
     require_backend(values["process_group"])
-    plan = coerce(Plan, "", _resolved({**values, "run_dir": str(run_dir.absolute())}))
+    plan = coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
     require_memory(plan)
     return plan
 
@@ -62,6 +64,10 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
 def _choice(group: str, values: object) -> object:
     """The typed options of a group; which type, its `name` says."""
     options = GROUPS[group]
+    if isinstance(values, Mapping) and (KEY in values or (group == "data" and "train" in values)):
+        why, instead = f"{group} takes no code of your own", f"{group}={next(iter(options))}"
+        require(group in OWN_CODE, f"{group}.{KEY}", values.get(KEY), why, instead)
+        return OWN_CODE[group](**OWN_CODE[group].of(values))
     if not isinstance(values, Mapping) or "name" not in values:
         raise config_error(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = dict(values)

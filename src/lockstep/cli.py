@@ -84,6 +84,8 @@ def failed_rank(ended: SystemExit) -> RankFailed | None:
 def command(hydra_main: Callable[[], None]) -> None:
     """Run the command line: by Hydra, or, started by torchrun, SLURM or mpirun, as one rank of one job."""
     outlive_readers()
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)  # as under `python -m`: what lies in the command's folder can be imported
     context = None
     try:
         context = rank_from_env()

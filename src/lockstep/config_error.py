@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -52,6 +52,8 @@ def as_typed(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (tuple, list)):
         return "[" + ",".join(as_typed(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{as_typed(item)}" for key, item in value.items()) + "}"
     return str(value)
 
 

@@ -23,11 +23,11 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
 
 
 def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str, Any]]:
-    """One group; or a second one, without decay, of biases and what normalises: all that has one dimension.
+    """One group of all that trains; or a second one, without decay, of biases and what normalises: of one dimension.
 
     Decay draws a weight to 0 so that no input counts too much. A shift or a scale has no such excess to give up.
     """
-    parameters = list(net.parameters())
+    parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not choice.spares_bias_and_norm:
         return [{"params": parameters}]
     spared = [parameter for parameter in parameters if parameter.dim() <= 1]

@@ -1,19 +1,23 @@
 """Which random numbers are equal on all ranks (the weights), and which differ (what is drawn while training)."""
 
 import random
+from typing import cast
 
 import numpy as np
 import torch
 from torch import nn
 
-from lockstep import nets
+from lockstep import nets, schemas, targets
+from lockstep.config_error import require
+from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
+from lockstep.schemas.target import KEY
 
 
-def build_model(plan: Plan, data: TensorData) -> nn.Module:
+def build_model(plan: Plan, data: TensorData | SampleData) -> nn.Module:
     """The net with its first weights: drawn under the run's seed before anything else, the same on every rank.
 
     They are drawn in float32, and widened for a run in float64 before any checkpoint could be loaded into them.
@@ -25,11 +29,17 @@ def build_model(plan: Plan, data: TensorData) -> nn.Module:
     return net.to(memory_format=memory_format_of(plan, net))
 
 
-def plain_net(plan: Plan, data: TensorData) -> nn.Module:
+def plain_net(plan: Plan, data: TensorData | SampleData) -> nn.Module:
     """The same weights in float32, as torch lays them out."""
     torch.manual_seed(plan.seed)
-    options = {key: value for key, value in vars(plan.model).items() if key != "name"}
-    return nets.create(plan.model.name, data.shape, data.outputs, **options)
+    model = plan.model
+    if isinstance(model, schemas.OwnNet):
+        net = targets.create("model", model.call, {"shape": data.shape, "outputs": data.outputs})
+        why, instead = f"it makes a {type(net).__name__}, and not an nn.Module", "the path of a net"
+        require(isinstance(net, nn.Module), f"model.{KEY}", model.call[KEY], why, instead)
+        return cast(nn.Module, net)
+    options = {key: value for key, value in vars(model).items() if key != "name"}
+    return nets.create(model.name, data.shape, data.outputs, **options)
 
 
 def seed_rank(seed: int, rank: int) -> None:

@@ -14,6 +14,7 @@ from lockstep.checkpoint.reading import resume_state
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.data.line import fitted_line
 from lockstep.data.loader import to_device_if_fits
+from lockstep.data.samples import SampleData
 from lockstep.launch.topology import RankContext
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
@@ -46,14 +47,14 @@ class Session:
         disable_malloc_trim()
         self.plan = plan = resume_after_restart(plan, context.restarts)
         self.context = context
-        tensors = data.load(plan.data)
-        self.net = convert_batchnorm(plan, build_model(plan, tensors))
+        loaded = data.load_splits(plan.data, plan.seed)
+        self.net = convert_batchnorm(plan, build_model(plan, loaded))
         self.masks = convert_dropout(plan, context.rank, self.net)
         show_shapes(plan, self.net)
         seed_rank(plan.seed, context.rank)  # from here on random numbers of its own
         self.start = resume_state(plan, self.net)
         self.device, *_ = plan.strategy.devices(plan)
-        self.data = to_device_if_fits(tensors, self.device)
+        self.data = loaded if isinstance(loaded, SampleData) else to_device_if_fits(loaded, self.device)
         self.measured, self.curve = Measured(plan.task, self.device), StepCurve(plan.task, self.device)
         if plan.train:
             self.recorder = self.start.recorder(plan, context.rank, self.net)

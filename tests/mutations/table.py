@@ -296,4 +296,32 @@ MUTATIONS = [
         "        chunks[(rank - step - 1) % world].copy_(arrived)",
         "tests/test_raw_reduce.py::test_by_hand[2-ring_of_any_size]",
     ),
+    Mutation(
+        "a sample is drawn alike in each epoch",
+        "data/samples.py",
+        'struct.pack("<qqq", seed, epoch, sample)',
+        'struct.pack("<qqq", seed, 0, sample)',
+        "tests/test_data_samples.py::test_a_sample_is_drawn_under_its_own_seed",
+    ),
+    Mutation(
+        "a rank's dropout depends on its samples",
+        "data/samples.py",
+        "        torch.set_rng_state(states[0])",
+        "        pass",
+        "tests/test_data_samples.py::test_the_ranks_own_generators_go_on_as_if_nothing_was_drawn[0]",
+    ),
+    Mutation(
+        "an evaluation is another in each epoch",
+        "data/samples.py",
+        "epoch = 0 if self.sampler.seed is None else self.sampler.epoch",
+        "epoch = self.sampler.epoch",
+        "tests/test_data_samples.py::test_an_evaluation_is_the_same_in_each_epoch",
+    ),
+    Mutation(
+        "each output is compared with each target",
+        "data/samples.py",
+        "return targets[:, None] if targets.is_floating_point() and targets.dim() == 1 else targets",
+        "return targets",
+        "tests/test_data_samples.py::test_one_number_a_sample_is_a_column",
+    ),
 ]

@@ -42,7 +42,8 @@ def _require_optimizer(plan: Plan, net: nn.Module, states: Any, steps: int) -> N
     keeps = adam or getattr(plan.optimizer, "momentum", 0) > 0
     check(isinstance(entries, Mapping) and entries.keys() <= set(range(len(parameters))), what)
     stepped = steps > 0 and plan.precision != "16-mixed"  # which may have left out all of them
-    check(not (keeps and stepped) or len(entries) == len(parameters), what)
+    whole = len(entries) == len(parameters) or (plan.model.spares_parameters and len(entries) > 0)
+    check(not (keeps and stepped) or whole, what)
     for index, entry in entries.items():
         check(isinstance(entry, Mapping) and entry.keys() <= names, what)
         check(not keeps or entry.keys() == names, what)

@@ -1,4 +1,4 @@
-"""The data sets, held as tensors in memory: `prepare` fetches and checks files once, `load` gives the tensors."""
+"""The data sets: `prepare` fetches and checks files once, `load` gives the splits."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,7 @@ from lockstep import schemas
 from lockstep.config_error import require
 
 if TYPE_CHECKING:
+    from lockstep.data.samples import SampleData
     from lockstep.data.tensors import TensorData
 
 
@@ -20,8 +21,23 @@ def prepare(choice: schemas.Data) -> None:
         mnist.prepare(choice.root)
 
 
+def load_splits(choice: schemas.Data, seed: int) -> "TensorData | SampleData":
+    """The splits, built in or the user's own, under this seed.
+
+    Raises:
+        ConfigError: a split has another size than the plan says.
+    """
+    if not isinstance(choice, schemas.OwnData):
+        return load(choice)
+    from lockstep.data import own
+
+    found = own.load(choice, seed)
+    _require_sizes(choice, found)
+    return found
+
+
 def load(choice: schemas.Data) -> "TensorData":
-    """The splits as tensors. What is random in them (order of splits, noise) is fixed, whatever the run's seed.
+    """The splits of a built-in data set. What is random in them is fixed, whatever the run's seed.
 
     Raises:
         ConfigError: a split has another size than the schema says.
@@ -54,14 +70,16 @@ def _loaded(choice: schemas.Data) -> "TensorData":
             from lockstep.data import random_regression
 
             return random_regression.load(choice.features, choice.outputs, choice.noise, choice.samples)
+        case schemas.OwnData():
+            raise TypeError("the user's own data is loaded by load_splits")
 
 
-def _require_sizes(choice: schemas.Data, tensors: "TensorData") -> None:
+def _require_sizes(choice: schemas.Data, found: "TensorData | SampleData") -> None:
     """Steps, schedules and the weight of each sample in its gradient are computed from the sizes of the schema."""
     declared = {
-        "train": ("train_samples", choice.train_samples, tensors.train),
-        "validation": ("val_size", choice.val_size, tensors.val),
-        "test": ("test_size", getattr(choice, "test_size", len(tensors.test)), tensors.test),
+        "train": ("train_samples", choice.train_samples, found.train),
+        "validation": ("val_size", choice.val_size, found.val),
+        "test": ("test_size", getattr(choice, "test_size", len(found.test)), found.test),
     }
     for name, (field, count, split) in declared.items():
         why = f"its {name} split holds {len(split)} samples, and {type(choice).__name__}.{field} says {count}"

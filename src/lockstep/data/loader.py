@@ -6,10 +6,12 @@ block of them: an index costs the same for one row as for hundreds.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from lockstep.data.samples import SampleData, SampleLoader, SampleSplit
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.sampler import ShardSampler
 
@@ -21,6 +23,17 @@ ALIGNED = 64
 
 RESIDENT = 0.25
 """Of a GPU's free memory: so much may a data set take there."""
+
+
+def create_loader(
+    data: TensorData | SampleData, split: Any, sampler: ShardSampler, device: torch.device, dtype: torch.dtype
+) -> "Loader | SampleLoader":
+    """The loader of a split, by whether its samples lie in tensors."""
+    if isinstance(split, SampleSplit):
+        assert isinstance(data, SampleData)
+        return SampleLoader(data, split, sampler, device, dtype)
+    assert isinstance(data, TensorData)
+    return Loader(data, split, sampler, device, dtype)
 
 
 def to_device_if_fits(data: TensorData, device: torch.device) -> TensorData:

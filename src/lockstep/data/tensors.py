@@ -49,13 +49,18 @@ class TensorData:
         return tuple(self.train.inputs.shape[1:])
 
     def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
-        """A batch as the net takes it: pixels 0…255 to (x/255 - mean)/std, real numbers to `dtype`; classes stay."""
-        inputs, targets, ids = batch
-        is_image = inputs.dtype == torch.uint8
+        """A batch as the net takes it."""
+        return as_float(batch, dtype, self.mean, self.std)
+
+
+def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1.0) -> Batch:
+    """Pixels 0…255 become (x/255 - mean)/std, real numbers `dtype`; integers other than pixels, and classes, stay."""
+    inputs, targets, ids = batch
+    if inputs.dtype == torch.uint8:
+        inputs = inputs.to(dtype).div_(255).sub_(mean).div_(std)
+    elif inputs.is_floating_point():
         inputs = inputs.to(dtype)
-        if is_image:
-            inputs = inputs.div_(255).sub_(self.mean).div_(self.std)
-        return Batch(inputs, targets.to(dtype) if targets.is_floating_point() else targets, ids)
+    return Batch(inputs, targets.to(dtype) if targets.is_floating_point() else targets, ids)
 
 
 def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> tuple[Split, Split, Split]:

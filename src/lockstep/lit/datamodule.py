@@ -6,7 +6,8 @@ import lightning.pytorch as pl
 import torch
 
 from lockstep.checkpoint.content import Progress
-from lockstep.data.loader import Loader
+from lockstep.data.loader import Loader, create_loader
+from lockstep.data.samples import SampleData, SampleLoader, SampleSplit
 from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
@@ -18,30 +19,30 @@ class ShardedData(pl.LightningDataModule):
     """The three splits of a data set, in this rank's shares. Lightning turns the page of a loader's sampler."""
 
     def __init__(
-        self, data: TensorData, plan: Plan, context: RankContext, begin: Progress, device: torch.device
+        self, data: TensorData | SampleData, plan: Plan, context: RankContext, begin: Progress, device: torch.device
     ) -> None:
         """Training begins at a position."""
         super().__init__()
         self.data, self.plan, self.context, self.begin, self.device = data, plan, context, begin, device
 
-    def train_dataloader(self) -> Loader:
+    def train_dataloader(self) -> Loader | SampleLoader:
         plan, begin = self.plan, (self.begin.epochs, self.begin.batch)
         return self._loader(self.data.train, plan.batch_size, seed=plan.seed, drop_last=plan.drop_last, begin=begin)
 
-    def val_dataloader(self) -> list[Loader]:
+    def val_dataloader(self) -> list[Loader | SampleLoader]:
         return [self._evaluation(self.data.val)] if len(self.data.val) else []
 
-    def test_dataloader(self) -> Loader:
+    def test_dataloader(self) -> Loader | SampleLoader:
         return self._evaluation(self.data.test)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """The loader has moved it, together with others."""
         return batch
 
-    def _evaluation(self, split: Split) -> Loader:
+    def _evaluation(self, split: Split | SampleSplit) -> Loader | SampleLoader:
         return self._loader(split, evaluation_batch(self.plan.batch_size))
 
-    def _loader(self, split: Split, batch_size: int, **options: Any) -> Loader:
+    def _loader(self, split: Split | SampleSplit, batch_size: int, **options: Any) -> Loader | SampleLoader:
         rank, world = self.context.rank, self.context.world_size
         sampler = ShardSampler(len(split), batch_size, rank=rank, world_size=world, **options)
-        return Loader(self.data, split, sampler, self.device, dtype_of(self.plan))
+        return create_loader(self.data, split, sampler, self.device, dtype_of(self.plan))

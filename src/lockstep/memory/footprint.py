@@ -6,6 +6,7 @@ tensors take is not counted.
 """
 
 from itertools import pairwise
+from math import prod
 
 from lockstep import schemas
 from lockstep.config_error import require
@@ -64,7 +65,9 @@ def weights_bytes(plan: Plan) -> int:
 
 
 def data_bytes(plan: Plan) -> int:
-    """The samples, which each rank holds, and their order."""
+    """The samples, which each rank holds, and their order; of the user's own data nobody knows what they take."""
+    if isinstance(plan.data, schemas.OwnData):
+        return 0
     inputs, outputs = sample_sizes(plan.data)
     a_sample = inputs + 8 if plan.data.images else 8 * (inputs + (1 if plan.data.classes else outputs))
     samples = plan.data.train_samples
@@ -90,6 +93,8 @@ def sample_sizes(data: schemas.Data) -> tuple[int, int]:
             return 1, 1
         case schemas.RandomRegression():
             return data.features, data.outputs
+        case schemas.OwnData():
+            return prod(data.shape), data.outputs
         case _:
             return 28 * 28, 10
 

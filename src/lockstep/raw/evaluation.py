@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from lockstep.data.loader import Loader
+from lockstep.data.loader import create_loader
+from lockstep.data.samples import SampleSplit
 from lockstep.data.tensors import Split
 from lockstep.parallel import broadcast_buffers
 from lockstep.raw.precision import Precision
@@ -14,7 +15,7 @@ from lockstep.sums.running import EvaluationSums, batch_stats
 
 
 @torch.inference_mode()
-def evaluate(session: Session, wrapped: Wrapped, precision: Precision, split: Split) -> Tensor:
+def evaluate(session: Session, wrapped: Wrapped, precision: Precision, split: Split | SampleSplit) -> Tensor:
     """`EvaluationSums.totals` of this rank, over a split whose samples the ranks share."""
     plan, context, task = session.plan, session.context, session.plan.task
     wrapped.net.eval()
@@ -22,7 +23,7 @@ def evaluate(session: Session, wrapped: Wrapped, precision: Precision, split: Sp
     size = evaluation_batch(plan.batch_size)
     sampler = ShardSampler(len(split), size, rank=context.rank, world_size=context.world_size)
     sums = EvaluationSums(task, session.device)
-    for inputs, targets, _ids in Loader(session.data, split, sampler, session.device, precision.dtype):
+    for inputs, targets, _ids in create_loader(session.data, split, sampler, session.device, precision.dtype):
         with precision.autocast():
             outputs = wrapped.evaluate(inputs)
             stats = batch_stats(task, task.loss_sum(outputs, targets), outputs, targets)

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import save
-from lockstep.data.loader import Loader
+from lockstep.data.loader import create_loader
 from lockstep.errors import TrainingInterrupted
 from lockstep.optimizers import zero_grad
 from lockstep.parallel import synchronize
@@ -89,7 +89,7 @@ def train_epoch(run: Training) -> None:
         begin=(run.at.epochs, run.at.batch),
     )
     sampler.set_epoch(run.at.epochs)
-    loader = Loader(session.data, split, sampler, session.device, run.precision.dtype)
+    loader = create_loader(session.data, split, sampler, session.device, run.precision.dtype)
     run.report.begin(run.at.epochs + 1, len(sampler), done=run.at.batch)
     for number, (inputs, targets, ids) in enumerate(loader, start=run.at.batch):
         first = number % plan.accumulate_grad_batches == 0

@@ -4,14 +4,15 @@ No torch here: a wrong value is refused before anything heavy is imported.
 """
 
 from lockstep.schemas.checkpoint import Checkpoint
-from lockstep.schemas.data import MNIST, Data, Digits, Line, Points, RandomRegression
+from lockstep.schemas.data import MNIST, Data, Digits, Line, OwnData, Points, RandomRegression
 from lockstep.schemas.engine import Engine, Lightning, Raw
 from lockstep.schemas.logger import Logger
-from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, SplitCNN
+from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, OwnNet, SplitCNN
 from lockstep.schemas.optimizer import SGD, Adam, Optimizer
 from lockstep.schemas.process_group import ProcessGroup
 from lockstep.schemas.record import Record
 from lockstep.schemas.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
+from lockstep.schemas.target import Target
 from lockstep.strategies import STRATEGIES
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "GROUPS",
     "MLP",
     "MNIST",
+    "OWN_CODE",
     "SGD",
     "Adam",
     "Checkpoint",
@@ -34,6 +36,8 @@ __all__ = [
     "Model",
     "OneCycle",
     "Optimizer",
+    "OwnData",
+    "OwnNet",
     "Points",
     "ProcessGroup",
     "RandomRegression",
@@ -41,6 +45,7 @@ __all__ = [
     "Record",
     "Scheduler",
     "SplitCNN",
+    "Target",
     "WarmupLinear",
 ]
 
@@ -53,3 +58,6 @@ GROUPS: dict[str, dict[str, type]] = {
     "scheduler": {"none": Constant, "onecycle": OneCycle, "warmup_linear": WarmupLinear},
     "logger": {"tensorboard": Logger, "csv": Logger, "none": Logger},
 }
+
+OWN_CODE: dict[str, type[Target]] = {"model": OwnNet, "data": OwnData}
+"""The groups whose YAML files may name a `_target_` of the user's own."""

@@ -31,6 +31,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
 def _value_from_dict(kind: Any, key: str, value: Any) -> Any:
     """A union or a base class: its members are distinguished by their fields' names, and by the value's `name`."""
     options = get_args(kind) or (kind, *_subclasses(kind))
+    if get_origin(kind) is dict:
+        return value
     if isinstance(value, Mapping):
         return from_dict(next(option for option in options if _fits(option, value)), value)
     if get_origin(kind) in (list, tuple):
@@ -56,7 +58,9 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            found |= {key if name == "name" else f"{key}.{name}": own for name, own in value.items()}
+            own = {**value, **value.get("arguments", {})}
+            own.pop("arguments", None)
+            found |= {key if name == "name" else f"{key}.{name}": option for name, option in own.items()}
         else:
             found[key] = value
     return found

@@ -1,9 +1,11 @@
 """Which data set, and how many samples of it train, validate and test."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from lockstep.config_error import not_negative, positive, require
+from lockstep.config_error import config_error, not_negative, positive, require
+from lockstep.schemas.target import KEY, Target
 
 
 @dataclass(frozen=True)
@@ -119,4 +121,64 @@ class RandomRegression:
         return self.samples
 
 
-Data = Digits | MNIST | Points | Line | RandomRegression
+@dataclass(frozen=True)
+class OwnData(Target):
+    """Data of the user's own. What it comes to is asked of the data itself, before any rank starts.
+
+    split: how much of one data set validates and tests, in samples or as a share, where the target makes only one.
+    loader: arguments of torch's DataLoader, where samples are made one by one.
+    class_count: where neither targets in a tensor nor `classes` of the Dataset tell it.
+    """
+
+    split: dict[str, float]
+    loader: dict[str, Any]
+    class_count: int | None
+    train_samples: int = 0
+    val_size: int = 0
+    test_size: int = 0
+    classes: int = 0
+    outputs: int = 0
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """`_split_`, `_loader_` and `_classes_` are ours, all else the target's; without a target, three of splits."""
+        values = dict(values)
+        own = {name: values.pop(f"_{name}_", None) for name in ("split", "loader", "classes")}
+        fields = super().of(values) if KEY in values else {**super().of({KEY: "builtins.dict", **values})}
+        if KEY not in values and isinstance(train := values.get("train"), Mapping):
+            fields["name"] = str(train.get(KEY)).rpartition(".")[2]
+        split, loader = own["split"] or {}, own["loader"] or {}
+        for name, size in split.items():
+            fits = name in ("val", "test") and isinstance(size, int | float) and size >= 0
+            require(fits, f"data._split_.{name}", size, "it takes val and test, each 0 or more", "data._split_.val=0.1")
+        for name, key in PLANNED.items():
+            if name in loader:
+                raise config_error(f"data._loader_.{name}", loader[name], "the plan has it", key)
+        count = coerce_count(own["classes"])
+        return {**fields, "split": split, "loader": loader, "class_count": count}
+
+    @property
+    def images(self) -> bool:
+        return len(self.shape) == 3
+
+
+def coerce_count(value: Any) -> int | None:
+    """Of classes: none, or 2 and more."""
+    fits = value is None or (isinstance(value, int) and value >= 2)
+    require(fits, "data._classes_", value, "it is the number of classes", "data._classes_=10, say")
+    return value  # type: ignore[no-any-return]
+
+
+PLANNED = {
+    "batch_size": "batch_size=…, of all devices together",
+    "shuffle": "nothing: training data is shuffled by the seed, the rest is not",
+    "drop_last": "drop_last=true",
+    "sampler": "nothing: the plan says which rank takes which sample",
+    "batch_sampler": "nothing: the plan says which rank takes which sample",
+    "generator": "seed=…",
+    "worker_init_fn": "nothing: each sample is made under a seed of its own",
+}
+"""Arguments of a DataLoader that would break the order of samples, and what to write for each."""
+
+Data = Digits | MNIST | Points | Line | RandomRegression | OwnData

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import config_error, fraction, require
+from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -15,6 +16,7 @@ class Net:
     name: str
     images_only: ClassVar[bool] = False
     stages: ClassVar[int] = 0
+    spares_parameters: ClassVar[bool] = False
 
     def check(self, plan: "Plan") -> None:
         """Refuse data that the net does not take."""
@@ -64,4 +66,11 @@ class SplitCNN(Net):
     stages: ClassVar[int] = 4
 
 
-Model = Linear | MLP | CNN | LeNet | SplitCNN
+@dataclass(frozen=True)
+class OwnNet(Target, Net):
+    """A net of the user's own. It may have parameters that get no gradient, and so no state of an optimizer."""
+
+    spares_parameters: ClassVar[bool] = True
+
+
+Model = Linear | MLP | CNN | LeNet | SplitCNN | OwnNet

@@ -1,0 +1,177 @@
+"""Data whose samples are made one by one: a map-style Dataset of the user's own, read by torch's DataLoader.
+
+Each sample is made under random numbers of its own, so an augmentation is a function of (seed, epoch, sample): the same
+for any number of ranks and workers, and after a resume.
+"""
+
+import multiprocessing
+import random
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from lockstep.config_error import config_error
+from lockstep.data.tensors import Batch, as_float
+from lockstep.sampler import ShardSampler
+
+Place = tuple[int, int]
+"""An epoch, from 0, and the number of a sample in its split."""
+
+
+@dataclass
+class SampleSplit:
+    """One split: the dataset as the user made it."""
+
+    dataset: Any
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+@dataclass
+class SampleData:
+    """Train, validation and test split. `loader`: arguments of torch's DataLoader beside those that a plan has."""
+
+    train: SampleSplit
+    val: SampleSplit
+    test: SampleSplit
+    outputs: int
+    shape: tuple[int, ...]
+    seed: int
+    loader: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Seeded(Dataset[Any]):
+    """A dataset that is asked for places, each under its own random numbers. It leaves the generators changed."""
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self.dataset, self.seed = dataset, seed
+
+    def __getitem__(self, place: Place) -> Any:
+        seed_sample(self.seed, *place)
+        return self.dataset[place[1]]
+
+
+def seed_sample(seed: int, epoch: int, sample: int) -> None:
+    """Seed torch's generator for the CPU, numpy's and Python's."""
+    own = int.from_bytes(blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest(), "little")
+    torch.default_generator.manual_seed(own >> 1)
+    np.random.seed(own & 0xFFFFFFFF)
+    random.seed(own)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """The three generators go on afterwards as if nothing had been drawn: a rank's dropout uses them too."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+
+
+class SampleLoader:
+    """One rank's share of every global batch, in the order of its sampler's epoch, on a device.
+
+    `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
+    """
+
+    batch_sampler = None
+
+    def __init__(
+        self, data: SampleData, split: SampleSplit, sampler: ShardSampler, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.data, self.split, self.sampler, self.device, self.dtype = data, split, sampler, device, dtype
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        options = dict(self.data.loader)
+        if options.get("num_workers") and "fork" in multiprocessing.get_all_start_methods():
+            options.setdefault("multiprocessing_context", "fork")  # as in a script; a rank's own is a server's
+        collate = options.pop("collate_fn", default_collate)
+        asked: deque[Tensor] = deque()
+        batches = DataLoader(
+            Seeded(self.split.dataset, self.data.seed),
+            batch_sampler=_Places(self.sampler, asked),
+            collate_fn=_Collate(collate),
+            generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
+            **options,
+        )
+        with generators_kept():
+            source = iter(batches)
+        while True:
+            with generators_kept():
+                made = next(source, END)
+            if made is END:
+                return
+            ids = asked.popleft()
+            inputs, targets = self._empty(collate) if made is None else pair_of(made)
+            yield self._ready(inputs, targets, ids)
+
+    def _empty(self, collate: Callable[[Sequence[Any]], Any]) -> tuple[Tensor, Tensor]:
+        """What a rank has of a ragged batch in which it has no sample: the shapes alone."""
+        with generators_kept():
+            inputs, targets = pair_of(collate([Seeded(self.split.dataset, self.data.seed)[0, 0]]))
+        return inputs[:0], targets[:0]
+
+    def _ready(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Batch:
+        there = inputs.to(self.device, non_blocking=True), in_columns(targets).to(self.device, non_blocking=True)
+        return as_float(Batch(*there, ids), self.dtype)
+
+
+END = object()
+
+
+class _Places:
+    """The sampler's batches as lists of places; which they were is noted in `asked`."""
+
+    def __init__(self, sampler: ShardSampler, asked: deque[Tensor]) -> None:
+        self.sampler, self.asked = sampler, asked
+
+    def __iter__(self) -> Iterator[list[Place]]:
+        epoch = 0 if self.sampler.seed is None else self.sampler.epoch  # an evaluation is the same each time
+        for ids in self.sampler:
+            self.asked.append(ids)
+            yield [(epoch, sample) for sample in ids.tolist()]
+
+
+class _Collate:
+    """A user's collate function; of no samples at all it is not asked."""
+
+    def __init__(self, collate: Callable[[Sequence[Any]], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        return self.collate(samples) if samples else None
+
+
+def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of a batch.
+
+    Raises:
+        ConfigError: it holds anything else.
+    """
+    if isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
+        return batch[0], batch[1]
+    made = type(batch).__name__
+    why = f"a batch of it is a {made}, and a plain net is trained on pairs of tensors"
+    raise config_error("data", made, why, "a dataset whose samples are (input, target)")
+
+
+def in_columns(targets: Tensor) -> Tensor:
+    """Real numbers as (batch, outputs): one a sample would be compared with every output otherwise."""
+    return targets[:, None] if targets.is_floating_point() and targets.dim() == 1 else targets

@@ -1,0 +1,49 @@
+"""Before any rank starts: what code of the user's own comes to, that a configuration names.
+
+It is asked in a child of the fork server, so that the command imports no torch and nothing of theirs is kept; in this
+process where it is itself the rank.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from lockstep import launch, schemas, targets
+from lockstep.schemas.engine import ENGINES
+
+FROM_DATA = ("shape", "outputs")
+"""What a net gets from the data, if it has parameters of these names."""
+
+
+def inspected(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a plan, with what its data says of itself.
+
+    Raises:
+        ConfigError: a target cannot be imported, takes other arguments, or makes something else than it should.
+    """
+    own = {group: values[group] for group in schemas.OWN_CODE if isinstance(values[group], schemas.Target)}
+    if not own:
+        return values
+    if launch.rank_from_env() is not None or values["strategy"].in_process:
+        found = inspect(own, values["seed"])
+    else:
+        engine = values["engine"].name
+        launch.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
+        from lockstep.launch.child import in_child  # with torch
+
+        found = in_child(inspect, own, values["seed"])
+    if not found:
+        return values
+    data = replace(values["data"], **{**found, "shape": tuple(found["shape"])})
+    return {**values, "data": data, "test": values["test"] and data.test_size > 0}
+
+
+def inspect(own: Mapping[str, schemas.Target], seed: int) -> dict[str, Any]:
+    """By group, the code that is to be called. What the data says of itself."""
+    if "model" in own:
+        targets.check("model", own["model"].call, dict.fromkeys(FROM_DATA))
+    if isinstance(data := own.get("data"), schemas.OwnData):
+        from lockstep.data.own import describe  # with torch
+
+        return describe(data, seed)
+    return {}

@@ -1,0 +1,97 @@
+"""One question answered in a process of its own, before any rank starts: there code of the user's may be imported.
+
+The process is a copy of the fork server, so torch is there already; the server itself never imports such code.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from lockstep.config_error import ConfigError
+from lockstep.launch.failure import RankFailed, exit_reason, format_error
+from lockstep.launch.forkserver import ensure_forkserver, start_method
+from lockstep.launch.preserved_process import hide_main_module
+from lockstep.launch.private_dir import own_caches, private_folder
+from lockstep.launch.signals import ENDING
+from lockstep.launch.worker import exit_with_parent
+from lockstep.streams import outlive_readers
+
+KILL_TIMEOUT = 10.0
+"""Seconds within which a process is gone after SIGKILL."""
+
+
+def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a module's function returns, called in a child of the fork server with this process's environment.
+
+    It may take as long as it takes: the process is watched.
+
+    Raises:
+        ConfigError: what the function raises of this kind.
+        RankFailed: it raised something else, or its process died.
+    """
+    ensure_forkserver()
+    context: Any = multiprocessing.get_context(start_method())
+    reader, writer = context.Pipe(duplex=False)
+    variables = {**own_caches(), **os.environ}
+    process = context.Process(
+        target=_answer, args=(writer, private_folder(), variables, [*sys.path], function, arguments)
+    )
+    with reader, writer, hide_main_module():
+        process.start()
+        writer.close()
+        try:
+            wait([reader, process.sentinel])
+            answer = _received(reader)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                process.kill()
+            raise
+        finally:
+            process.join(KILL_TIMEOUT)
+    if answer is None:
+        raise RankFailed(None, f"the process that imports your code has failed: {exit_reason(process.exitcode or 0)}")
+    result, error = answer
+    if isinstance(error, ConfigError):
+        raise error
+    if error is not None:
+        raise RankFailed(None, error)
+    return result
+
+
+def _received(reader: Connection) -> Any:
+    """None where the process ended without an answer."""
+    try:
+        return reader.recv() if reader.poll() else None
+    except EOFError:
+        return None
+
+
+def _answer(
+    command: Connection,
+    folder: Path,
+    variables: Mapping[str, str],
+    path: list[str],
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    for number in ENDING:  # the command ends this process
+        signal.signal(number, signal.SIG_IGN)
+    outlive_readers()
+    exit_with_parent(folder)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:] = path
+    answer: tuple[Any, ConfigError | str | None]
+    try:
+        answer = function(*arguments), None
+    except ConfigError as error:
+        answer = None, error
+    except Exception as error:
+        answer = None, format_error(error)
+    command.send(answer)

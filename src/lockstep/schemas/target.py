@@ -1,0 +1,48 @@
+"""Code of the user's own, named by its import path: `_target_: package.module.Name` and the arguments to call it with.
+
+A plan holds the name and the arguments alone. Nothing is imported here: a rank does that, and before any rank starts a
+process of its own (`lockstep.targets`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KEY, ARGS, PARTIAL = "_target_", "_args_", "_partial_"
+"""Hydra's names: what to call, arguments by position, and whether to call it later with more."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """`name` is what results and tables call it: the last part of the path.
+
+    arguments: by keyword, plain values; one that has a `_target_` itself is called first.
+    """
+
+    name: str
+    _target_: str
+    arguments: dict[str, Any]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a target, from a group of keys as it stands in a YAML file."""
+        path = values[KEY]
+        arguments = {key: value for key, value in values.items() if key != KEY}
+        return {"name": str(path).rpartition(".")[2], KEY: path, "arguments": arguments}
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """The target with its arguments, as it stood in the YAML file."""
+        return {KEY: self._target_, **self.arguments}
+
+
+def nested(key: str, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The targets among a target's arguments, with their keys, the innermost first."""
+    if isinstance(value, Mapping):
+        for name, own in value.items():
+            yield from nested(f"{key}.{name}", own)
+        if KEY in value:
+            yield key, value
+    elif isinstance(value, list):
+        for index, own in enumerate(value):
+            yield from nested(f"{key}[{index}]", own)

@@ -1,0 +1,196 @@
+"""From an import path and arguments to an object, as Hydra's `instantiate` does, with errors that say what to write.
+
+Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra#2844).
+"""
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+import traceback
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from lockstep.config_error import ConfigError, as_typed, config_error, nearest
+from lockstep.schemas.coerce import coerce_value
+from lockstep.schemas.target import ARGS, KEY, PARTIAL, nested
+
+NOT_THEIRS = (str(Path(__file__).parents[1]), "<frozen importlib", importlib.__file__)
+"""Where frames lie that say nothing about the user's code: ours, and those of the import system."""
+RESERVED = (KEY, ARGS, PARTIAL)
+PLAIN = (int, float, bool, str)
+"""Types whose values are checked against a parameter's annotation."""
+
+
+class UserCodeError(ConfigError):
+    """The user's own code failed: their traceback, from their first frame on, and a sentence below it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def create(key: str, value: Any, filled: Mapping[str, Any] | None = None) -> Any:
+    """What a target makes when it is called with its arguments, those that are targets themselves called first.
+
+    Args:
+        key: of the command line, for errors.
+        filled: arguments that it gets if it has parameters of these names, and they are not given.
+
+    Raises:
+        ConfigError: there is no such target, or it takes other arguments.
+    """
+    if isinstance(value, list):
+        return [create(f"{key}[{index}]", own) for index, own in enumerate(value)]
+    if not isinstance(value, Mapping):
+        return value
+    made = {name: create(f"{key}.{name}", own) for name, own in value.items() if name not in RESERVED}
+    if KEY not in value:
+        return made
+    call = locate(f"{key}.{KEY}", value[KEY])
+    positional = create(f"{key}.{ARGS}", value.get(ARGS, []))
+    named = arguments(key, call, made, filled or {}, whole=not (positional or value.get(PARTIAL)))
+    return functools.partial(call, *positional, **named) if value.get(PARTIAL) else call(*positional, **named)
+
+
+def check(key: str, value: Mapping[str, Any], filled: Mapping[str, Any] | None = None) -> Any:
+    """Find all targets of `value` and hold their arguments against their signatures, without a call. The outermost.
+
+    Raises:
+        ConfigError: as `create`.
+    """
+    found: Any = None
+    for own_key, own in nested(key, value):
+        found = locate(f"{own_key}.{KEY}", own[KEY])
+        given = {name: argument for name, argument in own.items() if name not in RESERVED}
+        whole = not (own.get(ARGS) or own.get(PARTIAL))
+        arguments(own_key, found, given, (filled or {}) if own is value else {}, whole)
+    return found
+
+
+def locate(key: str, path: Any) -> Any:
+    """The object at an import path, its module imported.
+
+    Raises:
+        ConfigError: nothing can be called there.
+        UserCodeError: its module raises while it is imported.
+    """
+    if not isinstance(path, str) or not all(part.isidentifier() for part in path.split(".")) or "." not in path:
+        raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
+    first, *rest = path.split(".")
+    found: Any = _imported(key, path, first)
+    for index, name in enumerate(rest, start=1):
+        if not hasattr(found, name):
+            if not isinstance(found, ModuleType) or not hasattr(found, "__path__"):
+                raise _no_such_name(key, path, found, name)
+            _imported(key, path, ".".join([first, *rest[:index]]), found)
+        found = getattr(found, name)
+    if not callable(found):
+        raise config_error(key, path, f"it is a {type(found).__name__}, and not a class or a function", "one of them")
+    return found
+
+
+def _imported(key: str, path: str, name: str, parent: ModuleType | None = None) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise _user_error(key, path, error) from None
+        if parent is not None:
+            raise _no_such_name(key, path, parent, name.rpartition(".")[2]) from None
+        near = nearest(name, [own.name for own in pkgutil.iter_modules([entry or "." for entry in sys.path])])
+        why = f"there is no module {name}" + (f" (did you mean {near}?)" if near else "")
+        instead = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
+        raise config_error(key, path, why, instead) from None
+    except Exception as error:
+        raise _user_error(key, path, error) from None
+
+
+def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
+    within = getattr(found, "__name__", path)
+    names = [own for own in vars(found) if not own.startswith("_")]
+    if isinstance(found, ModuleType) and hasattr(found, "__path__"):
+        names += [own.name for own in pkgutil.iter_modules(found.__path__)]
+    near = nearest(name, names)
+    instead = f"{key}={within}.{near}" if near else f"the path of something that {within} has"
+    did = f" (did you mean {near}?)" if near else ""
+    return config_error(key, path, f"{within} has no {name}{did}", instead)
+
+
+def _user_error(key: str, path: str, error: Exception) -> UserCodeError:
+    shown = "".join(traceback.format_exception(type(error), error, first_own_frame(error.__traceback__))).rstrip()
+    return UserCodeError(f"{shown}\n{key}={path}: its module cannot be imported; mend it, or write another path.")
+
+
+def first_own_frame(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames before the user's first one: ours, and those of the import system."""
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(NOT_THEIRS):
+            return trace
+        trace = trace.tb_next
+    return None
+
+
+def arguments(
+    key: str, call: Callable[..., Any], given: Mapping[str, Any], filled: Mapping[str, Any], whole: bool = True
+) -> dict[str, Any]:
+    """The arguments of a call: those given, whose plain types are made those of the annotations, and those filled in.
+
+    Args:
+        whole: whether no other arguments are to come, so that one that is missing is an error.
+
+    Raises:
+        ConfigError: one is not taken, is of another type, or is missing.
+    """
+    try:
+        parameters = inspect.signature(call).parameters
+    except (ValueError, TypeError):  # some that are written in C have none
+        return {**given}
+    named = {
+        name: parameter
+        for name, parameter in parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name, value in given.items():
+        if name not in named and not takes_any:
+            raise _not_taken(key, call, name, value, named)
+    hints = _hints(call)
+    fitting = {name: _typed(f"{key}.{name}", hints.get(name), value) for name, value in given.items()}
+    fitting |= {name: value for name, value in filled.items() if name in named and name not in given}
+    for name, parameter in named.items():
+        if whole and name not in fitting and parameter.default is parameter.empty:
+            raise ConfigError(f"{key}.{name} is missing: {_name(call)} needs it; write {key}.{name}=VALUE.")
+    return fitting
+
+
+def _not_taken(key: str, call: Callable[..., Any], name: str, value: Any, named: Mapping[str, Any]) -> ConfigError:
+    near = nearest(name, named)
+    why = f"{_name(call)} takes no such argument" + (f" (did you mean {near}?)" if near else "")
+    listed = ", ".join(named) or "none"
+    instead = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else f"one of those it takes: {listed}"
+    return config_error(f"{key}.{name}", value, why, instead)
+
+
+def _hints(call: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of its parameters; none where they cannot be looked up."""
+    try:
+        return typing.get_type_hints(call.__init__ if isinstance(call, type) else call)  # type: ignore[misc]
+    except Exception:
+        return {}
+
+
+def _typed(key: str, hint: Any, value: Any) -> Any:
+    """The value as its annotation says, where that is a plain type: in YAML 1e3 is a float."""
+    options = [own for own in typing.get_args(hint) if own is not type(None)] or [hint]
+    optional = type(None) in typing.get_args(hint)
+    if len(options) != 1 or options[0] not in PLAIN or (value is None and optional) or isinstance(value, Mapping):
+        return value
+    return coerce_value(options[0], key, value) if value is None or isinstance(value, (*PLAIN, list)) else value
+
+
+def _name(call: Callable[..., Any]) -> str:
+    return getattr(call, "__qualname__", repr(call))

@@ -1,0 +1,44 @@
+"""Tensors from a function, and a Dataset that draws from all three generators for every sample."""
+
+import random
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+
+def blobs(samples: int, classes: int = 3) -> tuple[Tensor, Tensor]:
+    """(samples, 4) and classes."""
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.randint(classes, (samples,), generator=generator)
+    return torch.randn(samples, 4, generator=generator) + targets[:, None], targets
+
+
+def drawn(samples: int) -> tuple[Tensor, Tensor]:
+    """From torch's generator."""
+    return torch.randn(samples, 4), torch.arange(samples) % 2
+
+
+def sine(samples: int) -> tuple[Tensor, Tensor]:
+    """(samples, 1) and (samples,)."""
+    x = torch.linspace(-3, 3, samples)[:, None]
+    return x, x.sin()[:, 0]
+
+
+class Noisy(Dataset[tuple[Tensor, int]]):
+    classes = ("red", "green", "blue")
+
+    def __init__(self, samples: int) -> None:
+        self.inputs, self.targets = blobs(samples)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        noise = 0.1 * torch.randn(4) + 0.1 * random.random() + 0.1 * float(np.random.rand())
+        return self.inputs[index] + noise, int(self.targets[index])
+
+
+def words() -> str:
+    return "no data"

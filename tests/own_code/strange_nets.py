@@ -1,0 +1,57 @@
+"""Nets with parts that the built-in ones do not have."""
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+
+class Residual(nn.Module):
+    """It asks for `shape` and `outputs`, which the data tells."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, width: int, gain: float = 1.0) -> None:
+        super().__init__()
+        self.first, self.gain = nn.Linear(prod(shape), width), gain
+        self.block = nn.Sequential(nn.Linear(width, width), nn.ReLU())
+        self.last = nn.Linear(width, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x.flatten(1))
+        y: Tensor = self.last(hidden + self.gain * self.block(hidden))
+        return y
+
+
+class Odd(nn.Module):
+    """Frozen, tied and unused parameters, a buffer that counts, dropout."""
+
+    def __init__(self, dropout: float = 0.0, unused: bool = True) -> None:
+        super().__init__()
+        self.first, self.frozen = nn.Linear(4, 6), nn.Linear(6, 6).requires_grad_(False)
+        self.one, self.two = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False)
+        self.two.weight = self.one.weight
+        self.last, self.unused = nn.Linear(6, 3), nn.Linear(2, 2) if unused else None
+        self.dropout = nn.Dropout(dropout)
+        self.calls: Tensor
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        y: Tensor = self.last(self.dropout(self.two(self.one(self.frozen(self.first(x)).relu()))))
+        return y
+
+
+class Around(nn.Module):
+    """A net around a net that is handed in."""
+
+    def __init__(self, inner: nn.Module, outputs: int) -> None:
+        super().__init__()
+        self.inner, self.last = inner, nn.Linear(3, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.last(self.inner(x).tanh())
+        return y
+
+
+def no_net() -> int:
+    return 3

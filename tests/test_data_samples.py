@@ -1,0 +1,104 @@
+"""Samples of a Dataset are functions of (seed, epoch, sample), and of no rank, worker or generator."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lockstep.config_error import ConfigError
+from lockstep.data.samples import SampleData, SampleLoader, SampleSplit, in_columns, seed_sample
+from lockstep.sampler import ShardSampler
+
+CPU = torch.device("cpu")
+
+
+class Draws(Dataset[tuple[Tensor, int]]):
+    """23 samples: their number, and what each generator gives."""
+
+    def __len__(self) -> int:
+        return 23
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        drawn = [float(torch.rand(())), random.random(), float(np.random.rand())]
+        return torch.tensor([float(index), *drawn], dtype=torch.float64), index
+
+
+def batches(
+    rank: int = 0, world: int = 1, workers: int = 0, epoch: int = 4, first: int = 0, seed: int = 9
+) -> list[Tensor]:
+    split = SampleSplit(Draws())
+    data = SampleData(split, split, split, 23, (4,), seed, {"num_workers": workers})
+    sampler = ShardSampler(23, 7, rank=rank, world_size=world, seed=1, begin=(epoch, first))
+    sampler.set_epoch(epoch)
+    loader = SampleLoader(data, split, sampler, CPU, torch.float64)
+    found = [*loader]
+    assert all(torch.equal(batch.inputs[:, 0].long(), batch.ids) for batch in found)
+    assert all(torch.equal(batch.targets, batch.ids) for batch in found)
+    return [batch.inputs for batch in found]
+
+
+def test_a_sample_is_drawn_under_its_own_seed() -> None:
+    """By hand, with each generator."""
+    seed_sample(9, 4, 17)
+    wanted = [float(torch.rand(())), random.random(), float(np.random.rand())]
+    own = {int(row[0]): row[1:].tolist() for batch in batches() for row in batch}
+    assert own[17] == wanted
+    assert len({tuple(values) for values in own.values()}) == 23
+    assert {int(row[0]): row[1:].tolist() for batch in batches(epoch=5) for row in batch}[17] != wanted
+    assert {int(row[0]): row[1:].tolist() for batch in batches(seed=8) for row in batch}[17] != wanted
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_neither_ranks_nor_workers_nor_a_resume_change_it(workers: int) -> None:
+    """Three ranks, of which the last has nothing of the ragged batch."""
+    whole = batches()
+    parts = [batches(rank, 3, workers) for rank in range(3)]
+    assert [len(part[-1]) for part in parts] == [1, 1, 0]
+    for number, batch in enumerate(whole):
+        for rank, part in enumerate(parts):
+            assert torch.equal(part[number], batch[rank::3])
+    resumed = batches(workers=workers, first=2)
+    assert len(resumed) == 2
+    assert all(map(torch.equal, resumed, whole[2:]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_ranks_own_generators_go_on_as_if_nothing_was_drawn(workers: int) -> None:
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    before = torch.rand(()), random.random(), np.random.rand()
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    batches(workers=workers)
+    batches(2, 3, workers)
+    assert (torch.rand(()), random.random(), np.random.rand()) == before
+
+
+def test_an_evaluation_is_the_same_in_each_epoch() -> None:
+    """Lightning turns the page of its sampler too."""
+    split = SampleSplit(Draws())
+    sampler = ShardSampler(23, 7, rank=0, world_size=1)
+    loader = SampleLoader(SampleData(split, split, split, 23, (4,), 9), split, sampler, CPU, torch.float64)
+    first = [batch.inputs for batch in loader]
+    sampler.set_epoch(3)
+    assert all(map(torch.equal, first, [batch.inputs for batch in loader]))
+
+
+def test_one_number_a_sample_is_a_column() -> None:
+    """Else a squared error would compare each output with each target."""
+    assert in_columns(torch.zeros(5)).shape == (5, 1)
+    assert in_columns(torch.zeros(5, 2)).shape == (5, 2)
+    assert in_columns(torch.zeros(5, dtype=torch.int64)).shape == (5,)
+
+
+def test_what_is_no_pair_is_refused() -> None:
+    split = SampleSplit([{"x": torch.zeros(3)}] * 4)
+    data = SampleData(split, split, split, 1, (3,), 9)
+    loader = SampleLoader(data, split, ShardSampler(4, 2, rank=0, world_size=1), CPU, torch.float32)
+    with pytest.raises(ConfigError, match="a batch of it is a dict, and a plain net is trained on pairs of tensors"):
+        next(iter(loader))

@@ -1,0 +1,174 @@
+"""A user's own code, in a folder outside: every strategy and both engines train it, and say what is wrong."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep import launch
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
+from lockstep.compare import compare
+from lockstep.plan import Plan
+from lockstep.schemas.engine import ENGINES
+from tests.conftest import ROOT, Command
+from tests.test_resume import alike, killed, record, start
+
+OWN = ROOT / "tests" / "own_code"
+QUIET = ("logger=none", "threads=1", "max_epochs=2", "batch_size=12")
+MakeOwn = Callable[..., Plan]
+
+
+@pytest.fixture
+def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeOwn:
+    """Plans of the folder's code."""
+    monkeypatch.syspath_prepend(str(OWN))
+
+    def make(*overrides: str, folder: str = "run") -> Plan:
+        config, _ = compose_job([f"hydra.searchpath=[file://{OWN / 'conf'}]", *QUIET, *overrides])
+        (tmp_path / folder).mkdir()
+        return plan_from(config, tmp_path / folder)
+
+    return make
+
+
+def trained(plan: Plan) -> Path:
+    launch.start(plan, ENGINES[plan.engine.name])
+    return Path(plan.run_dir)
+
+
+def test_from_another_folder_by_both_engines(command: Command) -> None:
+    """Code from PYTHONPATH, configs from --config-dir, samples made by workers."""
+    job = ("model=residual", "data=noisy", "data._loader_.num_workers=2", "strategy=ddp", "devices=2", "engine=both")
+    ended = command.train("--config-dir", str(OWN / "conf"), *job, *QUIET, "batch_size=14", PYTHONPATH=str(OWN))
+    assert ended.status == 0, ended.err
+    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Residual", "Noisy")
+    assert metrics["steps"] == 2 * 6
+    assert command.survivors() == []
+
+
+def test_code_beside_the_command_is_found(command: Command) -> None:
+    for name in ("strange_nets.py", "strange_data.py"):
+        (command.folder / name).write_text((OWN / name).read_text())
+    job = ("model=around", "data=three", "engine=raw", "strategy=ddp_spawn", "devices=2", *QUIET)
+    ended = command.train("--config-dir", str(OWN / "conf"), *job)
+    assert ended.status == 0, ended.err
+    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    assert metrics["model"] == "Around"
+    assert "val/acc" in metrics
+    assert "test/acc" not in metrics, "it has no test split"
+
+
+WORLDS = {
+    True: (("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true"), ("strategy=fsdp", "devices=2")),
+    False: (("strategy=dp", "devices=3"), ("strategy=ddp", "devices=2")),
+}
+"""By whether the net has parameters that it does not use: to these DataParallel gives gradients of zero."""
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def test_every_strategy_is_single(engine: str, make_own: MakeOwn) -> None:
+    """Frozen, tied and unused parameters; in float64 to 1e-10, and another seed is another run."""
+    for unused, worlds in WORLDS.items():
+        job = ("model=odd", f"+model.unused={unused}", "data=noisy", "precision=64-true", f"engine={engine}")
+        single = trained(make_own(*job, folder=f"single-{unused}"))
+        for number, world in enumerate(worlds):
+            verdict = compare(single, trained(make_own(*job, *world, folder=f"{number}-{unused}")))
+            assert verdict.within_tolerance, verdict.text()
+            assert verdict.max_diff < 1e-10
+        other = trained(make_own(*job, "seed=1", folder=f"other-{unused}"))
+        assert not compare(single, other).within_tolerance
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def test_killed_in_any_step_it_ends_the_same(
+    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Augmented samples, dropout of each rank's own, a step in each epoch."""
+    world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
+    every = ("checkpoint.every_n_steps=1", f"engine={engine}")
+    plan = make_own("model=odd", "model.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
+    expected = start(plan, monkeypatch)
+    for step in (2, 5):
+        own = replace(plan, run_dir=str(tmp_path / f"killed-{step}"))
+        Path(own.run_dir).mkdir()
+        alike(start(killed(own, monkeypatch, step), monkeypatch), expected)
+        assert record(own) == record(plan)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["model._target_=strange_nets.Residul"],
+            "model._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
+            "model._target_=strange_nets.Residual.",
+        ),
+        (
+            ["model._target_=strange_net.Residual"],
+            "model._target_=strange_net.Residual: there is no module strange_net (did you mean strange_nets?); write "
+            "the path of one that can be imported from this folder, or set PYTHONPATH to its folder.",
+        ),
+        (
+            ["+model.widht=3"],
+            "model.widht=3: Residual takes no such argument (did you mean width?); write model.width=3, or another of "
+            "shape, outputs, width, gain.",
+        ),
+        (["model.width=wide"], "model.width=wide: it takes a whole number; write model.width=1, say."),
+        (["~model.width"], "model.width is missing: Residual needs it; write model.width=VALUE."),
+        (
+            ["data._target_=strange_data.words", "~data.samples"],
+            "data._target_=strange_data.words: it makes a str that cannot be split in train, val and test; write the "
+            "path of what makes a map-style Dataset, a pair of tensors, or a mapping of train, val and test to such.",
+        ),
+        (
+            ["data=noisy", "+data._loader_.batch_size=3"],
+            "data._loader_.batch_size=3: the plan has it; write batch_size=…, of all devices together.",
+        ),
+        (
+            ["data=noisy", "data._split_.val=101"],
+            "data._split_={val:101,test:0.1}: it leaves nothing of 101 samples to train on; write less.",
+        ),
+        (
+            ["+optimizer._target_=strange_nets.Odd"],
+            "optimizer._target_=strange_nets.Odd: optimizer takes no code of your own; write optimizer=sgd.",
+        ),
+    ],
+)
+def test_what_is_wrong_ends_before_any_rank_starts(overrides: list[str], sentence: str, command: Command) -> None:
+    job = ["model=residual", "data=blobs", "strategy=ddp", "devices=2", "engine=raw", *QUIET, *overrides]
+    ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
+    assert (ended.status, ended.out, ended.err) == (2, "", f"{sentence}\n")
+    assert not (command.folder / "logs").exists()
+
+
+def test_an_import_error_is_the_users_own(command: Command) -> None:
+    """With their file and line, once, and none of ours."""
+    job = ("model=residual", "model._target_=strange_broken.Net", "data=blobs", "strategy=ddp", "devices=2", *QUIET)
+    ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.splitlines() == [
+        "Traceback (most recent call last):",
+        f'  File "{OWN / "strange_broken.py"}", line 1, in <module>',
+        '    raise ImportError("no luck today")',
+        "ImportError: no luck today",
+        "model._target_=strange_broken.Net: its module cannot be imported; mend it, or write another path.",
+    ]
+
+
+def test_what_makes_no_net_is_refused(make_own: MakeOwn) -> None:
+    plan = make_own("model=residual", "model._target_=strange_nets.no_net", "~model.width", "data=blobs", "engine=raw")
+    with pytest.raises(ValueError, match=r"it makes a int, and not an nn.Module; write the path of a net"):
+        trained(plan)
+
+
+def test_the_command_imports_none_of_it(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("strange_nets", "strange_data"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    plan = make_own("model=residual", "data=noisy")
+    assert (plan.data.train_samples, plan.data.val_size, plan.data.classes) == (71, 20, 3)
+    assert not {"strange_nets", "strange_data"} & sys.modules.keys()
