@@ -6,7 +6,6 @@ A command whose row, or whose paragraph, says *needs …* is not run; its test i
 import json
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -53,9 +52,19 @@ def needs(text: str) -> str:
     return found[1] if found else ""
 
 
-ALL = dict.fromkeys(line for name, page in PAGES.items() if name != "sources.md" for line in commands(page))
-"""In the order of the pages, each once; tests/test_sources.py runs those of sources.md."""
-README_LINES = {part for line in commands(README) for part in line.words.split(" && ")}
+OWN_TESTS = ("sources.md", "your_own.md")
+"""tests/test_sources.py runs the commands of the one, a test below those of the other."""
+YOUR_OWN = "mine/conf"
+"""In commands with the files of your_own.md."""
+ALL = dict.fromkeys(
+    line
+    for name, page in PAGES.items()
+    if name not in OWN_TESTS
+    for line in commands(page)
+    if YOUR_OWN not in line.words
+)
+"""In the order of the pages, each once."""
+README_LINES = {part for line in commands(README) if YOUR_OWN not in line.words for part in line.words.split(" && ")}
 LONG = re.compile("torchrun|engine=both|tensorboard|resume|collectives|train.py -m |^python train.py strategy")
 """The README's commands that `pytest` leaves to `pytest -m slow`: other tests prove their parts."""
 
@@ -121,32 +130,26 @@ def test_from_python_as_it_stands_there(command: Command) -> None:
     assert json.loads((ended.run_dir / "metrics.json").read_text())["digest"] in ended.out.split("DIGEST")[1]
 
 
-@pytest.mark.slow
-def test_the_net_that_the_architecture_adds(command: Command) -> None:
-    """Its edits, made to a copy of the checkout, by both engines."""
-    for name in ("conf", "src"):
-        shutil.copytree(ROOT / name, command.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "train.py", command.folder)
-    edits = re.findall(r"`([\w/]+\.\w+)`[^`\n]*:\n\n```(\w+)\n(.*?)```", PAGES["architecture.md"], re.DOTALL)
-    assert [language for _, language, _ in edits] == ["python", "diff", "diff", "diff", "yaml"]
-    for name, language, content in edits:
+def test_your_own_code_as_it_stands_there(command: Command) -> None:
+    """The page's files, its commands, the verdict and the refusal that it shows."""
+    page = PAGES["your_own.md"]
+    for name in ("train.py", "conf", "src"):
+        (command.folder / name).symlink_to(ROOT / name)
+    files = re.findall(r"`(mine/[\w/]+\.\w+)`:\n\n```\w+\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in files] == ["mine/rings.py", "mine/conf/model/net.yaml", "mine/conf/data/rings.yaml"]
+    for name, content in files:
         path = command.folder / name
-        path.write_text(patched(path.read_text(), content) if language == "diff" else content)
-    job = ("train.py", "model=residual", "model.width=8", "engine=both", "strategy=ddp", "devices=2", "max_epochs=1")
-    ended = command.fresh(sys.executable, *job, PYTHONPATH=str(command.folder / "src"))
-    assert ended.status == 0, ended.err
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
-    assert (metrics["model"], metrics["verdict"]) == ("residual", "identical")
-
-
-def patched(text: str, diff: str) -> str:
-    """A text with a diff applied, whose hunks have no numbers and are told apart by dots."""
-    for hunk in diff.split("...\n"):
-        lines = hunk.splitlines(keepends=True)
-        before = "".join(line[1:] for line in lines if line[0] != "+")
-        assert text.count(before) == 1, before
-        text = text.replace(before, "".join(line[1:] for line in lines if line[0] != "-"))
-    return text
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    lines = [line.words.split() for line in commands(page)]
+    assert len(lines) == 3
+    assert [line.words.split() for line in commands(README) if YOUR_OWN in line.words] == [lines[1]]
+    shown = [command(sys.executable, *words[1:]) for words in lines]
+    assert [ended.status for ended in shown] == [0, 0, 0], [ended.err for ended in shown]
+    assert "identical; expected: identical" in shown[1].out
+    assert "2 finished, 0 refused, 0 failed" in shown[2].out
+    wrong = command(sys.executable, *lines[0][1:], "+model.widht=8")
+    assert (wrong.status, wrong.err.strip() in page) == (2, True), wrong.err
 
 
 def test_the_readme_is_read_in_three_minutes() -> None:
@@ -226,5 +229,5 @@ def test_every_arrow_of_the_picture_is_an_import() -> None:
 def test_files_that_a_page_names_are_there(name: str) -> None:
     homes = (ROOT, ROOT / "src" / "lockstep", *(ROOT / "src" / "lockstep").glob("*/"))
     for path in re.findall(r"`((?:conf/[\w/]+|[\w/]+\.py))`", PAGES[name]):
-        if not re.search("NAME|residual", path):  # that a reader would add
+        if not re.search("NAME|mine/", path):  # that a reader would add
             assert any((home / path).exists() for home in homes), path
