@@ -5,7 +5,6 @@ import importlib
 import json
 import math
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +33,7 @@ from lockstep.plan import Plan
 from lockstep.raw import training
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
+from tests.conftest import Command
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
@@ -320,22 +320,20 @@ def test_weights_that_differ_are_told_by_how_much(copied: Path) -> None:
     assert "(by 2.5e-01)" in str(comparison.first_divergence.first)
 
 
-def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "lockstep.compare", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+COMPARE = (sys.executable, "-m", "lockstep.compare")
 
 
-def test_the_command(copied: Path) -> None:
-    ended = command(copied / "single", copied / "ddp")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "expected: within 1e-10" in ended.stdout
-    ended = command(copied / "single", copied / "ddp", "--tolerance", "0")
-    assert ended.returncode == 1
-    assert ended.stdout.splitlines()[-1].startswith("They differ first in ")
+def test_the_command(copied: Path, command: Command) -> None:
+    ended = command(*COMPARE, str(copied / "single"), str(copied / "ddp"))
+    assert (ended.status, ended.err) == (0, "")
+    assert "expected: within 1e-10" in ended.out
+    ended = command(*COMPARE, str(copied / "single"), str(copied / "ddp"), "--tolerance", "0")
+    assert ended.status == 1
+    assert ended.out.splitlines()[-1].startswith("They differ first in ")
 
 
 @pytest.mark.parametrize("kind", ["nothing", "empty", "half", "binary", "keyless", "listed", "old", "both"])
-def test_folders_that_hold_no_run_are_refused(kind: str, copied: Path) -> None:
+def test_folders_that_hold_no_run_are_refused(kind: str, copied: Path, command: Command) -> None:
     folder = copied / kind
     if kind != "nothing":
         folder.mkdir()
@@ -351,18 +349,18 @@ def test_folders_that_hold_no_run_are_refused(kind: str, copied: Path) -> None:
         (folder / name).write_bytes(content)
     if kind == "both":
         shutil.copytree(copied / "single", folder / "lightning")
-    ended = command(copied / "single", folder)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    [sentence] = ended.stderr.splitlines()
+    ended = command(*COMPARE, str(copied / "single"), str(folder))
+    assert (ended.status, ended.out) == (2, "")
+    [sentence] = ended.err.splitlines()
     assert str(folder) in sentence
     assert "write " in sentence
 
 
 @pytest.mark.parametrize("tolerance", ["nan", "inf", "-1"])
-def test_tolerances_that_mean_nothing_are_refused(tolerance: str, copied: Path) -> None:
-    ended = command(copied / "single", copied / "ddp", f"--tolerance={tolerance}")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "write tolerance=1e-10" in ended.stderr
+def test_tolerances_that_mean_nothing_are_refused(tolerance: str, copied: Path, command: Command) -> None:
+    ended = command(*COMPARE, str(copied / "single"), str(copied / "ddp"), f"--tolerance={tolerance}")
+    assert (ended.status, ended.out) == (2, "")
+    assert "write tolerance=1e-10" in ended.err
 
 
 def heading(**changes: object) -> dict[str, object]:

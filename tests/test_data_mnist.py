@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import hashlib
 import http.server
-import multiprocessing
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from torchvision.datasets import MNIST
 
 from lockstep.config_error import ConfigError
 from lockstep.data import mnist, mnist_download
+from tests.conftest import Command
 
 NAMES = [file.name for file in mnist.FILES]
 GZ = {"compresslevel": 1}
@@ -185,20 +185,22 @@ def test_missing_files_are_downloaded_once_and_checked(
     assert not list((tmp_path / "MNIST" / "raw").glob("*.part"))
 
 
-def prepare_from(mirror: str, root: str) -> None:
-    MNIST.mirrors = [mirror]
-    mnist.prepare(root)
+PREPARE_FROM = """
+import sys
+from torchvision.datasets import MNIST
+from lockstep.data import mnist
+MNIST.mirrors = [sys.argv[1]]
+mnist.prepare(sys.argv[2])
+"""
 
 
-def test_processes_that_start_together_download_once(server: tuple[str, list[str], Path], tmp_path: Path) -> None:
+def test_processes_that_start_together_download_once(
+    server: tuple[str, list[str], Path], command: Command, tmp_path: Path
+) -> None:
     address, asked, _ = server
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=prepare_from, args=(address, str(tmp_path))) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0]
+    line = (sys.executable, "-c", PREPARE_FROM, address, str(tmp_path))
+    ended = [command.wait(process) for process in [command.popen(*line) for _ in range(2)]]
+    assert [one.status for one in ended] == [0, 0], ended
     assert sorted(asked) == sorted(f"/{name}.gz" for name in NAMES)
 
 

@@ -118,8 +118,11 @@ def test_the_rule_catches_who_breaks_it(own: str, source: str) -> None:
         ("lockstep.plan", {"torch", "lightning", "hydra", "omegaconf"}),
         ("lockstep.launch.processes", {"lightning", "hydra"}),
         ("lockstep.nets", {"lightning", "hydra"}),
-        ("lockstep.raw", {"lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "hydra", "omegaconf"}),
-        ("lockstep.raw", {"torchvision", "sklearn", "scipy", "matplotlib", "tensorboard"}),
+        (
+            "lockstep.raw",
+            {"lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "hydra", "omegaconf"}
+            | {"torchvision", "sklearn", "scipy", "matplotlib", "tensorboard"},
+        ),
         ("lockstep.data.digits", {"sklearn", "scipy"}),
         ("lockstep.compare", {"torch", "lightning", "omegaconf", "hydra"}),
     ],

@@ -18,8 +18,8 @@ from lockstep.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command
 from tests.fault_injection.command import SMALL, Faulty
 
-LONG = (*SMALL, "max_epochs=60", "model.hidden=[64]", "scheduler=onecycle")
-"""Three hundred steps, some seconds of them."""
+LONG = (*SMALL, "max_epochs=40", "model.hidden=[64]", "scheduler=onecycle")
+"""Two hundred steps, some seconds of them."""
 
 SPLIT = tuple(word.replace("model=mlp", "model=split_cnn") for word in SMALL if "hidden" not in word)
 
@@ -66,7 +66,7 @@ def check_goes_on(stopped: Faulty, expected: Leaves) -> None:
     """Its own checkpoint is that of the step where it stopped; from there it ends as if nothing had been."""
     step = stopped.saved_step()
     assert step is not None
-    assert 0 < step < 300, "it was told in the middle"
+    assert 0 < step < 200, "it was told in the middle"
     assert stopped.curve() >= {*range(1, step + 1)}
     again = Faulty(
         stopped.folder / "again", stopped.start, stopped.engine, overrides=(*LONG, "resume=true"), run=stopped.run_dir
@@ -119,7 +119,7 @@ def test_timeout_stops_it_with_a_checkpoint(tmp_path: Path) -> None:
     assert ended.status == 124
     step = faulty.saved_step()
     assert step is not None
-    assert 0 < step < 300
+    assert 0 < step < 200
     assert ended.err.startswith(f"SIGTERM: stopped after step {step}, which its checkpoint holds; "), ended.err
     assert ended.err.count("\n") == 1
     assert faulty.left() == []

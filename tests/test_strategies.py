@@ -105,7 +105,7 @@ def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Comman
     """Both engines train by it and agree; so do its start, its own option, SLURM's count and compare."""
 
     def python(*words: str) -> Ended:
-        return command.fresh(sys.executable, *words, PYTHONPATH=str(checkout / "src"))
+        return command(sys.executable, *words, PYTHONPATH=str(checkout / "src"))
 
     run = ["strategy=toy", "devices=2", "model.hidden=[16]", "batch_size=300", "max_epochs=1", "logger=none"]
     trained = python("train.py", *run, "accelerator=cpu", "threads=1", "engine=both", "hydra.run.dir=toy")

@@ -188,6 +188,7 @@ def test_a_warm_run_prints_and_leaves_what_a_fresh_one_does(tmp_path: Path, line
     assert runs[0] == runs[1]
 
 
+@pytest.mark.slow
 def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
     code = "from tests.zygote import zygote; import os; print(zygote().process.pid); os._exit(1)"
     began = time.monotonic()
