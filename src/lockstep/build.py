@@ -121,7 +121,7 @@ def _require_bearable(key: str, value: int) -> None:
 
 
 def at_a_terminal() -> bool:
-    """Whether somebody may answer a debugger's prompt: a sweep's jobs would all ask."""
+    """Whether a debugger's prompt can be answered: not in a sweep, whose jobs would all ask."""
     sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
     return not sweeps and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 

@@ -1,4 +1,4 @@
-"""The manners of the command: bad input is one sentence and status 2, a failed rank its own traceback and status 1."""
+"""The command line: invalid input is one sentence and status 2, a failed rank its traceback and status 1."""
 
 import os
 import sys
@@ -20,17 +20,17 @@ from lockstep.command_line.unforeseen import unexpected_as_config_error
 from lockstep.config_error import ConfigError, require
 from lockstep.job import execute, planning, prepare, run
 from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason, rank_from_env
-from lockstep.launch.failure import format_error as failure_told
+from lockstep.launch.failure import format_error
 from lockstep.launch.signals import signals_end_command
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
-"""Whether the user wants to see Hydra's errors, and those that nobody foresaw, with their tracebacks."""
+"""Whether Hydra's errors, and unexpected ones, are shown with their tracebacks."""
 
 JOBS: list[Path] = []
-"""The folders of the jobs that have begun: what is raised from then on is no longer about words that cannot be read."""
+"""The folders of the jobs that have begun: errors from then on are not about overrides that cannot be read."""
 
 
 def hydra_job(config: DictConfig) -> Any:
@@ -60,7 +60,7 @@ def hydra_job(config: DictConfig) -> Any:
 
 
 def words_of_job() -> tuple[list[str], list[str]]:
-    """The overrides of Hydra's own keys, and of the job's, as they were typed: no ${…} in them is looked up."""
+    """The overrides of Hydra's own keys, and of the job's, as they were typed: no ${…} in them is resolved."""
     overrides = HydraConfig.get().overrides
     hydra, task = (OmegaConf.to_container(words, resolve=False) for words in (overrides.hydra, overrides.task))
     return cast(list[str], hydra), cast(list[str], task)
@@ -74,11 +74,11 @@ def clear_folder(own: Path, resume: object, given: bool) -> None:
 
 
 def failed_rank(ended: SystemExit) -> RankFailed | None:
-    """What a rank that SLURM started has failed of and said: as a job of a sweep it has to leave that for the table."""
+    """The failure of a rank that SLURM started, which as a job of a sweep has to leave it for the table."""
     context, cause = rank_from_env(), ended.__context__
     if context is None or not isinstance(cause, Exception):
         return None
-    return RankFailed(context.rank, failure_told(cause))
+    return RankFailed(context.rank, format_error(cause))
 
 
 def command(hydra_main: Callable[[], None]) -> None:
@@ -112,7 +112,7 @@ def run_as_worker(arguments: list[str]) -> NoReturn:
 
 
 def by_hydra(hydra_main: Callable[[], None]) -> None:
-    """Hydra prints its errors over several lines and exits with 1, unless it is told to raise them."""
+    """Hydra prints its errors over several lines and exits with 1, unless HYDRA_FULL_ERROR makes it raise them."""
     flags = require_flags(sys.argv[1:])
     require_one_option(flags.overrides, OPTIONS)
     typed = sys.argv
@@ -138,7 +138,7 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
 
 
 def end(error: ConfigError | RankFailed, context: RankContext | None = None) -> NoReturn:
-    """Say why, last, and exit."""
+    """Print the reason as the last line, and exit."""
     if FULL_ERRORS and error.__cause__ is not None:
         print_exception(error.__cause__)
     print_exit_reason(str(error), context)

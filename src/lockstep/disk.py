@@ -1,4 +1,4 @@
-"""A disk that takes no more, or never took anything: one sentence, wherever in a run it is met."""
+"""A disk that is full or read-only: one sentence for a run's folder, one for the temporary folder."""
 
 import errno
 import fcntl
@@ -31,7 +31,7 @@ def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[N
 
 
 def silence_thread_errors(folder: Path | str) -> None:
-    """Keep a thread from printing what the disk did to it: TensorBoard raises it again where the run writes next."""
+    """Keep threads from printing errors of the disk: TensorBoard raises them again where the run writes next."""
     usual = threading.excepthook
 
     def hook(thrown: threading.ExceptHookArgs) -> None:

@@ -54,7 +54,7 @@ def prepare(config: DictConfig, run_dir: Path, folder_given: bool) -> Plan:
 
     Args:
         run_dir: where Hydra would have it run.
-        folder_given: the command says so; else a resumed run goes on where it was.
+        folder_given: the command says so; else a resumed run stays in its own.
     """
     plan = plan_from(config, run_dir)
     launch.check_launchable(plan.world)

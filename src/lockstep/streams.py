@@ -1,4 +1,4 @@
-"""Standard streams that cannot fail a run: where nobody reads them any more, what is printed is lost, quietly.
+"""Standard streams that cannot fail a run: what is printed to a closed pipe or a full disk is dropped.
 
 The reader of a pipe may go (`| head -1`), a terminal too, a file's disk may be full, and a shell may close a stream
 (`>&-`): no reason to end hours of training. What matters is in the run's folder.
@@ -21,13 +21,13 @@ def outlive_readers() -> None:
     for number, name in NAMES.items():
         own = getattr(sys, name)
         if own is None:  # it was closed when Python started
-            setattr(sys, name, Path(os.devnull).open("w", errors=UNDAUNTED))  # noqa: SIM115  # as long as the process
+            setattr(sys, name, Path(os.devnull).open("w", errors=ESCAPE))  # noqa: SIM115  # as long as the process
         elif own is getattr(sys, f"__{name}__") and isinstance(own, io.TextIOWrapper):
-            setattr(sys, name, lasting(number, own))  # else somebody captures what is printed
+            setattr(sys, name, safe_stream(number, own))  # else somebody captures what is printed
 
 
 def open_closed() -> None:
-    """Put the null device where 0, 1 or 2 is closed: else a file that is opened next would get what is printed."""
+    """Open the null device where 0, 1 or 2 is closed: else the next file that is opened would get what is printed."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -36,31 +36,31 @@ def open_closed() -> None:
             os.set_inheritable(number, True)
 
 
-def lasting(number: int, like: TextIO) -> TextIO:
-    """A text stream on a file descriptor, in the manner of another, whose text is let out first."""
+def safe_stream(number: int, like: TextIO) -> TextIO:
+    """A text stream on a file descriptor, with the settings of `like`, which is flushed first."""
     try:
         like.flush()
     except OSError:
-        give_up(number)
-    raw, unbuffered = Lasting(number, "wb", closefd=False), getattr(like, "write_through", False)
+        redirect_to_null(number)
+    raw, unbuffered = SafeFile(number, "wb", closefd=False), getattr(like, "write_through", False)
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),
         encoding=like.encoding,
-        errors=like.errors if like.errors in CHOSEN else UNDAUNTED,
+        errors=like.errors if like.errors in CHOSEN else ESCAPE,
         line_buffering=getattr(like, "line_buffering", True),
         write_through=unbuffered,
     )
 
 
-def give_up(number: int) -> None:
-    """Let all that is written to the descriptor go nowhere, by C++ too."""
+def redirect_to_null(number: int) -> None:
+    """Make the descriptor one of the null device, for C++ too."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)
 
 
-class Lasting(io.FileIO):
-    """Writes all or gives up; to a pipe that does not block, too, when it is full."""
+class SafeFile(io.FileIO):
+    """Writes all, or from the first error on nothing; waits where a non-blocking pipe is full."""
 
     def write(self, content: object, /) -> int:
         rest = memoryview(content).cast("B")  # type: ignore[arg-type]
@@ -72,21 +72,21 @@ class Lasting(io.FileIO):
                     select.select([], [self], [])
                 rest = rest[written or 0 :]
         except OSError:
-            give_up(self.fileno())
+            redirect_to_null(self.fileno())
         return size
 
 
-UNDAUNTED = "lockstep.undaunted"
+ESCAPE = "lockstep.escape"
 CHOSEN = ("ignore", "replace", "xmlcharrefreplace", "namereplace")
 """What a user may have asked for by PYTHONIOENCODING."""
 
 
-def undaunted(error: UnicodeError) -> tuple[str | bytes, int]:
-    """The bytes of a name that is no text go out as they came in; what the terminal has no letter for, as \\u2026."""
+def escape(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Surrogate escapes are written as the bytes that they were; what the encoding lacks, as \\u2026."""
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:
         return codecs.backslashreplace_errors(error)
 
 
-codecs.register_error(UNDAUNTED, undaunted)
+codecs.register_error(ESCAPE, escape)

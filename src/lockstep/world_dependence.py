@@ -17,7 +17,7 @@ def world_dependent(plan: Plan, net: nn.Module) -> bool:
 
 
 def per_rank_buffers(plan: Plan, net: nn.Module) -> bool:
-    """Whether ranks take statistics of their own share of a batch, so that their buffers differ by right."""
+    """Whether ranks take statistics of their own share of a batch, so that their buffers may differ."""
     follows = any(module.track_running_stats for module in _batch_norms(net))
     return follows and plan.world_size > 1 and not plan.sync_batchnorm
 

@@ -155,7 +155,7 @@ MUTATIONS = [
     Mutation(
         "a full device raises",
         "streams.py",
-        "            give_up(self.fileno())\n        return",
+        "            redirect_to_null(self.fileno())\n        return",
         "            raise\n        return",
         f"{STREAMS}::test_what_is_printed_to_a_full_device_is_lost",
     ),

@@ -29,7 +29,7 @@ from lockstep.config_error import ConfigError, config_error
 from lockstep.files import save_table, save_text
 from lockstep.launch.accelerator import gpu_count
 from lockstep.schemas.engine import ENGINES
-from lockstep.streams import lasting
+from lockstep.streams import safe_stream
 from lockstep.tool_command import make_output_dir, output_dir
 
 
@@ -97,7 +97,7 @@ def redirected_output(log: Path) -> Iterator[TextIO]:
         stream.flush()
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)  # at a terminal runs would be in this process
-    with log.open("w", buffering=1) as file, lasting(kept[1], python[0]) as terminal:
+    with log.open("w", buffering=1) as file, safe_stream(kept[1], python[0]) as terminal:
         for number in (1, 2):
             os.dup2(file.fileno(), number)
         sys.stdout = sys.stderr = file

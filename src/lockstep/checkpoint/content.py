@@ -149,7 +149,7 @@ class Content:
         """This rank's part. In another world nothing depends on random numbers, and rank 0 takes all sums.
 
         A rank's gradient is so scaled that the mean over ranks is the whole: in another world each takes that mean, and
-        so it does where gradients are `sharded`, since nobody averages a shard again.
+        so it does where gradients are `sharded`, since shards are not averaged again.
         """
         if len(self.ranks) == world_size:
             own = self.ranks[rank]

@@ -55,7 +55,7 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in own and key in saved] or keys
     if groups & {*WORLD}:
-        why = "its dropout or BatchNorm was each rank's own, so it goes on only in the world it began in"
+        why = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     else:
         why = "what is trained would not be the same"
     here = " ".join(_option(key, own) for key in keys)

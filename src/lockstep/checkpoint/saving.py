@@ -42,7 +42,7 @@ class CheckpointManager:
         return every is not None and step % every == 0
 
     def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
-        """Let this rank go on from a checkpoint: its random numbers, gradients and buffers. Returns its sums."""
+        """Restore what is this rank's own in a checkpoint: random state, gradients and buffers. Returns its sums."""
         strategy = self.plan.strategy
         state = content.of_rank(self.rank, self.plan.world_size, strategy.sharded)
         if state.random:
@@ -57,7 +57,7 @@ class CheckpointManager:
         if self.plan.resume and content.best and content.best[0] == self.plan.monitor[0]:
             self.best = content.best[1]  # in a new folder the best is that of its own epochs
         if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
-            hardlink(self.folder / PREVIOUS, LAST)  # which is damaged, and must not become the one before
+            hardlink(self.folder / PREVIOUS, LAST)  # don't rotate a corrupt last.ckpt
         return state.sums
 
     def extra_state(
@@ -76,7 +76,7 @@ class CheckpointManager:
         self.recorder.flush(position.epochs + 1, position.steps)
         self.recorder.sync()
         if self.plan.detect_nan:
-            self._look_at_weights(position.steps)
+            self._check_weights(position.steps)
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
         under_way = position.batch % self.plan.accumulate_grad_batches > 0
         gradients = {
@@ -108,7 +108,7 @@ class CheckpointManager:
         if self.best_yet:
             self.best = badness
 
-    def _look_at_weights(self, step: int) -> None:
+    def _check_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
             own = self.plan.strategy.whole(weight.detach())
             odd = own[~own.isfinite()]

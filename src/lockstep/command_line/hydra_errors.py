@@ -46,7 +46,10 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
         return no_option(overrides)
     for words, sentence in SENTENCES.items():
         if found := re.search(words, text):
-            return sentence(*found.groups())
+            return ConfigError(sentence.format(*found.groups()))
+    for words, refusal in REFUSALS.items():
+        if found := re.search(words, text):
+            return refusal(*found.groups())
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         return ConfigError(f"{error.full_key}: {text.splitlines()[0]}; write a value for it.")
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -85,18 +88,6 @@ def no_such(group: str, option: str) -> ConfigError:
     return option_error(group, option, "there is no such option", OPTIONS.get(group, []))
 
 
-def present(key: str) -> ConfigError:
-    return ConfigError(f"+{key}: the key is there already; write {key}=VALUE without the plus sign.")
-
-
-def absent(key: str) -> ConfigError:
-    return ConfigError(f"~{key}: a key cannot be taken away; write {key}=VALUE.")
-
-
-def taken_away(group: str) -> ConfigError:
-    return ConfigError(f"~{group}: a group cannot be taken away so; write ~{group}, or {group}=OPTION.")
-
-
 def several(key: str, values: str) -> ConfigError:
     instead = f"-m in front of them, or {key}={values.split(',')[0]}"
     return config_error(key, values, "several values make a sweep", instead)
@@ -110,10 +101,6 @@ def unknown(key: str, value: str = "") -> ConfigError:
         instead = " or ".join(f"{group}={owner}" for owner in owners)
         return config_error(key, value, f"the chosen {group} has no such key", f"{instead} with it")
     return unknown_key(key, value, known_keys())
-
-
-def placed(group: str) -> ConfigError:
-    return ConfigError(f"{group}@: a group cannot be put elsewhere; write {group}=OPTION without the @.")
 
 
 def unfit(key: str, value: str) -> ConfigError:
@@ -135,32 +122,36 @@ def no_plugin(module: str) -> ConfigError:
     )
 
 
-def no_config(_words: str) -> ConfigError:
-    return ConfigError(
-        "--config-name, --config-path, --config-dir: there is no such configuration; "
-        "write --config-dir=FOLDER, a folder that holds groups of your own, or none of them."
-    )
-
-
 SWEEP_PARAMS = "hydra.sweeper.params"
 NO_OPTION = "Config group override must be a string or a list"
-SENTENCES: dict[str, Callable[..., ConfigError]] = {
-    r"Multiple values for (\S+)\. ": present,
-    r"An item is already at '([^']+)'": present,
-    r"Could not delete from config. '([^']+)' does not exist": absent,
+THERE = "+{0}: the key is there already; write {0}=VALUE without the plus sign."
+NO_CONFIG = (
+    "--config-name, --config-path, --config-dir: there is no such configuration; "
+    "write --config-dir=FOLDER, a folder that holds groups of your own, or none of them."
+)
+SENTENCES = {
+    r"Multiple values for (\S+)\. ": THERE,
+    r"An item is already at '([^']+)'": THERE,
+    r"Could not delete from config. '([^']+)' does not exist": "~{0}: a key cannot be taken away; write {0}=VALUE.",
+    r"deletion value must be a string : .*input_line='~([^=']+)": (
+        "~{0}: a group cannot be taken away so; write ~{0}, or {0}=OPTION."
+    ),
+    r"Could not override '([^'@]+)@": "{0}@: a group cannot be put elsewhere; write {0}=OPTION without the @.",
+    r"(?:Cannot find primary config|onfig directory)": NO_CONFIG,
+}
+"""From Hydra's words to the sentence that says it here, with what is in the brackets."""
+
+REFUSALS: dict[str, Callable[..., ConfigError]] = {
     r"Ambiguous value for argument '([^=]+)=(.*)'": several,
     r"Could not override '([^'@]+)'(?s:.*) use \+[^=]+=([^\n]*)": unknown,
-    r"Could not override '([^'@]+)@": placed,
     r"Could not override '([^'@]+)'": unknown,
     r"Key '[^']+' is not in struct\s+full_key: (\S+)": unknown,
     r"Override ([^@=]+)\S*=(.*) looks like a config group override": unknown,
     r"Could not load '([^/']+)/([^']+)'": no_such,
     r"Error merging override ([^=]+)=([^\n]*)": unfit,
     r"Unknown plugin class(?:.*?)'([^']+)'": no_plugin,
-    r"deletion value must be a string : .*input_line='~([^=']+)": taken_away,
-    r"(Cannot find primary config|onfig directory)": no_config,
 }
-"""From Hydra's words to the sentence that says it here, with what is in the brackets."""
+"""From Hydra's words to what finds the sentence."""
 
 
 def known_keys() -> list[str]:

@@ -1,4 +1,4 @@
-"""The folder that Hydra makes for a run before anyone has looked at its plan: refused, or taken back if it stays empty.
+"""The folder that Hydra makes for a run before its plan is checked: refused, or removed if it stays empty.
 
 Hydra calls RunFolder first. What it raises Hydra would only warn of, so a refusal ends the command here.
 """
@@ -22,18 +22,18 @@ NEW: list[Path] = []
 
 class RunFolder(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        look_at(config, "hydra.run.dir")
+        check_folder(config, "hydra.run.dir")
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        look_at(config, "hydra.sweep.dir")
+        check_folder(config, "hydra.sweep.dir")
 
 
-def look_at(config: DictConfig, key: str) -> None:
+def check_folder(config: DictConfig, key: str) -> None:
     """Note which folders are not there yet; end the command where the run's folder would lie anywhere else."""
     try:
         folder, name = OmegaConf.select(config, key), config.name
     except OmegaConfBaseException:
-        return  # Hydra meets it too, and may be heard
+        return  # Hydra meets it too, and its error is explained
     try:
         require(folder != "", key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
         require_inside(name)

@@ -1,4 +1,4 @@
-"""The catch-all while a plan is composed: an unexpected error becomes one sentence that names the override.
+"""The catch-all while a plan is made: an unexpected error becomes one sentence that names the override.
 
 It hides no bug: the error stays the cause of the ConfigError, and HYDRA_FULL_ERROR=1 shows its traceback.
 """

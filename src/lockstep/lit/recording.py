@@ -1,4 +1,4 @@
-"""The record is told what every optimizer step did."""
+"""Records every optimizer step."""
 
 from typing import Any
 

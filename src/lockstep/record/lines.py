@@ -29,8 +29,8 @@ def step_lines(
         parts: (ranks, steps, COLUMNS) float64; the digest's 64 bits are stored as a float.
         prints: of those steps that have them, by number from 0: (ranks, kinds, bytes) uint8.
         rates: one a step.
-        sharded: whether each rank holds a shard, so that fingerprints differ by right. Said beside them, since another
-            strategy may go on with the record.
+        sharded: whether each rank holds a shard, so that fingerprints may differ. Written beside them, since another
+            strategy may continue the record.
     """
     losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
     norms, digests = parts[:, :, 2], parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()

@@ -29,7 +29,7 @@ from lockstep.world_dependence import heading, per_rank_buffers
 
 
 class Recorder:
-    """One for each rank. Both engines tell it the same things at the same moments."""
+    """One for each rank. Both engines call it at the same moments with the same values."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Recorder:
         self.steps.step(lr, [parameter.grad for parameter in self.parameters if parameter.grad is not None])
 
     def stepped(self, optimizer: Optimizer) -> None:
-        """The step and its batch have been told of, its optimizer and schedule have moved on.
+        """After `step` and `batch` of an optimizer step, when its optimizer and schedule have stepped.
 
         Each rank takes the fingerprints of its own memory here, before anything is shared: after the validation, say,
         all have the buffers of rank 0.
@@ -104,7 +104,7 @@ class Recorder:
     def flush(self, epoch: int, last_step: int) -> None:
         """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1) that has none yet.
 
-        To be called by every rank. What is under way of the next step is carried over.
+        To be called by every rank. The part of the next step that has been accumulated is carried over.
         """
         self.losses.check()
         part, carried = self.steps.columns()
@@ -121,7 +121,7 @@ class Recorder:
 
     @property
     def carried(self) -> Mapping[str, Tensor]:
-        """What this rank has of an optimizer step that is under way, behind the last line: its sums, its digest."""
+        """This rank's part of an unfinished optimizer step, behind the last line: its sums, its digest."""
         return self.steps.carried
 
     def load_partial(self, carried: Mapping[str, Tensor]) -> None:

@@ -15,7 +15,7 @@ from lockstep.task import LOSS, SAMPLES
 class StepBuffer:
     """`first_batch`, from 0, is the first of the epoch that is not in the record.
 
-    `carried` is what is under way of the step that this batch belongs to: its sums so far, and its digest.
+    `carried` is the part of that batch's optimizer step before it: its sums so far, and its digest.
     """
 
     def __init__(self, plan: Plan, rank: int, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A task's sums as batches add to them: each batch is only kept, and all are added when someone looks."""
+"""A task's sums over batches: each batch's part is only stored, and all are added when the sums are read."""
 
 import operator
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Sums = Tensor
 """Shape (sums,), float64, on the CPU: in the order of `Task.sums`."""
 
 Scalar = Tensor | float
-"""A number of one step that somebody will look at later; a tensor stays on its GPU, so that nothing waits for it."""
+"""A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
 
 BatchStats = tuple[Scalar, ...]
 """What one batch adds, in the order of `Task.sums`."""

@@ -1,4 +1,4 @@
-"""A sweep: every job in a folder of its own, a job that cannot be or fails leaves its reason there, the rest go on."""
+"""A sweep: every job has its folder; a job that is refused or fails leaves the reason there, and the rest run."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""The plot over a sweep: speed-up against devices beside the ideal line, and the loss curves over one another."""
+"""The plot over a sweep: speed-up against devices beside the ideal line, and the loss curves of all jobs."""
 
 from collections import defaultdict
 from collections.abc import Sequence
