@@ -4,7 +4,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from lockstep.job import leave_config
+import pytest
+
+from lockstep.config_error import ConfigError
+from lockstep.job import leave_config, run
 from lockstep.plan import Plan
 from lockstep.run_files import save_metrics
 
@@ -30,3 +33,14 @@ def test_a_run_begins_without_what_was_half_written(make_plan: Callable[..., Pla
         path.touch()
     leave_config(make_plan("accelerator=cpu"))
     assert [path.exists() for path in (*parts, *kept)] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("below", ["", "x"])
+def test_a_folder_that_cannot_be_made(below: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    why = {"": "File exists", "x": "Not a directory"}[below]
+    folder = tmp_path / "file" / below
+    with pytest.raises(
+        ConfigError, match=rf"^hydra.run.dir={folder}: the run's folder cannot be made \({why}\); write"
+    ):
+        run(["data=points", "model=linear", f"hydra.run.dir={folder}"])
