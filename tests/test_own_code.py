@@ -10,8 +10,10 @@ import pytest
 
 from lockstep import launch
 from lockstep.build import plan_from
+from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
+from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import ROOT, Command
@@ -158,6 +160,32 @@ def test_an_import_error_is_the_users_own(command: Command) -> None:
         "ImportError: no luck today",
         "model._target_=strange_broken.Net: its module cannot be imported; mend it, or write another path.",
     ]
+
+
+def test_an_error_of_their_data_is_told_before_ranks_start(command: Command) -> None:
+    job = ("model=residual", "data=blobs", "data._target_=strange_data.no_folder", "strategy=ddp", "devices=2", *QUIET)
+    ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
+    assert (ended.status, ended.out) == (2, "")
+    _, file, line, error, last = ended.err.splitlines()
+    assert file.startswith(f'  File "{OWN / "strange_data.py"}", line ')
+    assert line.strip() == 'raise FileNotFoundError(f"no folder of {samples} images")'
+    assert error == "FileNotFoundError: no folder of 120 images"
+    assert last == "data._target_=strange_data.no_folder: it raises this when it is called."
+    dying = (*job, "data._target_=strange_data.killed")
+    died = command.train("--config-dir", str(OWN / "conf"), *dying, PYTHONPATH=str(OWN))
+    assert (died.status, died.out) == (2, "")
+    assert died.err == ("The process that imports your code has failed: it was ended by SIGSEGV; mend the code.\n")
+
+
+def test_another_number_of_workers_goes_on_and_another_data_set_does_not(make_own: MakeOwn, tmp_path: Path) -> None:
+    plan = make_own("model=odd", "data=noisy", "engine=raw", "max_epochs=1")
+    trained(plan)
+    again = ("model=odd", "data=noisy", "engine=raw", f"ckpt_path={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}")
+    check_checkpoint(make_own(*again, "data._loader_.num_workers=2", folder="workers"), False)
+    with pytest.raises(
+        ConfigError, match=r"^data.samples=90: the run of .* had data.samples=101, .*; write data.samples=101.$"
+    ):
+        check_checkpoint(make_own(*again, "data.samples=90", folder="other"), False)
 
 
 def test_what_makes_no_net_is_refused(make_own: MakeOwn) -> None:

@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep import launch, schemas, targets
+from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.target import KEY
 
+CALLED = "it raises this when it is called."
 FROM_DATA = ("shape", "outputs")
 """What a net gets from the data, if it has parameters of these names."""
 
@@ -45,5 +48,10 @@ def inspect(own: Mapping[str, schemas.Target], seed: int) -> dict[str, Any]:
     if isinstance(data := own.get("data"), schemas.OwnData):
         from lockstep.data.own import describe  # with torch
 
-        return describe(data, seed)
+        try:
+            return describe(data, seed)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise targets.user_error(error, f"data.{KEY}={data.call[KEY]}", CALLED) from None
     return {}

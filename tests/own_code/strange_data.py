@@ -1,6 +1,8 @@
 """Tensors from a function, and a Dataset that draws from all three generators for every sample."""
 
+import os
 import random
+import signal
 
 import numpy as np
 import torch
@@ -42,3 +44,11 @@ class Noisy(Dataset[tuple[Tensor, int]]):
 
 def words() -> str:
     return "no data"
+
+
+def no_folder(samples: int) -> None:
+    raise FileNotFoundError(f"no folder of {samples} images")
+
+
+def killed(samples: int) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)

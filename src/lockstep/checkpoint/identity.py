@@ -9,6 +9,7 @@ from typing import Any
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
 from lockstep.schemas.coerce import flatten
+from lockstep.schemas.data import FOUND, OwnData
 
 MATTERS = (
     *("model", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
@@ -16,7 +17,7 @@ MATTERS = (
 )
 """The rest may change: engine, strategy, devices, threads, memory_format, logger, and the number of epochs."""
 
-MAY_MOVE = ("data.root",)
+MAY_MOVE = ("data.root", "data._loader_")
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What matters too where ranks draw random numbers of their own, or take statistics of their own share of a batch."""
 
@@ -54,6 +55,8 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
     keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in own and key in saved] or keys
+    if isinstance(plan.data, OwnData):
+        keys = [key for key in keys if key.removeprefix("data.") not in FOUND] or keys
     if groups & {*WORLD}:
         why = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     else:

@@ -74,11 +74,18 @@ def no_option(overrides: Sequence[str]) -> ConfigError:
     return odd_option(overrides) or ConfigError(f"{why}; write that, or leave GROUP=null out.")
 
 
+NO_NAMES = ("null", "true", "false", "nan", "inf")
+"""Values in YAML."""
+
+
 def odd_option(overrides: Sequence[str]) -> ConfigError | None:
-    """The refusal of a group's value that is none of its options, if there is one among the overrides."""
+    """The refusal of a group's value that is no name at all, if there is one among the overrides.
+
+    A name that is none of our options is that of a file in another folder of configurations: else Hydra had said so.
+    """
     for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
         options = OPTIONS.get(key, [])
-        if options and value not in options:
+        if options and (not value.isidentifier() or value.lower() in NO_NAMES):
             why = "a group takes the name of one of its options"
             return config_error(key, value, why, f"one of {', '.join(options)}, or leave {key}= out")
     return None

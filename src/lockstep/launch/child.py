@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.failure import RankFailed, exit_reason, format_error
+from lockstep.launch.failure import exit_reason, format_error
 from lockstep.launch.forkserver import ensure_forkserver, start_method
 from lockstep.launch.preserved_process import hide_main_module
 from lockstep.launch.private_dir import own_caches, private_folder
@@ -32,8 +32,7 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     It may take as long as it takes: the process is watched.
 
     Raises:
-        ConfigError: what the function raises of this kind.
-        RankFailed: it raised something else, or its process died.
+        ConfigError: what the function raises, or its process died.
     """
     ensure_forkserver()
     context: Any = multiprocessing.get_context(start_method())
@@ -55,12 +54,11 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
         finally:
             process.join(KILL_TIMEOUT)
     if answer is None:
-        raise RankFailed(None, f"the process that imports your code has failed: {exit_reason(process.exitcode or 0)}")
+        ended = exit_reason(process.exitcode or 0)
+        raise ConfigError(f"The process that imports your code has failed: {ended}; mend the code.")
     result, error = answer
-    if isinstance(error, ConfigError):
-        raise error
     if error is not None:
-        raise RankFailed(None, error)
+        raise error
     return result
 
 
@@ -87,11 +85,11 @@ def _answer(
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path
-    answer: tuple[Any, ConfigError | str | None]
+    answer: tuple[Any, ConfigError | None]
     try:
         answer = function(*arguments), None
     except ConfigError as error:
         answer = None, error
-    except Exception as error:
-        answer = None, format_error(error)
+    except Exception as error:  # nobody foresaw it
+        answer = None, ConfigError(format_error(error))
     command.send(answer)

@@ -125,14 +125,14 @@ class RandomRegression:
 class OwnData(Target):
     """Data of the user's own. What it comes to is asked of the data itself, before any rank starts.
 
-    split: how much of one data set validates and tests, in samples or as a share, where the target makes only one.
-    loader: arguments of torch's DataLoader, where samples are made one by one.
-    class_count: where neither targets in a tensor nor `classes` of the Dataset tell it.
+    _split_: how much of one data set validates and tests, in samples or as a share, where the target makes only one.
+    _loader_: arguments of torch's DataLoader, where samples are made one by one.
+    _classes_: where neither targets in a tensor nor `classes` of the Dataset tell it.
     """
 
-    split: dict[str, float]
-    loader: dict[str, Any]
-    class_count: int | None
+    _split_: dict[str, float]
+    _loader_: dict[str, Any]
+    _classes_: int | None
     train_samples: int = 0
     val_size: int = 0
     test_size: int = 0
@@ -156,7 +156,19 @@ class OwnData(Target):
             if name in loader:
                 raise config_error(f"data._loader_.{name}", loader[name], "the plan has it", key)
         count = coerce_count(own["classes"])
-        return {**fields, "split": split, "loader": loader, "class_count": count}
+        return {**fields, "_split_": split, "_loader_": loader, "_classes_": count}
+
+    @property
+    def split(self) -> dict[str, float]:
+        return self._split_
+
+    @property
+    def loader(self) -> dict[str, Any]:
+        return self._loader_
+
+    @property
+    def class_count(self) -> int | None:
+        return self._classes_
 
     @property
     def images(self) -> bool:
@@ -169,6 +181,9 @@ def coerce_count(value: Any) -> int | None:
     require(fits, "data._classes_", value, "it is the number of classes", "data._classes_=10, say")
     return value  # type: ignore[no-any-return]
 
+
+FOUND = ("train_samples", "val_size", "test_size", "classes", "outputs", "shape")
+"""What the data says of itself: nothing that anybody types."""
 
 PLANNED = {
     "batch_size": "batch_size=…, of all devices together",

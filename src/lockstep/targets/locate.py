@@ -21,6 +21,7 @@ from lockstep.schemas.target import ARGS, KEY, PARTIAL, nested
 
 NOT_THEIRS = (str(Path(__file__).parents[1]), "<frozen importlib", importlib.__file__)
 """Where frames lie that say nothing about the user's code: ours, and those of the import system."""
+NOT_IMPORTED = "its module cannot be imported; mend it, or write another path."
 RESERVED = (KEY, ARGS, PARTIAL)
 PLAIN = (int, float, bool, str)
 """Types whose values are checked against a parameter's annotation."""
@@ -98,7 +99,7 @@ def _imported(key: str, path: str, name: str, parent: ModuleType | None = None) 
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
-            raise _user_error(key, path, error) from None
+            raise user_error(error, f"{key}={path}", NOT_IMPORTED) from None
         if parent is not None:
             raise _no_such_name(key, path, parent, name.rpartition(".")[2]) from None
         near = nearest(name, [own.name for own in pkgutil.iter_modules([entry or "." for entry in sys.path])])
@@ -106,7 +107,7 @@ def _imported(key: str, path: str, name: str, parent: ModuleType | None = None) 
         instead = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
         raise config_error(key, path, why, instead) from None
     except Exception as error:
-        raise _user_error(key, path, error) from None
+        raise user_error(error, f"{key}={path}", NOT_IMPORTED) from None
 
 
 def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
@@ -120,9 +121,10 @@ def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
     return config_error(key, path, f"{within} has no {name}{did}", instead)
 
 
-def _user_error(key: str, path: str, error: Exception) -> UserCodeError:
+def user_error(error: Exception, override: str, why: str) -> UserCodeError:
+    """The user's own error with its traceback, and the override that leads to it."""
     shown = "".join(traceback.format_exception(type(error), error, first_own_frame(error.__traceback__))).rstrip()
-    return UserCodeError(f"{shown}\n{key}={path}: its module cannot be imported; mend it, or write another path.")
+    return UserCodeError(f"{shown}\n{override}: {why}")
 
 
 def first_own_frame(trace: TracebackType | None) -> TracebackType | None:
