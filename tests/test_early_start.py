@@ -1,5 +1,6 @@
 """The fork server starts before Hydra is imported, with the engines that the words of the command line name."""
 
+import gc
 import io
 import multiprocessing.forkserver
 import os
@@ -19,7 +20,9 @@ from lockstep.early_start import engines_in, loggers_in, ranks_to_start
 from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.forkserver import start_forkserver
 from lockstep.plan import Plan
+from lockstep.run_files import Metrics
 from tests.conftest import ROOT
+from tests.rank_helpers import on_ranks
 
 MakePlan = Callable[..., Plan]
 
@@ -105,6 +108,17 @@ def test_a_run_in_this_process_ends_a_server_that_was_started_in_vain(
     plan = make_plan("strategy.in_process=true")
     assert launch.start(plan, RAW) is plan
     assert server._forkserver_pid is None
+
+
+def collector(plan: Plan, context: launch.RankContext) -> Metrics:
+    return {"frozen": gc.get_freeze_count(), "enabled": gc.isenabled(), "young": gc.get_threshold()[0]}
+
+
+def test_a_rank_collects_its_own_garbage_alone(make_plan: MakePlan) -> None:
+    """The fork server's collector is off; what a rank was forked with, torch among it, is frozen."""
+    found = on_ranks(make_plan("strategy=ddp", "devices=1"), collector)
+    assert int(found["frozen"]) > 100_000
+    assert (found["enabled"], found["young"]) == (True, 100_000)
 
 
 def test_it_starts_before_hydra_is_imported() -> None:
