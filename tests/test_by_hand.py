@@ -107,7 +107,7 @@ def test_a_ragged_batch(strategy: str, devices: int, accumulate: int, make_plan:
     own = (f"strategy={strategy}", f"devices={devices}", "batch_size=2", "data.samples=3", f"seed={SEED}")
     plan = replace(make_plan(*REGRESSION, *own, f"accumulate_grad_batches={accumulate}"), max_epochs=1)
     if accumulate == 2:
-        plan = replace(plan, optimizer=replace(plan.optimizer, lr=3 / 32))
+        plan = replace(plan, optimizer=plan.optimizer.with_lr(3 / 32))
     on_ranks(plan, by_both_engines)
     for name in ENGINES:
         state = net_state(Path(plan.run_dir) / name / "checkpoints" / "last.ckpt")

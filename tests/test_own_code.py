@@ -5,18 +5,23 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from lockstep import launch
 from lockstep.build import plan_from
+from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.data.own import load
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import ROOT, Command
+from tests.own_code.strange_nets import Residual
 from tests.test_resume import alike, killed, record, start
 
 OWN = ROOT / "tests" / "own_code"
@@ -136,8 +141,18 @@ def test_killed_in_any_step_it_ends_the_same(
             "data._split_={val:101,test:0.1}: it leaves nothing of 101 samples to train on; write less.",
         ),
         (
-            ["+optimizer._target_=strange_nets.Odd"],
-            "optimizer._target_=strange_nets.Odd: optimizer takes no code of your own; write optimizer=sgd.",
+            ["+scheduler._target_=strange_nets.Odd"],
+            "scheduler._target_=strange_nets.Odd: scheduler takes no code of your own; write scheduler=none.",
+        ),
+        (
+            ["optimizer=rmsprop", "+optimizer.alfa=0.9"],
+            "optimizer.alfa=0.9: RMSprop takes no such argument (did you mean alpha?); write optimizer.alpha=0.9, or "
+            "another of params, lr, alpha, eps, weight_decay, momentum, centered, capturable, foreach, maximize, "
+            "differentiable.",
+        ),
+        (
+            ["optimizer=rmsprop", "optimizer.lr=fast"],
+            "optimizer.lr=fast: a rate is a number; write optimizer.lr=0.01, say.",
         ),
     ],
 )
@@ -146,6 +161,41 @@ def test_what_is_wrong_ends_before_any_rank_starts(overrides: list[str], sentenc
     ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
     assert (ended.status, ended.out, ended.err) == (2, "", f"{sentence}\n")
     assert not (command.folder / "logs").exists()
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def test_any_torch_optimizer(engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks do what a plain loop does, to 1e-10, and what a resume goes on with."""
+    job = (
+        "model=residual",
+        "data=blobs",
+        "optimizer=rmsprop",
+        "precision=64-true",
+        f"engine={engine}",
+        "batch_size=96",
+    )
+    plan = make_own(*job, "strategy=ddp", "devices=2", "checkpoint.every_n_steps=1")
+    expected = start(plan, monkeypatch)
+
+    torch.manual_seed(plan.seed)
+    net = Residual((4,), 3, 8).double()
+    decayed = [own for own in net.parameters() if own.dim() > 1]
+    spared = [own for own in net.parameters() if own.dim() <= 1]
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
+    optimizer = torch.optim.RMSprop(groups, lr=0.01, alpha=0.9, weight_decay=0.1)
+    own = load(plan.data, plan.seed)  # type: ignore[arg-type]
+    for epoch in range(2):
+        order = torch.randperm(96, generator=torch.Generator().manual_seed(plan.seed + epoch))
+        loss = torch.nn.functional.cross_entropy(net(own.train.inputs[order].double()), own.train.targets[order])  # type: ignore[union-attr]
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    for name, tensor in net_state(Path(plan.run_dir) / "checkpoints" / "last.ckpt").items():
+        assert (tensor - net.state_dict()[name]).abs().max() < 1e-10
+
+    again = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(again.run_dir).mkdir()
+    alike(start(killed(again, monkeypatch, 2), monkeypatch), expected)
 
 
 def test_an_import_error_is_the_users_own(command: Command) -> None:

@@ -100,7 +100,7 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         values["batch_size"] = per_device * sharers * nodes
     if values.pop("scale_lr"):
         optimizer = values["optimizer"]
-        values["optimizer"] = type(optimizer)(**{**vars(optimizer), "lr": optimizer.lr * sharers * nodes})
+        values["optimizer"] = optimizer.with_lr(optimizer.lr * sharers * nodes)
     if values["strategy"].in_process is None:
         values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())
     if values["threads"] is None:

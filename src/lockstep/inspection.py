@@ -11,7 +11,7 @@ from typing import Any
 from lockstep import launch, schemas, targets
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from lockstep.schemas.target import KEY
+from lockstep.schemas.target import KEY, PARTIAL
 
 CALLED = "it raises this when it is called."
 FROM_DATA = ("shape", "outputs")
@@ -45,6 +45,8 @@ def inspect(own: Mapping[str, schemas.Target], seed: int) -> dict[str, Any]:
     """By group, the code that is to be called. What the data says of itself."""
     if "model" in own:
         targets.check("model", own["model"].call, dict.fromkeys(FROM_DATA))
+    if "optimizer" in own:
+        targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True})
     if isinstance(data := own.get("data"), schemas.OwnData):
         from lockstep.data.own import describe  # with torch
 

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from lockstep import schemas
+from lockstep import schemas, targets
+from lockstep.config_error import require
+from lockstep.schemas.target import KEY, PARTIAL
 
 
 def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
@@ -20,6 +22,14 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
             kind = AdamW if choice.name == "adamw" else Adam
             # all parameters in each call: the same bits as one after the other, the default on a CPU
             return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay, foreach=True)
+        case schemas.OwnOptimizer():
+            optimizer = targets.create("optimizer", {**choice.call, PARTIAL: True})(groups)
+            made = type(optimizer).__name__
+            why, instead = f"it makes a {made}, and not an Optimizer", "the path of a torch optimizer"
+            require(isinstance(optimizer, Optimizer), f"optimizer.{KEY}", choice.call[KEY], why, instead)
+            why = f"{made} computes the loss several times a step, and the engines compute it once"
+            require(not isinstance(optimizer, LBFGS), f"optimizer.{KEY}", choice.call[KEY], why, "another optimizer")
+            return cast(Optimizer, optimizer)
 
 
 def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from lockstep.checkpoint.content import SCALER, Content
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.plan import Plan
 from lockstep.record.fingerprint import buffers_of
+from lockstep.schemas import OwnOptimizer
 
 
 def require_state(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any], content: Content) -> None:
@@ -37,6 +38,9 @@ def _require_optimizer(plan: Plan, net: nn.Module, states: Any, steps: int) -> N
         check(own.keys() <= taken.keys() and is_finite(taken["lr"]) and taken["lr"] >= 0, what)
         check(all(are_alike(own[key], taken[key], exact=True) for key in own if key not in ("lr", "params")), what)
     parameters = [parameter for group in fresh.param_groups for parameter in group["params"]]
+    if isinstance(plan.optimizer, OwnOptimizer):
+        check(isinstance(entries, Mapping) and entries.keys() <= set(range(len(parameters))), what)
+        return  # only the optimizer itself knows what it keeps
     adam = plan.optimizer.name != "sgd"
     names = {"step", "exp_avg", "exp_avg_sq"} if adam else {"momentum_buffer"}
     keeps = adam or getattr(plan.optimizer, "momentum", 0) > 0

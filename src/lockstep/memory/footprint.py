@@ -59,7 +59,7 @@ def weights_bytes(plan: Plan) -> int:
     if plan.accelerator == "gpu":
         return 4 * count
     optimizer = plan.optimizer
-    state = 2 if isinstance(optimizer, schemas.Adam) else int(optimizer.momentum > 0)
+    state = {schemas.Adam: 2, schemas.SGD: int(getattr(optimizer, "momentum", 0) > 0)}.get(type(optimizer), 0)
     shards = plan.strategy.shards(plan.world_size)
     return int(_number_bytes(plan) * count * max(1, (2 + state) / shards if plan.train else 1))
 

@@ -8,7 +8,7 @@ from lockstep.schemas.data import MNIST, Data, Digits, Line, OwnData, Points, Ra
 from lockstep.schemas.engine import Engine, Lightning, Raw
 from lockstep.schemas.logger import Logger
 from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, OwnNet, SplitCNN
-from lockstep.schemas.optimizer import SGD, Adam, Optimizer
+from lockstep.schemas.optimizer import SGD, Adam, Optimizer, OwnOptimizer
 from lockstep.schemas.process_group import ProcessGroup
 from lockstep.schemas.record import Record
 from lockstep.schemas.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
@@ -38,6 +38,7 @@ __all__ = [
     "Optimizer",
     "OwnData",
     "OwnNet",
+    "OwnOptimizer",
     "Points",
     "ProcessGroup",
     "RandomRegression",
@@ -59,5 +60,5 @@ GROUPS: dict[str, dict[str, type]] = {
     "logger": {"tensorboard": Logger, "csv": Logger, "none": Logger},
 }
 
-OWN_CODE: dict[str, type[Target]] = {"model": OwnNet, "data": OwnData}
+OWN_CODE: dict[str, type[Target]] = {"model": OwnNet, "data": OwnData, "optimizer": OwnOptimizer}
 """The groups whose YAML files may name a `_target_` of the user's own."""

@@ -1,9 +1,11 @@
 """Which optimizer, and its numbers."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
-from lockstep.config_error import fraction, not_negative, positive
+from lockstep.config_error import config_error, fraction, not_negative, positive, require
+from lockstep.schemas.target import Target
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,9 @@ class Decaying:
     @property
     def spares_bias_and_norm(self) -> bool:
         return self.weight_decay > 0 and not self.decay_bias_and_norm
+
+    def with_lr(self, lr: float) -> Self:
+        return replace(self, lr=lr)
 
 
 @dataclass(frozen=True)
@@ -40,4 +45,37 @@ class Adam(Decaying):
     name: Literal["adam", "adamw"]
 
 
-Optimizer = SGD | Adam
+@dataclass(frozen=True)
+class OwnOptimizer(Target):
+    """Any torch optimizer, by its import path: it is called with the parameter groups and these arguments."""
+
+    _decay_bias_and_norm_: bool
+
+    def __post_init__(self) -> None:
+        rate = self.arguments.get("lr")
+        if not isinstance(rate, int | float) or isinstance(rate, bool):
+            raise config_error("optimizer.lr", rate, "a rate is a number", "optimizer.lr=0.01, say")
+        positive("optimizer.lr", rate)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """`_decay_bias_and_norm_` is ours, all else the target's."""
+        values = dict(values)
+        decays = values.pop(RULE, True)
+        require(isinstance(decays, bool), f"optimizer.{RULE}", decays, "it is true or false", f"optimizer.{RULE}=true")
+        return {**super().of(values), RULE: decays}
+
+    @property
+    def lr(self) -> float:
+        return float(self.arguments["lr"])
+
+    @property
+    def spares_bias_and_norm(self) -> bool:
+        return not self._decay_bias_and_norm_
+
+    def with_lr(self, lr: float) -> "OwnOptimizer":
+        return replace(self, arguments={**self.arguments, "lr": lr})
+
+
+RULE = "_decay_bias_and_norm_"
+Optimizer = SGD | Adam | OwnOptimizer
