@@ -23,8 +23,9 @@ from lockstep.lit.module import Supervised
 from lockstep.lit.trainer import create_trainer
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
+from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
-from lockstep.seeding import build_model, seed_rank
+from lockstep.seeding import build_model
 from lockstep.sums.measured import Measured
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)

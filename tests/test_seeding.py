@@ -11,10 +11,11 @@ from torch import nn
 from lockstep import data
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
+from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from lockstep.sampler import epoch_order
-from lockstep.seeding import build_model, seed_rank
+from lockstep.seeding import build_model
 from tests.rank_helpers import on_ranks
 
 

@@ -30,3 +30,11 @@ def restore_random_state(state: Mapping[str, Any], devices: Sequence[torch.devic
     gpus = (device for device in devices if device.type == "cuda")
     for device, own in zip(gpus, state["cuda"], strict=False):  # saved on a CPU, say: then there is none
         torch.cuda.set_rng_state(own, device)
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Give this rank random streams of its own, for dropout and the like."""
+    own = seed + 1 + rank
+    random.seed(own)
+    np.random.seed(own % 2**32)
+    torch.manual_seed(own)

@@ -1,9 +1,7 @@
 """Which random numbers are equal on all ranks (the weights), and which differ (what is drawn while training)."""
 
-import random
 from typing import cast
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -40,11 +38,3 @@ def plain_net(plan: Plan, data: TensorData | SampleData) -> nn.Module:
         return cast(nn.Module, net)
     options = {key: value for key, value in vars(model).items() if key != "name"}
     return nets.create(model.name, data.shape, data.outputs, **options)
-
-
-def seed_rank(seed: int, rank: int) -> None:
-    """Give this rank random streams of its own, for dropout and the like."""
-    own = seed + 1 + rank
-    random.seed(own)
-    np.random.seed(own % 2**32)
-    torch.manual_seed(own)

@@ -19,10 +19,11 @@ from lockstep.launch.topology import RankContext
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
+from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import Metrics, save_confusion
-from lockstep.seeding import build_model, seed_rank
+from lockstep.seeding import build_model
 from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
 from lockstep.sums.running import RunningSums

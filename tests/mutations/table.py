@@ -324,4 +324,18 @@ MUTATIONS = [
         "return targets",
         "tests/test_data_samples.py::test_one_number_a_sample_is_a_column",
     ),
+    Mutation(
+        "virtual ranks draw the same masks",
+        "parallel/virtual_ranks.py",
+        "            seed_rank(seed, rank)",
+        "            seed_rank(seed, 0)",
+        "tests/test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank",
+    ),
+    Mutation(
+        "virtual ranks share their statistics",
+        "parallel/virtual_ranks.py",
+        "        self._set(self.buffers[rank])",
+        "        pass",
+        "tests/test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank",
+    ),
 ]

@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,6 +46,9 @@ class CheckpointManager:
         """Restore what is this rank's own in a checkpoint: random state, gradients and buffers. Returns its sums."""
         strategy = self.plan.strategy
         state = content.of_rank(self.rank, self.plan.world_size, strategy.sharded)
+        if len(content.ranks) == strategy.virtual_ranks(self.plan.devices) > 1:
+            state = replace(state, random=content.ranks[0].random)
+            strategy.restore_other_ranks(net, [(other.random, other.buffers) for other in content.ranks[1:]])
         if state.random:
             restore_random_state(state.random, strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
@@ -86,6 +90,9 @@ class CheckpointManager:
         }
         buffers = {name: own.cpu() for name, own in buffers_of(net).items()} if self.rank else {}  # the engine has 0's
         ranks = self._gathered(RankState(random_state(self.plan.strategy.devices(self.plan)), here, gradients, buffers))
+        nothing = {name: torch.zeros_like(own) for name, own in here.items()}
+        for random, statistics in self.plan.strategy.other_ranks(net):
+            ranks.append(RankState(random, nothing, gradients, statistics))
         own = identity(self.plan, world_dependent(self.plan, self.recorder.net))
         best = None if self.best is None else (self.plan.monitor[0], self.best)
         mark, best_yet = self.recorder.mark, self.best_yet

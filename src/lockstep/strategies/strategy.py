@@ -82,6 +82,11 @@ class Strategy:
         """Among how many ranks weights, gradients and optimizer state are divided."""
         return 1
 
+    @classmethod
+    def virtual_ranks(cls, devices: int) -> int:
+        """Ranks that one process is, one after the other."""
+        return 1
+
     @property
     def offers_shared_devices(self) -> bool:
         """Whether `share_device` is one of its options."""
@@ -168,6 +173,15 @@ class Strategy:
     def load_optimizer_state(self, optimizer: "Optimizer", state: Mapping[str, Any]) -> None:
         """Of whole tensors."""
         optimizer.load_state_dict({**state})
+
+    def other_ranks(self, net: "nn.Module") -> "Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]]":
+        """Of virtual ranks above 0 the random state and the buffers, for a checkpoint."""
+        return ()
+
+    def restore_other_ranks(
+        self, net: "nn.Module", states: "Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]]"
+    ) -> None:
+        """What `other_ranks` gave."""
 
     # what it may be compared with, and gone on from
 

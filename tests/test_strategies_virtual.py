@@ -1,0 +1,156 @@
+"""Virtual ranks compute what the ranks of ddp do, also what each draws for itself; and go on with their checkpoints."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep import launch
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.parallel.virtual_ranks import VirtualRanks
+from lockstep.plan import Plan
+from lockstep.schemas.engine import ENGINES
+from tests.test_resume import alike, going_on_with, killed, record, start
+
+MakePlan = Callable[..., Plan]
+SMALL = ("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=15", "threads=1", "logger=none")
+"""77 digits: six batches an epoch, the last of two, so that rank 2 of three has none of it."""
+EACH_ITS_OWN = {
+    "dropout": ("model=lenet", "model.dropout=0.5"),
+    "batchnorm": ("model=cnn", "model.norm=batch", "batch_size=18"),
+}
+"""The second leaves five, so that each rank has two samples at the least, but the last: one has no variance."""
+
+
+def trained(plan: Plan, folder: Path, **own: object) -> Path:
+    plan = replace(plan, run_dir=str(folder), **own)  # type: ignore[arg-type]
+    folder.mkdir()
+    launch.start(plan, ENGINES[plan.engine.name])
+    return folder
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+@pytest.mark.parametrize("net", EACH_ITS_OWN)
+def test_it_is_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+    """In float64 to 1e-10, judged and not passed over; another number of ranks is another run, and is told so."""
+    job = (*SMALL, *EACH_ITS_OWN[net], "max_epochs=2", "precision=64-true", f"engine={engine}", "drop_last=true")
+    ddp = trained(make_plan(*job, "strategy=ddp", "devices=3"), tmp_path / "ddp")
+    virtual = trained(make_plan(*job, "strategy=virtual", "devices=3"), tmp_path / "virtual")
+    found = compare(ddp, virtual)
+    assert (found.within_tolerance, str(found.tolerance)) == (True, "within 1e-10"), found.text()
+    assert 0 < found.max_diff < 1e-10
+    single = trained(make_plan(*job, "strategy=single", "devices=1"), tmp_path / "single")
+    other = compare(ddp, single)
+    assert other.max_diff > 1e-3, "control: ranks do draw, or take statistics, of their own"
+
+
+def test_a_ragged_batch_of_which_a_rank_has_none(make_plan: MakePlan, tmp_path: Path) -> None:
+    job = (*SMALL, *EACH_ITS_OWN["dropout"], "max_epochs=2", "precision=64-true", "engine=raw")
+    ddp = trained(make_plan(*job, "strategy=ddp", "devices=3"), tmp_path / "ddp")
+    virtual = trained(make_plan(*job, "strategy=virtual", "devices=3"), tmp_path / "virtual")
+    assert compare(ddp, virtual).within_tolerance
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def test_killed_it_ends_the_same(
+    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within an epoch and within an accumulation, with the generators and statistics of each rank."""
+    own = ("strategy=virtual", "devices=3", "checkpoint.every_n_steps=1", "accumulate_grad_batches=2", "max_epochs=2")
+    plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *own, f"engine={engine}")
+    expected = start(plan, monkeypatch)
+    again = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(again.run_dir).mkdir()
+    alike(start(killed(again, monkeypatch, 4), monkeypatch), expected)
+    assert record(again) == record(plan)
+
+
+@pytest.mark.parametrize(("first", "second"), [("virtual", "ddp"), ("ddp", "virtual")])
+def test_each_goes_on_with_the_others_checkpoints(
+    first: str, second: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if it had trained from the beginning: with the masks that each rank would have drawn."""
+    job = (*SMALL, *EACH_ITS_OWN["dropout"], "precision=64-true", "engine=raw", "devices=3", "max_epochs=2")
+    plans = {name: make_plan(*job, f"strategy={name}", "checkpoint.every_n_steps=1") for name in (first, second)}
+    whole = trained(plans[second], tmp_path / "whole")
+    begun = replace(plans[first], run_dir=str(tmp_path / "begun"))
+    Path(begun.run_dir).mkdir()
+    going = killed(begun, monkeypatch, 4)
+    monkeypatch.delenv("FAULT")
+    gone_on = replace(plans[second], run_dir=begun.run_dir, resume=True, ckpt_path=going.ckpt_path)
+    launch.start(gone_on, ENGINES["raw"])
+    assert going_on_with(gone_on).ckpt_path is not None
+    for name, tensor in _state(whole).items():
+        assert (tensor - _state(Path(begun.run_dir))[name]).abs().max() < 1e-10
+
+
+def _state(folder: Path) -> dict[str, torch.Tensor]:
+    saved = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    return dict(saved)
+
+
+class Counts(nn.Module):
+    """It notes of which rows each call was, and adds noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: torch.Tensor
+        self.register_buffer("calls", torch.zeros(()))
+        self.seen: list[list[float]] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls = self.calls + 1  # another tensor
+        self.seen.append(x.tolist())
+        return x + torch.rand(()) + 0 * self.calls
+
+
+def test_the_rows_and_the_noise_of_each_rank() -> None:
+    """By hand: rank r draws from a generator seeded by seed + 1 + r."""
+    torch.manual_seed(8)
+    net = Counts()
+    ranks = VirtualRanks(net, 3, seed=7)
+    out = ranks(torch.arange(5.0))
+    assert net.seen == [[0.0, 3.0], [1.0, 4.0], [2.0]]
+    noise = [float(torch.rand((), generator=torch.Generator().manual_seed(8 + rank))) for rank in range(3)]
+    assert out.tolist() == [value + noise[value % 3] for value in range(5)] or torch.allclose(
+        out, torch.arange(5.0) + torch.tensor(noise)[torch.arange(5) % 3], atol=0, rtol=1e-7
+    )
+    ranks(torch.arange(3.0))
+    assert float(net.calls) == 2, "of rank 0 alone"
+    assert [float(buffers["calls"]) for _, buffers in ranks.states()] == [2.0, 2.0]
+    net.eval()
+    ranks(torch.arange(4.0))
+    assert net.seen[-1] == [0.0, 1.0, 2.0, 3.0], "an evaluation is of the whole batch"
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("batch_size=16", "batch_size=16: 3 ranks (devices=3) cannot share it equally; write batch_size=15 or 18."),
+        ("dropout_rng=global", "dropout_rng=global: then nothing is each rank's own"),
+        ("sync_batchnorm=true", "sync_batchnorm=true: then nothing is each rank's own"),
+        ("num_nodes=2", "num_nodes=2: strategy=virtual is one process on one machine"),
+    ],
+)
+def test_what_it_refuses(override: str, sentence: str, make_plan: MakePlan) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        make_plan(*SMALL, *EACH_ITS_OWN["dropout"], "strategy=virtual", "devices=3", override)
+
+
+def test_a_debugger_stops_in_any_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one process and one thread: breakpoint() finds the terminal."""
+    stops: list[int] = []
+    monkeypatch.setattr("sys.breakpointhook", lambda: stops.append(1))
+
+    class Stopping(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            breakpoint()  # noqa: T100
+            return x
+
+    VirtualRanks(Stopping(), 3, seed=0)(torch.zeros(3))
+    assert len(stops) == 3
