@@ -242,7 +242,7 @@ MUTATIONS = [
     ),
     Mutation(
         "ranks draw the same masks",
-        "seeding.py",
+        "random_state.py",
         "own = seed + 1 + rank",
         "own = seed + 1",
         "tests/test_seeding.py::test_ranks_share_weights_and_order_and_nothing_else",
