@@ -78,11 +78,14 @@ def test_what_it_draws_it_draws_under_the_seed() -> None:
     ("values", "sentence"),
     [
         ({"train": NOISY, "valid": NOISY}, "cannot be split in train, val and test; write train, val and test"),
-        ({"train": NOISY, "_split_": {"valid": 3}}, r"data._split_.valid=3: it takes val and test, each 0 or more"),
+        (
+            {"train": NOISY, "_split_": {"valid": 3}},
+            r"data._split_.valid=3: it takes val and test, samples or shares",
+        ),
         ({"train": NOISY, "_classes_": 1}, "data._classes_=1: it is the number of classes"),
         ({"train": NOISY, "_loader_": {"num_worker": 1}}, r"num_worker=1: DataLoader takes no such argument"),
-        ({"train": {"_target_": "builtins.list", "_args_": [[[0.5, 2]]]}}, r"data._classes_ is missing: the targets"),
-        ({"target": "torch.randn", "_args_": [30, 3]}, r"a batch of it is a Tensor, and a plain net is trained on"),
+        ({"train": {"_target_": "builtins.list", "_args_": [[[0.5, 2]]]}}, r"it makes a list that cannot be split"),
+        ({"target": "torch.randn", "_args_": [30, 3]}, r"a batch of it is Tensor, and a plain net is trained on"),
     ],
 )
 def test_what_cannot_be(values: dict[str, Any], sentence: str) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.samples import SampleData, SampleLoader, SampleSplit, in_columns, seed_sample
+from lockstep.data.samples import SampleData, SampleLoader, SampleSplit, seed_sample, targets_for_loss
 from lockstep.sampler import ShardSampler
 
 CPU = torch.device("cpu")
@@ -91,14 +91,21 @@ def test_an_evaluation_is_the_same_in_each_epoch() -> None:
 
 def test_one_number_a_sample_is_a_column() -> None:
     """Else a squared error would compare each output with each target."""
-    assert in_columns(torch.zeros(5)).shape == (5, 1)
-    assert in_columns(torch.zeros(5, 2)).shape == (5, 2)
-    assert in_columns(torch.zeros(5, dtype=torch.int64)).shape == (5,)
+    assert targets_for_loss(torch.zeros(5)).shape == (5, 1)
+    assert targets_for_loss(torch.zeros(5, 2)).shape == (5, 2)
+    assert targets_for_loss(torch.zeros(5, dtype=torch.int64)).shape == (5,)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.bool])
+def test_whole_numbers_are_classes(kind: torch.dtype) -> None:
+    for shape in ((5,), (5, 1)):
+        found = targets_for_loss(torch.ones(shape, dtype=kind))
+        assert (found.dtype, found.shape) == (torch.int64, (5,))
 
 
 def test_what_is_no_pair_is_refused() -> None:
     split = SampleSplit([{"x": torch.zeros(3)}] * 4)
     data = SampleData(split, split, split, 1, (3,), 9)
     loader = SampleLoader(data, split, ShardSampler(4, 2, rank=0, world_size=1), CPU, torch.float32)
-    with pytest.raises(ConfigError, match="a batch of it is a dict, and a plain net is trained on pairs of tensors"):
+    with pytest.raises(ConfigError, match="a batch of it is dict, and a plain net is trained on pairs of tensors"):
         next(iter(loader))

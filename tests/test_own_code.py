@@ -1,6 +1,7 @@
 """A user's own code, in a folder outside: every strategy and both engines train it, and say what is wrong."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -236,6 +237,37 @@ def test_another_number_of_workers_goes_on_and_another_data_set_does_not(make_ow
         ConfigError, match=r"^data.samples=90: the run of .* had data.samples=101, .*; write data.samples=101.$"
     ):
         check_checkpoint(make_own(*again, "data.samples=90", folder="other"), False)
+
+
+@pytest.mark.parametrize("strategy", ["dp", "ddp"])
+def test_what_numpy_draws_follows_the_seed(strategy: str, make_own: MakeOwn) -> None:
+    """Data, first weights and noise of all three generators: two runs are one, and ranks have the same data."""
+    target = "data._target_=strange_data.drawn"
+    job = ("model=noise", "data=blobs", target, "engine=raw", f"strategy={strategy}", "devices=2")
+    one, again = trained(make_own(*job, folder="one")), trained(make_own(*job, folder="again"))
+    assert compare(one, again).verdict == "identical"
+    virtual = trained(make_own(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
+    if strategy == "ddp":
+        assert compare(trained(make_own(*job, "precision=64-true", folder="double")), virtual).within_tolerance
+    other = trained(make_own(*job, "seed=1", folder="other"))
+    assert not compare(one, other).within_tolerance
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("tuple", "it makes a tuple, and the data asks for (batch, 3)"),
+        ("flat", "it makes outputs of shape (12,), and the data asks for (batch, 3)"),
+        ("wide", "it makes outputs of shape (12, 6), and the data asks for (batch, 3)"),
+        ("lazy", "it has lazy layers, whose sizes only a batch tells"),
+        ("empty", "it has no parameter to train"),
+        ("raises", "it raises this when it is called."),
+    ],
+)
+def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_own: MakeOwn) -> None:
+    plan = make_own("model=wrong", f"model.kind={kind}", "data=blobs", "engine=raw")
+    with pytest.raises(ConfigError, match=re.escape(f"model._target_=strange_nets.Wrong: {sentence}")):
+        trained(plan)
 
 
 def test_what_makes_no_net_is_refused(make_own: MakeOwn) -> None:

@@ -121,3 +121,10 @@ def test_macro_f1_is_that_of_scikit_learn_and_of_no_mean_of_shards() -> None:
     theirs = f1_score(targets, outputs.argmax(1), average="macro")
     assert ours == pytest.approx(theirs, abs=1e-12)
     assert abs(sum(map(macro_f1, shards)) / 3 - ours) > 1e-4, "the mean over ranks is another number"
+
+
+def test_a_squared_error_is_a_mean_over_all_numbers_of_a_sample() -> None:
+    """By hand: two samples of 2 x 2, of which each number is off by 1 and by 3: (4·1 + 4·9) / 4."""
+    outputs = torch.zeros(2, 2, 2)
+    targets = torch.tensor([1.0, 3.0])[:, None, None].expand(2, 2, 2)
+    assert squared_error(outputs, targets).item() == 10

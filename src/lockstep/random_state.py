@@ -34,7 +34,11 @@ def restore_random_state(state: Mapping[str, Any], devices: Sequence[torch.devic
 
 def seed_rank(seed: int, rank: int) -> None:
     """Give this rank random streams of its own, for dropout and the like."""
-    own = seed + 1 + rank
-    random.seed(own)
-    np.random.seed(own % 2**32)
-    torch.manual_seed(own)
+    seed_all(seed + 1 + rank)
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python's, NumPy's and torch's generators."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

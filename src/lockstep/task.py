@@ -7,6 +7,7 @@ Torch is not imported before something is computed: a plan, `compare` and a swee
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -93,10 +94,10 @@ def cross_entropy(outputs: "Tensor", targets: "Tensor") -> "Tensor":
 
 
 def squared_error(outputs: "Tensor", targets: "Tensor") -> "Tensor":
-    """Of outputs and targets (batch, outputs), a sample's being the mean over its outputs."""
+    """Of outputs and targets (batch, …) of one shape, a sample's being the mean over its outputs."""
     import torch.nn.functional as F
 
-    loss_sum, width = F.mse_loss(outputs, targets, reduction="sum"), outputs.shape[1]
+    loss_sum, width = F.mse_loss(outputs, targets, reduction="sum"), prod(outputs.shape[1:])
     return loss_sum if width == 1 else loss_sum / width
 
 

@@ -18,8 +18,9 @@ def blobs(samples: int, classes: int = 3) -> tuple[Tensor, Tensor]:
 
 
 def drawn(samples: int) -> tuple[Tensor, Tensor]:
-    """From torch's generator."""
-    return torch.randn(samples, 4), torch.arange(samples) % 2
+    """From all three generators."""
+    own = torch.tensor(np.random.randn(samples, 3) + random.random(), dtype=torch.float32)
+    return torch.cat([own, torch.randn(samples, 1)], dim=1), torch.arange(samples) % 2
 
 
 def sine(samples: int) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -51,6 +52,34 @@ class Around(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.last(self.inner(x).tanh())
         return y
+
+
+class Noise(nn.Module):
+    """Random numbers that no module tells of, and first weights from numpy."""
+
+    def __init__(self, hidden: list[int], outputs: int = 3) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, outputs)
+        self.scale = nn.Parameter(torch.tensor(np.random.rand(len(hidden)), dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.last(x + torch.randn_like(x)) * self.scale.sum()
+        return y
+
+
+class Wrong(nn.Module):
+    """By `kind` a net that cannot be trained."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        if kind == "raises":
+            raise RuntimeError("no weights today")
+        self.kind = kind
+        self.last = {"lazy": nn.LazyLinear(3), "empty": nn.Identity()}.get(kind, nn.Linear(4, 3))
+
+    def forward(self, x: Tensor) -> object:
+        y: Tensor = self.last(x)
+        return {"tuple": (y, y), "flat": y.sum(1), "wide": torch.cat([y, y], 1)}.get(self.kind, y)
 
 
 def no_net() -> int:

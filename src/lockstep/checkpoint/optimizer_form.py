@@ -46,7 +46,7 @@ def _require_optimizer(plan: Plan, net: nn.Module, states: Any, steps: int) -> N
     keeps = adam or getattr(plan.optimizer, "momentum", 0) > 0
     check(isinstance(entries, Mapping) and entries.keys() <= set(range(len(parameters))), what)
     stepped = steps > 0 and plan.precision != "16-mixed"  # which may have left out all of them
-    whole = len(entries) == len(parameters) or (plan.model.spares_parameters and len(entries) > 0)
+    whole = len(entries) == len(parameters) or (plan.model.own_code and len(entries) > 0)
     check(not (keeps and stepped) or whole, what)
     for index, entry in entries.items():
         check(isinstance(entry, Mapping) and entry.keys() <= names, what)

@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 
 from lockstep import targets
-from lockstep.config_error import ConfigError, require
-from lockstep.data.samples import SampleData, SampleSplit, generators_kept, in_columns, pair_of
+from lockstep.config_error import ConfigError, config_error, require
+from lockstep.data.samples import SampleData, SampleSplit, generators_kept, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
+from lockstep.random_state import seed_all
 from lockstep.schemas.data import OwnData
 from lockstep.schemas.target import KEY, PARTIAL
 
@@ -29,58 +30,70 @@ def load(choice: OwnData, seed: int) -> TensorData | SampleData:
         ConfigError: the target makes something else than data.
     """
     with generators_kept():
-        torch.manual_seed(seed)
-        made = targets.create("data", choice.call)
-        splits = _three(choice, made)
-    outputs, shape = _sizes(choice, made, splits["train"])
-    if all(isinstance(split, Split) for split in splits.values()):
-        return TensorData(splits["train"], splits["val"], splits["test"], outputs)
-    loader = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
-    train, val, test = (SampleSplit(_dataset(splits[name])) for name in NAMES)
-    return SampleData(train, val, test, outputs, shape, seed, loader)
+        seed_all(seed)
+        splits = _three(choice, targets.create("data", choice.call))
+    options = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
+    inputs, target = _sample(splits["train"], options)
+    outputs, shape = _outputs(choice, splits, target), tuple(inputs.shape)
+    parts = {name: _in_tensors(own) for name, own in splits.items()}
+    if all(isinstance(part, Split) for part in parts.values()):
+        return TensorData(parts["train"], parts["val"], parts["test"], outputs)
+    train, val, test = (SampleSplit(splits[name]) for name in NAMES)
+    return SampleData(train, val, test, outputs, shape, seed, options)
 
 
 def describe(choice: OwnData, seed: int) -> dict[str, Any]:
     """What a plan has to know of the data, by the fields of OwnData."""
     targets.check("data._loader_", {**LOADER, **choice.loader})
     data = load(choice, seed)
-    sizes = {"train_samples": len(data.train), "val_size": len(data.val), "test_size": len(data.test)}
-    require(sizes["train_samples"] > 0, f"data.{KEY}", choice.call[KEY], "it has no samples to train on", "another")
-    _, target = _sample(choice, data.train)
-    classes = 0 if target.is_floating_point() else data.outputs
-    return {**sizes, "shape": list(data.shape), "outputs": data.outputs, "classes": classes}
+    if isinstance(data, SampleData):
+        try:
+            DataLoader(data.train.dataset, **{**data.loader, "batch_size": 1})
+        except (ValueError, TypeError) as error:
+            raise config_error("data._loader_", choice.loader, str(error), "other arguments") from None
+    _, target = _sample(data.train, getattr(data, "loader", {}))
+    return {
+        "train_samples": len(data.train),
+        "val_size": len(data.val),
+        "test_size": len(data.test),
+        "shape": list(data.shape),
+        "outputs": data.outputs,
+        "classes": 0 if target.is_floating_point() else data.outputs,
+    }
 
 
 def _three(choice: OwnData, made: Any) -> dict[str, Any]:
+    """Datasets by their names; what is not there is empty."""
     if isinstance(made, Mapping):
         unknown = sorted({*map(str, made)} - {*NAMES})
         require(not unknown and "train" in made, f"data.{KEY}", choice.call[KEY], _odd(made), "train, val and test")
         found = {name: made.get(name) for name in NAMES}
-    elif isinstance(made, list | tuple) and not _ispair_of(made):
+    elif isinstance(made, list | tuple) and not _is_pair(made):
         require(2 <= len(made) <= 3, f"data.{KEY}", choice.call[KEY], _odd(made), "train, val and test")
         found = {"train": made[0], "val": made[1] if len(made) == 3 else None, "test": made[-1]}
     else:
-        found = _divided(choice, made)
-    empty: Any = Subset(found["train"], []) if hasattr(found["train"], "__getitem__") else None  # type: ignore[arg-type]
-    whole = {name: empty if own is None else own for name, own in found.items()}
-    return {name: _split(choice, own) for name, own in whole.items()}
+        return _divided(choice, _dataset(choice, made))
+    why = "the data is in three parts already"
+    require(not choice.split, "data._split_", choice.split, why, "no _split_, or data in one part")
+    train = _dataset(choice, found["train"])
+    require(len(train) > 0, f"data.{KEY}", choice.call[KEY], "it has no samples to train on", "another")
+    rest = {name: own for name, own in found.items() if name != "train"}
+    return {"train": train} | {
+        name: Subset(train, []) if own is None else _dataset(choice, own) for name, own in rest.items()
+    }
 
 
-def _divided(choice: OwnData, made: Any) -> dict[str, Any]:
+def _divided(choice: OwnData, whole: Any) -> dict[str, Any]:
     """One data set in three parts, by a permutation that is always the same."""
-    whole = TensorDataset(*made) if _ispair_of(made) else made
-    _require_map_style(choice, whole)
     total = len(whole)
+    require(total > 0, f"data.{KEY}", choice.call[KEY], "it has no samples", "another")
     sizes = {name: _count(choice.split.get(name, 0.1), total) for name in ("val", "test")}
     train = total - sum(sizes.values())
     require(train > 0, "data._split_", choice.split, f"it leaves nothing of {total} samples to train on", "less")
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
-    first, second = train + sizes["val"], total
-    return {
-        "train": Subset(whole, order[:train]),
-        "val": Subset(whole, order[train:first]),
-        "test": Subset(whole, order[first:second]),
-    }
+    cut = train + sizes["val"]
+    rows = {"train": order[:train], "val": order[train:cut], "test": order[cut:]}
+    return {name: Subset(whole, own) for name, own in rows.items()}
 
 
 def _count(size: float, total: int) -> int:
@@ -88,68 +101,72 @@ def _count(size: float, total: int) -> int:
     return round(size * total) if 0 < size < 1 else int(size)
 
 
-def _split(choice: OwnData, own: Any) -> Any:
-    """Tensors where the samples lie in tensors, so that a batch is one index."""
-    if _ispair_of(own):
-        own = TensorDataset(*own)
-    if isinstance(own, Subset) and isinstance(own.dataset, TensorDataset) and len(own.dataset.tensors) == 2:
-        return Split(*_rows(TensorDataset(*(part[own.indices] for part in own.dataset.tensors))))
-    if type(own) is TensorDataset and len(own.tensors) == 2:
-        return Split(*_rows(own))
-    _require_map_style(choice, own)
-    return own
-
-
-def _rows(own: TensorDataset) -> tuple[Tensor, Tensor]:
-    inputs, targets_ = own.tensors
-    return inputs, in_columns(targets_)
-
-
-def _dataset(split: Any) -> Any:
-    return TensorDataset(split.inputs, split.targets) if isinstance(split, Split) else split
-
-
-def _require_map_style(choice: OwnData, own: Any) -> None:
-    fits = hasattr(own, "__getitem__") and hasattr(own, "__len__") and not isinstance(own, str | dict)
+def _dataset(choice: OwnData, own: Any) -> Any:
+    """A map-style data set of what stands for one."""
+    if _is_pair(own):
+        inputs, target = own
+        why = f"inputs of {len(inputs)} rows and targets of {len(target)}"
+        require(len(inputs) == len(target), f"data.{KEY}", choice.call[KEY], why, "as many of both")
+        return TensorDataset(inputs, target)
+    fits = hasattr(own, "__getitem__") and hasattr(own, "__len__") and not isinstance(own, str | list | tuple | dict)
     instead = "a map-style Dataset, a pair of tensors, or a mapping of train, val and test to such"
     require(fits, f"data.{KEY}", choice.call[KEY], _odd(own), f"the path of what makes {instead}")
+    return own
 
 
 def _odd(made: Any) -> str:
     return f"it makes a {type(made).__name__} that cannot be split in train, val and test"
 
 
-def _ispair_of(made: Any) -> bool:
+def _is_pair(made: Any) -> bool:
     return isinstance(made, list | tuple) and len(made) == 2 and all(isinstance(part, Tensor) for part in made)
 
 
-def _sizes(choice: OwnData, made: Any, train: Any) -> tuple[int, tuple[int, ...]]:
-    """The number of outputs that a net needs, and the shape of a sample.
+def _in_tensors(own: Any) -> Any:
+    """A split whose samples lie in tensors, so that a batch is one index; else the data set as it is."""
+    if isinstance(own, Subset) and type(own.dataset) is TensorDataset and len(own.dataset.tensors) == 2:
+        inputs, target = (part[own.indices] for part in own.dataset.tensors)
+        return Split(inputs, targets_for_loss(target))
+    if type(own) is TensorDataset and len(own.tensors) == 2:
+        return Split(own.tensors[0], targets_for_loss(own.tensors[1]))
+    return own
+
+
+def _outputs(choice: OwnData, splits: Mapping[str, Any], target: Tensor) -> int:
+    """The number of outputs that a net needs.
+
+    Args:
+        target: of one sample.
 
     Raises:
-        ConfigError: there are classes, and nothing says how many.
+        ConfigError: there are classes, and nothing says how many; or a class for each part of a sample.
     """
-    inputs, target = _sample(choice, train)
-    shape = tuple(inputs.shape)
     if target.is_floating_point():
-        return target.numel(), shape
+        return target.numel()
+    why = f"a target of shape {tuple(target.shape)} has a class for each of its parts, and a sample has one"
+    require(target.dim() == 0, f"data.{KEY}", choice.call[KEY], why, "one class a sample")
     if choice.class_count is not None:
-        return choice.class_count, shape
-    if isinstance(train, Split):
-        return int(train.targets.max()) + 1, shape
-    named = getattr(made.get("train") if isinstance(made, Mapping) else made, "classes", None)
-    if named is None:
+        return choice.class_count
+    parts = [_in_tensors(own) for own in splits.values()]
+    if all(isinstance(part, Split) for part in parts):
+        return max(int(part.targets.max()) for part in parts if len(part)) + 1
+    train = splits["train"]
+    named = getattr(train.dataset if isinstance(train, Subset) else train, "classes", None)
+    if isinstance(named, int):
+        return named
+    if named is None or not hasattr(named, "__len__"):
         raise ConfigError("data._classes_ is missing: the targets are whole numbers; write data._classes_=10, say.")
-    return len(named), shape
+    return len(named)
 
 
-def _sample(choice: OwnData, split: Any) -> tuple[Tensor, Tensor]:
-    """The first sample, as a batch would have it."""
-    own = split.dataset if isinstance(split, SampleSplit) else split
-    if isinstance(own, Split):
-        inputs, target, _ = own[torch.tensor([0])]
+def _sample(split: Any, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """The first sample, as a batch has it."""
+    if isinstance(split, Split):
+        inputs, target, _ = split[torch.tensor([0])]
         return inputs[0], target[0]
-    collate = targets.create("data._loader_.collate_fn", choice.loader.get("collate_fn"))
+    own = split.dataset if isinstance(split, SampleSplit) else split
+    collate = options.get("collate_fn", default_collate)
     with generators_kept():
-        inputs, target = pair_of((collate or torch.utils.data.default_collate)([own[0]]))
-    return inputs[0], in_columns(target)[0]
+        seed_all(0)
+        inputs, target = pair_of(collate([own[0]]))
+    return inputs[0], targets_for_loss(target)[0]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from lockstep.config_error import config_error
+from lockstep.config_error import ConfigError
 from lockstep.data.tensors import Batch, as_float
 from lockstep.sampler import ShardSampler
 
@@ -129,7 +129,7 @@ class SampleLoader:
         return inputs[:0], targets[:0]
 
     def _ready(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Batch:
-        there = inputs.to(self.device, non_blocking=True), in_columns(targets).to(self.device, non_blocking=True)
+        there = inputs.to(self.device, non_blocking=True), targets_for_loss(targets).to(self.device, non_blocking=True)
         return as_float(Batch(*there, ids), self.dtype)
 
 
@@ -137,7 +137,7 @@ END = object()
 
 
 class _Places:
-    """The sampler's batches as lists of places; which they were is noted in `asked`."""
+    """The sampler's batches as lists of places. `asked` gets the ids of each, to go with what comes back."""
 
     def __init__(self, sampler: ShardSampler, asked: deque[Tensor]) -> None:
         self.sampler, self.asked = sampler, asked
@@ -167,11 +167,16 @@ def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
     """
     if isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
         return batch[0], batch[1]
-    made = type(batch).__name__
-    why = f"a batch of it is a {made}, and a plain net is trained on pairs of tensors"
-    raise config_error("data", made, why, "a dataset whose samples are (input, target)")
+    parts = [type(part).__name__ for part in batch] if isinstance(batch, list | tuple) else []
+    held = f"({', '.join(parts)})" if parts else type(batch).__name__
+    raise ConfigError(
+        f"data: a batch of it is {held}, and a plain net is trained on pairs of tensors; write a dataset whose "
+        "samples are (input, target)."
+    )
 
 
-def in_columns(targets: Tensor) -> Tensor:
-    """Real numbers as (batch, outputs): one a sample would be compared with every output otherwise."""
-    return targets[:, None] if targets.is_floating_point() and targets.dim() == 1 else targets
+def targets_for_loss(targets: Tensor) -> Tensor:
+    """Real numbers as (batch, outputs), where one a sample would be compared with every output; classes as int64."""
+    if targets.is_floating_point():
+        return targets[:, None] if targets.dim() == 1 else targets
+    return targets.long().flatten() if targets.dim() == 2 and targets.shape[1] == 1 else targets.long()

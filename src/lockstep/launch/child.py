@@ -71,7 +71,7 @@ def _received(reader: Connection) -> Any:
 
 
 def _answer(
-    command: Connection,
+    answers: Connection,
     folder: Path,
     variables: Mapping[str, str],
     path: list[str],
@@ -90,6 +90,8 @@ def _answer(
         answer = function(*arguments), None
     except ConfigError as error:
         answer = None, error
+    except SystemExit as ended:
+        answer = None, ConfigError(f"Your code calls sys.exit({ended.code!r}) while it is imported; mend the code.")
     except Exception as error:  # nobody foresaw it
         answer = None, ConfigError(format_error(error))
-    command.send(answer)
+    answers.send(answer)

@@ -18,8 +18,9 @@ from lockstep.private_api.torch import DROPOUT
 class CpuDataParallel:
     """Called like the net, on the whole batch. Replica 0 has the net's own buffers, which its updates change."""
 
-    def __init__(self, net: nn.Module, count: int) -> None:
-        self.net, self.count = net, count
+    def __init__(self, net: nn.Module, count: int, *, in_turn: bool = False) -> None:
+        """`in_turn`: replicas may draw random numbers, of which there is one generator: so they can be repeated."""
+        self.net, self.count, self.in_turn = net, count, in_turn
         self.copies: list[nn.Module] = []
         self.threads = ThreadPoolExecutor(count, thread_name_prefix="replica")
 
@@ -30,7 +31,7 @@ class CpuDataParallel:
             return outputs
         replicas = self._replicas(len(chunks))
         compute = _with_thread_settings()
-        if self.net.training and _has_dropout(self.net):  # one generator for all: in turn, to be repeatable
+        if self.in_turn or (self.net.training and _has_dropout(self.net)):
             gathered = [compute(replica, chunk) for replica, chunk in zip(replicas, chunks, strict=True)]
         else:
             gathered = list(self.threads.map(compute, replicas, chunks))

@@ -33,10 +33,8 @@ class VirtualRanks:
     def __call__(self, inputs: Tensor) -> Tensor:
         if not self.net.training:
             self.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
-            outputs: Tensor = self.net(inputs)
-            return outputs
         for rank in range(1, self.count):
-            if rank not in self.buffers:  # before rank 0 changes its own
+            if rank not in self.buffers and self.net.training:  # before rank 0 changes its own
                 self.buffers[rank] = {place: buffer.clone() for place, buffer in self._buffers().items()}
         shares = [torch.arange(rank, len(inputs), self.count, device=inputs.device) for rank in range(self.count)]
         parts = []
@@ -53,14 +51,16 @@ class VirtualRanks:
             yield
             return
         own, random = self._buffers(), random_state([])
-        self._set(self.buffers[rank])
+        self._set(self.buffers.get(rank, {}))
         restore_random_state(self.random[rank], [])
         try:
             yield
         finally:
-            self.random[rank], self.buffers[rank] = random_state([]), self._buffers()
+            self.random[rank] = random_state([])
             restore_random_state(random, [])
-            self._set(own)
+            if rank in self.buffers:
+                self.buffers[rank] = self._buffers()
+                self._set(own)
 
     def _buffers(self) -> Buffers:
         return {

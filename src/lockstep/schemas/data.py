@@ -148,14 +148,20 @@ class OwnData(Target):
         fields = super().of(values) if KEY in values else {**super().of({KEY: "builtins.dict", **values})}
         if KEY not in values and isinstance(train := values.get("train"), Mapping):
             fields["name"] = str(train.get(KEY)).rpartition(".")[2]
-        split, loader = own["split"] or {}, own["loader"] or {}
+        split, loader = (_group(f"data._{name}_", own[name]) for name in ("split", "loader"))
         for name, size in split.items():
-            fits = name in ("val", "test") and isinstance(size, int | float) and size >= 0
-            require(fits, f"data._split_.{name}", size, "it takes val and test, each 0 or more", "data._split_.val=0.1")
+            fits = name in ("val", "test") and _is_size(size)
+            require(
+                fits,
+                f"data._split_.{name}",
+                size,
+                "it takes val and test, samples or shares",
+                "data._split_.val=0.1",
+            )
         for name, key in PLANNED.items():
             if name in loader:
                 raise config_error(f"data._loader_.{name}", loader[name], "the plan has it", key)
-        count = coerce_count(own["classes"])
+        count = _class_count(own["classes"])
         return {**fields, "_split_": split, "_loader_": loader, "_classes_": count}
 
     @property
@@ -175,17 +181,31 @@ class OwnData(Target):
         return len(self.shape) == 3
 
 
-def coerce_count(value: Any) -> int | None:
-    """Of classes: none, or 2 and more."""
-    fits = value is None or (isinstance(value, int) and value >= 2)
+def _group(key: str, values: Any) -> dict[str, Any]:
+    if values is not None and not isinstance(values, Mapping):
+        raise config_error(key, values, "it is a group of keys", f"{key}={{KEY:VALUE}}")
+    return {**(values or {})}
+
+
+def _is_size(size: Any) -> bool:
+    """A number of samples, or a share of all."""
+    whole = isinstance(size, int) or (isinstance(size, float) and 0 < size < 1)
+    return whole and not isinstance(size, bool) and size >= 0
+
+
+def _class_count(value: Any) -> int | None:
+    """None, or 2 and more."""
+    count = int(value) if isinstance(value, str) and value.isdigit() else value
+    fits = count is None or (isinstance(count, int) and not isinstance(count, bool) and count >= 2)
     require(fits, "data._classes_", value, "it is the number of classes", "data._classes_=10, say")
-    return value  # type: ignore[no-any-return]
+    return count
 
 
 FOUND = ("train_samples", "val_size", "test_size", "classes", "outputs", "shape")
 """What the data says of itself: nothing that anybody types."""
 
 PLANNED = {
+    "dataset": "nothing: _target_ says it",
     "batch_size": "batch_size=…, of all devices together",
     "shuffle": "nothing: training data is shuffled by the seed, the rest is not",
     "drop_last": "drop_last=true",

@@ -16,7 +16,7 @@ class Net:
     name: str
     images_only: ClassVar[bool] = False
     stages: ClassVar[int] = 0
-    spares_parameters: ClassVar[bool] = False
+    own_code: ClassVar[bool] = False
 
     def check(self, plan: "Plan") -> None:
         """Refuse data that the net does not take."""
@@ -68,9 +68,9 @@ class SplitCNN(Net):
 
 @dataclass(frozen=True)
 class OwnNet(Target, Net):
-    """A net of the user's own. It may have parameters that get no gradient, and so no state of an optimizer."""
+    """A net of the user's own. What it holds is not known: noise, parameters that get no gradient."""
 
-    spares_parameters: ClassVar[bool] = True
+    own_code: ClassVar[bool] = True
 
 
 Model = Linear | MLP | CNN | LeNet | SplitCNN | OwnNet

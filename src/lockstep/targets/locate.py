@@ -6,9 +6,10 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import functools
 import importlib
 import inspect
+import os
 import pkgutil
-import sys
 import traceback
+import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -102,7 +103,8 @@ def _imported(key: str, path: str, name: str, parent: ModuleType | None = None) 
             raise user_error(error, f"{key}={path}", NOT_IMPORTED) from None
         if parent is not None:
             raise _no_such_name(key, path, parent, name.rpartition(".")[2]) from None
-        near = nearest(name, [own.name for own in pkgutil.iter_modules([entry or "." for entry in sys.path])])
+        theirs = [str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        near = nearest(name, [own.name for own in pkgutil.iter_modules(theirs)])
         why = f"there is no module {name}" + (f" (did you mean {near}?)" if near else "")
         instead = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
         raise config_error(key, path, why, instead) from None
@@ -187,8 +189,8 @@ def _hints(call: Callable[..., Any]) -> dict[str, Any]:
 
 def _typed(key: str, hint: Any, value: Any) -> Any:
     """The value as its annotation says, where that is a plain type: in YAML 1e3 is a float."""
-    options = [own for own in typing.get_args(hint) if own is not type(None)] or [hint]
-    optional = type(None) in typing.get_args(hint)
+    members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    options, optional = [own for own in members if own is not type(None)], type(None) in members
     if len(options) != 1 or options[0] not in PLAIN or (value is None and optional) or isinstance(value, Mapping):
         return value
     return coerce_value(options[0], key, value) if value is None or isinstance(value, (*PLAIN, list)) else value
