@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from lockstep.launch.external_rendezvous import SECRET, SECRET_HEADER
@@ -46,7 +47,10 @@ def main(host: str, port: str, what: str, folder: str) -> None:
 
 
 def entered(host: str, port: int) -> Any:
+    """As soon as somebody listens there: torch itself tries again at longer and longer intervals."""
     while True:
+        while not any(own.laddr[1:] == (port,) for own in psutil.net_connections("tcp") if own.status == "LISTEN"):
+            time.sleep(0.01)
         try:
             return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=1), wait_for_workers=False)
         except RuntimeError:
