@@ -34,8 +34,15 @@ def trained(plan: Plan, folder: Path, **own: object) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
-@pytest.mark.parametrize("net", EACH_ITS_OWN)
+@pytest.mark.parametrize(
+    ("net", "engine"),
+    [
+        ("dropout", "lightning"),
+        ("dropout", "raw"),
+        ("batchnorm", "raw"),
+        pytest.param("batchnorm", "lightning", marks=pytest.mark.slow),
+    ],
+)
 def test_it_is_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """In float64 to 1e-10, judged and not passed over; another number of ranks is another run, and is told so."""
     job = (*SMALL, *EACH_ITS_OWN[net], "max_epochs=2", "precision=64-true", f"engine={engine}", "drop_last=true")
