@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 import time
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class Faulty:
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
         self.temporary = Path(tempfile.mkdtemp(prefix="faulty-"))  # its path is short: sockets lie in it
+        weakref.finalize(self, shutil.rmtree, self.temporary, ignore_errors=True)
         self.command = Command(self.folder)
         strategy = "ddp" if self.start == "torchrun" else self.start
         self.process = self.command.popen(
