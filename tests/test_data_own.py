@@ -85,6 +85,14 @@ def test_what_it_draws_it_draws_under_the_seed() -> None:
         ({"train": NOISY, "_classes_": 1}, "data._classes_=1: it is the number of classes"),
         ({"train": NOISY, "_loader_": {"num_worker": 1}}, r"num_worker=1: DataLoader takes no such argument"),
         ({"train": {"_target_": "builtins.list", "_args_": [[[0.5, 2]]]}}, r"it makes a list that cannot be split"),
+        (
+            {"train": {"_target_": "strange_data.no_folder", "samples": 3}},
+            r"(?s)^Traceback.*no folder of 3 images\ndata.train._target_=strange_data.no_folder: it raises this when",
+        ),
+        (
+            {"target": "strange_data.Unlabelled", "samples": 40},
+            r"(?s)^Traceback.*KeyError: 'no label'\ndata._target_=strange_data.Unlabelled: a sample of it raises",
+        ),
         ({"target": "torch.randn", "_args_": [30, 3]}, r"a batch of it is Tensor, and a plain net is trained on"),
     ],
 )

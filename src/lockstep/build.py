@@ -19,7 +19,7 @@ from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
-from lockstep.schemas import GROUPS, OWN_CODE, Checkpoint, ProcessGroup, Record
+from lockstep.schemas import GROUPS, OWN_CODE, Checkpoint, ProcessGroup, Record, Target
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
 from lockstep.schemas.target import KEY
 
@@ -64,7 +64,7 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
 def _choice(group: str, values: object) -> object:
     """The typed options of a group; which type, its `name` says."""
     options = GROUPS[group]
-    if isinstance(values, Mapping) and (KEY in values or (group == "data" and "train" in values)):
+    if isinstance(values, Mapping) and OWN_CODE.get(group, Target).named_in(values):
         why, instead = f"{group} takes no code of your own", f"{group}={next(iter(options))}"
         require(group in OWN_CODE, f"{group}.{KEY}", values.get(KEY), why, instead)
         return OWN_CODE[group](**OWN_CODE[group].of(values))

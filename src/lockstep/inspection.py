@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep import launch, schemas, targets
-from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from lockstep.schemas.target import KEY, PARTIAL
+from lockstep.schemas.target import PARTIAL
 
-CALLED = "it raises this when it is called."
 FROM_DATA = ("shape", "outputs")
 """What a net gets from the data, if it has parameters of these names."""
 
@@ -50,10 +48,5 @@ def inspect(own: Mapping[str, schemas.Target], seed: int) -> dict[str, Any]:
     if isinstance(data := own.get("data"), schemas.OwnData):
         from lockstep.data.own import describe  # with torch
 
-        try:
-            return describe(data, seed)
-        except ConfigError:
-            raise
-        except Exception as error:
-            raise targets.user_error(error, f"data.{KEY}={data.call[KEY]}", CALLED) from None
+        return describe(data, seed)
     return {}

@@ -190,7 +190,7 @@ class Plan:
             raise config_error("precision", self.precision, "it needs a GPU", instead)
 
     def _check_batches(self) -> None:
-        world, samples = self.world_size, self.data.train_samples
+        world, samples = self.world_size * self.strategy.virtual_ranks(self.devices), self.data.train_samples
         if self.batch_size < world:
             why = f"batch_size={self.batch_size} is less than a sample for each of {world} ranks"
             nodes = f" with num_nodes={self.num_nodes}" if self.num_nodes > 1 else ""

@@ -1,7 +1,8 @@
 """The state of all random generators of a process, as tensors and plain values: for checkpoints, and to restore it."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,3 +43,15 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """The three generators go on afterwards as if nothing had been drawn: a rank's dropout uses them too."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])

@@ -305,7 +305,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a rank's dropout depends on its samples",
-        "data/samples.py",
+        "random_state.py",
         "        torch.set_rng_state(states[0])",
         "        pass",
         "tests/test_data_samples.py::test_the_ranks_own_generators_go_on_as_if_nothing_was_drawn[0]",
@@ -327,8 +327,8 @@ MUTATIONS = [
     Mutation(
         "virtual ranks draw the same masks",
         "parallel/virtual_ranks.py",
-        "            seed_rank(seed, rank)",
-        "            seed_rank(seed, 0)",
+        "                seed_rank(seed, rank)",
+        "                seed_rank(seed, 0)",
         "tests/test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank",
     ),
     Mutation(

@@ -43,6 +43,11 @@ class Noisy(Dataset[tuple[Tensor, int]]):
         return self.inputs[index] + noise, int(self.targets[index])
 
 
+class Unlabelled(Noisy):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        raise KeyError("no label")
+
+
 def words() -> str:
     return "no data"
 

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 
 from lockstep import targets
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.samples import SampleData, SampleSplit, generators_kept, pair_of, targets_for_loss
+from lockstep.data.samples import SampleData, SampleSplit, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
-from lockstep.random_state import seed_all
+from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.data import OwnData
 from lockstep.schemas.target import KEY, PARTIAL
 
@@ -29,29 +29,33 @@ def load(choice: OwnData, seed: int) -> TensorData | SampleData:
     Raises:
         ConfigError: the target makes something else than data.
     """
+    return _made(choice, seed)[0]
+
+
+def _made(choice: OwnData, seed: int) -> tuple[TensorData | SampleData, Tensor]:
+    """The splits, and the target of the first sample."""
     with generators_kept():
         seed_all(seed)
         splits = _three(choice, targets.create("data", choice.call))
     options = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
-    inputs, target = _sample(splits["train"], options)
+    inputs, target = _first_sample(choice, splits["train"], options)
     outputs, shape = _outputs(choice, splits, target), tuple(inputs.shape)
     parts = {name: _in_tensors(own) for name, own in splits.items()}
     if all(isinstance(part, Split) for part in parts.values()):
-        return TensorData(parts["train"], parts["val"], parts["test"], outputs)
+        return TensorData(parts["train"], parts["val"], parts["test"], outputs), target
     train, val, test = (SampleSplit(splits[name]) for name in NAMES)
-    return SampleData(train, val, test, outputs, shape, seed, options)
+    return SampleData(train, val, test, outputs, shape, seed, options), target
 
 
 def describe(choice: OwnData, seed: int) -> dict[str, Any]:
     """What a plan has to know of the data, by the fields of OwnData."""
     targets.check("data._loader_", {**LOADER, **choice.loader})
-    data = load(choice, seed)
+    data, target = _made(choice, seed)
     if isinstance(data, SampleData):
         try:
             DataLoader(data.train.dataset, **{**data.loader, "batch_size": 1})
         except (ValueError, TypeError) as error:
             raise config_error("data._loader_", choice.loader, str(error), "other arguments") from None
-    _, target = _sample(data.train, getattr(data, "loader", {}))
     return {
         "train_samples": len(data.train),
         "val_size": len(data.val),
@@ -159,14 +163,10 @@ def _outputs(choice: OwnData, splits: Mapping[str, Any], target: Tensor) -> int:
     return len(named)
 
 
-def _sample(split: Any, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """The first sample, as a batch has it."""
-    if isinstance(split, Split):
-        inputs, target, _ = split[torch.tensor([0])]
-        return inputs[0], target[0]
-    own = split.dataset if isinstance(split, SampleSplit) else split
+def _first_sample(choice: OwnData, train: Any, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """As a batch has it."""
     collate = options.get("collate_fn", default_collate)
-    with generators_kept():
+    with generators_kept(), targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
         seed_all(0)
-        inputs, target = pair_of(collate([own[0]]))
+        inputs, target = pair_of(collate([train[0]]))
     return inputs[0], targets_for_loss(target)[0]

@@ -9,7 +9,6 @@ import random
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -21,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lockstep.config_error import ConfigError
 from lockstep.data.tensors import Batch, as_float
+from lockstep.random_state import generators_kept
 from lockstep.sampler import ShardSampler
 
 Place = tuple[int, int]
@@ -67,18 +67,6 @@ def seed_sample(seed: int, epoch: int, sample: int) -> None:
     torch.default_generator.manual_seed(own >> 1)
     np.random.seed(own & 0xFFFFFFFF)
     random.seed(own)
-
-
-@contextmanager
-def generators_kept() -> Iterator[None]:
-    """The three generators go on afterwards as if nothing had been drawn: a rank's dropout uses them too."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
 
 
 class SampleLoader:

@@ -32,7 +32,8 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     It may take as long as it takes: the process is watched.
 
     Raises:
-        ConfigError: what the function raises, or its process died.
+        ConfigError: what the function raises of this kind, or its process died.
+        RuntimeError: it raised something else, that nobody foresaw.
     """
     ensure_forkserver()
     context: Any = multiprocessing.get_context(start_method())
@@ -85,13 +86,13 @@ def _answer(
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path
-    answer: tuple[Any, ConfigError | None]
+    answer: tuple[Any, Exception | None]
     try:
         answer = function(*arguments), None
     except ConfigError as error:
         answer = None, error
     except SystemExit as ended:
         answer = None, ConfigError(f"Your code calls sys.exit({ended.code!r}) while it is imported; mend the code.")
-    except Exception as error:  # nobody foresaw it
-        answer = None, ConfigError(format_error(error))
+    except Exception as error:
+        answer = None, RuntimeError(format_error(error))
     answers.send(answer)

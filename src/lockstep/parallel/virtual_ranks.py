@@ -8,9 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from lockstep.random_state import random_state, restore_random_state, seed_rank
-
-Buffers = dict[tuple[nn.Module, str], Tensor]
+from lockstep.random_state import generators_kept, random_state, restore_random_state, seed_rank
 
 
 class VirtualRanks:
@@ -22,12 +20,11 @@ class VirtualRanks:
     def __init__(self, net: nn.Module, count: int, seed: int) -> None:
         self.net, self.count = net, count
         self.random: dict[int, Mapping[str, Any]] = {}
-        rank_zero = random_state([])
-        for rank in range(1, count):
-            seed_rank(seed, rank)
-            self.random[rank] = random_state([])
-        restore_random_state(rank_zero, [])
-        self.buffers: dict[int, Buffers] = {}
+        with generators_kept():
+            for rank in range(1, count):
+                seed_rank(seed, rank)
+                self.random[rank] = random_state([])
+        self.buffers: dict[int, dict[str, Tensor]] = {}
         RANKS[net] = self
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -35,7 +32,7 @@ class VirtualRanks:
             self.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
         for rank in range(1, self.count):
             if rank not in self.buffers and self.net.training:  # before rank 0 changes its own
-                self.buffers[rank] = {place: buffer.clone() for place, buffer in self._buffers().items()}
+                self.buffers[rank] = self._copies()
         shares = [torch.arange(rank, len(inputs), self.count, device=inputs.device) for rank in range(self.count)]
         parts = []
         for rank, rows in enumerate(shares):
@@ -50,55 +47,44 @@ class VirtualRanks:
         if rank == 0:
             yield
             return
-        own, random = self._buffers(), random_state([])
+        own = self._buffers()
         self._set(self.buffers.get(rank, {}))
-        restore_random_state(self.random[rank], [])
-        try:
-            yield
-        finally:
-            self.random[rank] = random_state([])
-            restore_random_state(random, [])
-            if rank in self.buffers:
-                self.buffers[rank] = self._buffers()
-                self._set(own)
+        with generators_kept():
+            restore_random_state(self.random[rank], [])
+            try:
+                yield
+            finally:
+                self.random[rank] = random_state([])
+        if rank in self.buffers:
+            self.buffers[rank] = self._buffers()
+            self._set(own)
 
-    def _buffers(self) -> Buffers:
-        return {
-            (module, name): buffer
-            for module in self.net.modules()
-            for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False)
-        }
+    def _buffers(self) -> dict[str, Tensor]:
+        return dict(self.net.named_buffers(remove_duplicate=False))
 
-    def _set(self, buffers: Buffers) -> None:
-        for (module, name), buffer in buffers.items():
-            setattr(module, name, buffer)
+    def _copies(self) -> dict[str, Tensor]:
+        return {name: buffer.clone() for name, buffer in self._buffers().items()}
+
+    def _set(self, buffers: Mapping[str, Tensor]) -> None:
+        for name, buffer in buffers.items():
+            module, _, own = name.rpartition(".")
+            setattr(self.net.get_submodule(module), own, buffer)
 
     # checkpoints
 
     def states(self) -> list[tuple[Mapping[str, Any], dict[str, Tensor]]]:
         """Of each rank above 0 its generators and its buffers, by name."""
-        names = {module: name for name, module in self.net.named_modules()}
-        kept = self.net.state_dict().keys()
-        states = []
-        for rank in range(1, self.count):
-            named = {
-                f"{names[module]}.{name}".lstrip("."): buffer
-                for (module, name), buffer in (self.buffers.get(rank) or self._buffers()).items()
-            }
-            states.append((self.random[rank], {name: own for name, own in named.items() if name in kept}))
-        return states
+        kept, shared = self.net.state_dict().keys(), self._buffers()
+        own = [self.buffers.get(rank, shared) for rank in self.random]
+        named = [{name: buffer for name, buffer in buffers.items() if name in kept} for buffers in own]
+        return [*zip(self.random.values(), named, strict=True)]
 
     def restore(self, states: Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]]) -> None:
         """What `states` gave, or what the ranks of DDP had."""
         for rank, (random, buffers) in enumerate(states, start=1):
-            self.random[rank] = random
-            own = {place: buffer.clone() for place, buffer in self._buffers().items()}
-            names = {module: name for name, module in self.net.named_modules()}
-            for (module, name), buffer in own.items():
-                saved = buffers.get(f"{names[module]}.{name}".lstrip("."))
-                if saved is not None:
-                    buffer.copy_(saved)
-            self.buffers[rank] = own
+            self.random[rank], self.buffers[rank] = random, self._copies()
+            for name in buffers.keys() & self.buffers[rank].keys():
+                self.buffers[rank][name].copy_(buffers[name])
 
 
 RANKS: "WeakKeyDictionary[nn.Module, VirtualRanks]" = WeakKeyDictionary()

@@ -121,6 +121,22 @@ class RandomRegression:
         return self.samples
 
 
+FOUND = ("train_samples", "val_size", "test_size", "classes", "outputs", "shape")
+"""What the data says of itself: nothing that anybody types."""
+
+PLANNED = {
+    "dataset": "nothing: _target_ says it",
+    "batch_size": "batch_size=…, of all devices together",
+    "shuffle": "nothing: training data is shuffled by the seed, the rest is not",
+    "drop_last": "drop_last=true",
+    "sampler": "nothing: the plan says which rank takes which sample",
+    "batch_sampler": "nothing: the plan says which rank takes which sample",
+    "generator": "seed=…",
+    "worker_init_fn": "nothing: each sample is made under a seed of its own",
+}
+"""Arguments of a DataLoader that would break the order of samples, and what to write for each."""
+
+
 @dataclass(frozen=True)
 class OwnData(Target):
     """Data of the user's own. What it comes to is asked of the data itself, before any rank starts.
@@ -139,6 +155,10 @@ class OwnData(Target):
     classes: int = 0
     outputs: int = 0
     shape: tuple[int, ...] = ()
+
+    @staticmethod
+    def named_in(values: Mapping[str, Any]) -> bool:
+        return KEY in values or "train" in values
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,20 +220,5 @@ def _class_count(value: Any) -> int | None:
     require(fits, "data._classes_", value, "it is the number of classes", "data._classes_=10, say")
     return count
 
-
-FOUND = ("train_samples", "val_size", "test_size", "classes", "outputs", "shape")
-"""What the data says of itself: nothing that anybody types."""
-
-PLANNED = {
-    "dataset": "nothing: _target_ says it",
-    "batch_size": "batch_size=…, of all devices together",
-    "shuffle": "nothing: training data is shuffled by the seed, the rest is not",
-    "drop_last": "drop_last=true",
-    "sampler": "nothing: the plan says which rank takes which sample",
-    "batch_sampler": "nothing: the plan says which rank takes which sample",
-    "generator": "seed=…",
-    "worker_init_fn": "nothing: each sample is made under a seed of its own",
-}
-"""Arguments of a DataLoader that would break the order of samples, and what to write for each."""
 
 Data = Digits | MNIST | Points | Line | RandomRegression | OwnData

@@ -23,6 +23,11 @@ class Target:
     _target_: str
     arguments: dict[str, Any]
 
+    @staticmethod
+    def named_in(values: Mapping[str, Any]) -> bool:
+        """Whether a group of keys names code of the user's own."""
+        return KEY in values
+
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a target, from a group of keys as it stands in a YAML file."""

@@ -32,10 +32,6 @@ class Virtual(Strategy):
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
-        if spare := plan.batch_size % plan.devices:
-            below, above = plan.batch_size - spare, plan.batch_size - spare + plan.devices
-            why = f"{plan.devices} ranks (devices={plan.devices}) cannot share it equally"
-            raise config_error("batch_size", plan.batch_size, why, f"batch_size={max(below, plan.devices)} or {above}")
         if plan.accelerator == "gpu":
             why = "strategy=virtual is for comparing, on a CPU"
             raise config_error("accelerator", "gpu", why, "accelerator=cpu, or strategy=ddp")

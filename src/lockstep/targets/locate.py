@@ -12,11 +12,12 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from lockstep.config_error import ConfigError, as_typed, config_error, nearest
+from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest
 from lockstep.schemas.coerce import coerce_value
 from lockstep.schemas.target import ARGS, KEY, PARTIAL, nested
 
@@ -55,7 +56,10 @@ def create(key: str, value: Any, filled: Mapping[str, Any] | None = None) -> Any
     call = locate(f"{key}.{KEY}", value[KEY])
     positional = create(f"{key}.{ARGS}", value.get(ARGS, []))
     named = arguments(key, call, made, filled or {}, whole=not (positional or value.get(PARTIAL)))
-    return functools.partial(call, *positional, **named) if value.get(PARTIAL) else call(*positional, **named)
+    if value.get(PARTIAL):
+        return functools.partial(call, *positional, **named)
+    with user_errors(f"{key}.{KEY}={value[KEY]}", "it raises this when it is called."):
+        return call(*positional, **named)
 
 
 def check(key: str, value: Mapping[str, Any], filled: Mapping[str, Any] | None = None) -> Any:
@@ -96,20 +100,19 @@ def locate(key: str, path: Any) -> Any:
 
 
 def _imported(key: str, path: str, name: str, parent: ModuleType | None = None) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise user_error(error, f"{key}={path}", NOT_IMPORTED) from None
-        if parent is not None:
-            raise _no_such_name(key, path, parent, name.rpartition(".")[2]) from None
-        theirs = [str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        near = nearest(name, [own.name for own in pkgutil.iter_modules(theirs)])
-        why = f"there is no module {name}" + (f" (did you mean {near}?)" if near else "")
-        instead = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
-        raise config_error(key, path, why, instead) from None
-    except Exception as error:
-        raise user_error(error, f"{key}={path}", NOT_IMPORTED) from None
+    with user_errors(f"{key}={path}", NOT_IMPORTED):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+    if parent is not None:
+        raise _no_such_name(key, path, parent, name.rpartition(".")[2])
+    theirs = [str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    near = nearest(name, [own.name for own in pkgutil.iter_modules(theirs)])
+    why = f"there is no module {name}" + (f" (did you mean {near}?)" if near else "")
+    instead = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
+    raise config_error(key, path, why, instead)
 
 
 def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
@@ -123,10 +126,16 @@ def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
     return config_error(key, path, f"{within} has no {name}{did}", instead)
 
 
-def user_error(error: Exception, override: str, why: str) -> UserCodeError:
-    """The user's own error with its traceback, and the override that leads to it."""
-    shown = "".join(traceback.format_exception(type(error), error, first_own_frame(error.__traceback__))).rstrip()
-    return UserCodeError(f"{shown}\n{override}: {why}")
+def user_errors(override: str, why: str) -> AbstractContextManager[None]:
+    """Around code of the user's own: their error with its traceback, and the override that leads to it."""
+
+    def refusal(error: Exception) -> ConfigError:
+        own = first_own_frame(error.__traceback__)
+        return UserCodeError(
+            f"{''.join(traceback.format_exception(type(error), error, own)).rstrip()}\n{override}: {why}"
+        )
+
+    return errors_as(refusal)
 
 
 def first_own_frame(trace: TracebackType | None) -> TracebackType | None:
