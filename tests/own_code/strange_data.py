@@ -48,6 +48,19 @@ class Unlabelled(Noisy):
         raise KeyError("no label")
 
 
+class Unreadable(Noisy):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == 40:
+            return self.label(index)
+        return super().__getitem__(index)
+
+    def label(self, index: int) -> tuple[Tensor, int]:
+        try:
+            raise KeyError(index)
+        except KeyError as error:
+            raise ValueError(f"no label at {index}") from error
+
+
 def words() -> str:
     return "no data"
 

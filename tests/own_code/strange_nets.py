@@ -1,5 +1,6 @@
 """Nets with parts that the built-in ones do not have."""
 
+import os
 from math import prod
 
 import numpy as np
@@ -65,6 +66,22 @@ class Noise(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.last(x + torch.randn_like(x)) * self.scale.sum()
         return y
+
+
+class Failing(Residual):
+    """At its third batch, by `where`: in the forward of one rank, or in a layer."""
+
+    calls = 0
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, width: int, where: str) -> None:
+        super().__init__(shape, outputs, width)
+        self.where = where
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == 3 and self.where == f"rank {os.environ.get('RANK')}":
+            raise RuntimeError(f"of {len(x)} rows")
+        return super().forward(torch.cat([x, x], 1) if self.calls == 3 and self.where == "layer" else x)
 
 
 class Wrong(nn.Module):

@@ -6,13 +6,13 @@ before a lost peer, an exit without a report (a signal) before a lost peer, the 
 
 import signal
 import time
-import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lockstep.config_error import ConfigError
 from lockstep.errors import ExpectedError, NotFinite, PeerStopped
 from lockstep.launch.signals import exit_by_signal
+from lockstep.targets.frames import user_traceback
 
 EXIT_DELAY = 3.0
 """Seconds that a rank waits that lost a peer, so that the peer's failure comes first."""
@@ -52,12 +52,8 @@ class FailureReport:
 
 
 def format_error(error: BaseException) -> str:
-    """The error as shown: an expected one without its traceback."""
-    return (
-        str(error)
-        if isinstance(error, ExpectedError | ConfigError)
-        else "".join(traceback.format_exception(error)).rstrip()
-    )
+    """The error as shown: an expected one without its traceback, one of the user's code with their part of it."""
+    return str(error) if isinstance(error, ExpectedError | ConfigError) else user_traceback(error)
 
 
 def failure_report(error: Exception, rank: int) -> FailureReport:

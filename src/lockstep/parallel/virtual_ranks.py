@@ -37,7 +37,7 @@ class VirtualRanks:
         parts = []
         for rank, rows in enumerate(shares):
             if len(rows):
-                with self._as_rank(rank):
+                with self._as_rank(rank), _named(rank):
                     parts.append(self.net(inputs.index_select(0, rows)))
         return torch.cat(parts).index_select(0, torch.cat(shares).argsort())
 
@@ -85,6 +85,16 @@ class VirtualRanks:
             self.random[rank], self.buffers[rank] = random, self._copies()
             for name in buffers.keys() & self.buffers[rank].keys():
                 self.buffers[rank][name].copy_(buffers[name])
+
+
+@contextmanager
+def _named(rank: int) -> Iterator[None]:
+    """An error says in which rank it was."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"In rank {rank} of strategy=virtual.")
+        raise
 
 
 RANKS: "WeakKeyDictionary[nn.Module, VirtualRanks]" = WeakKeyDictionary()

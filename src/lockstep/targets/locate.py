@@ -8,21 +8,19 @@ import importlib
 import inspect
 import os
 import pkgutil
-import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest
 from lockstep.schemas.coerce import coerce_value
 from lockstep.schemas.target import ARGS, KEY, PARTIAL, nested
+from lockstep.targets.frames import called_traceback
 
-NOT_THEIRS = (str(Path(__file__).parents[1]), "<frozen importlib", importlib.__file__)
-"""Where frames lie that say nothing about the user's code: ours, and those of the import system."""
 NOT_IMPORTED = "its module cannot be imported; mend it, or write another path."
 RESERVED = (KEY, ARGS, PARTIAL)
 PLAIN = (int, float, bool, str)
@@ -129,22 +127,7 @@ def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
 def user_errors(override: str, why: str) -> AbstractContextManager[None]:
     """Around code of the user's own: their error with its traceback, and the override that leads to it."""
 
-    def refusal(error: Exception) -> ConfigError:
-        own = first_own_frame(error.__traceback__)
-        return UserCodeError(
-            f"{''.join(traceback.format_exception(type(error), error, own)).rstrip()}\n{override}: {why}"
-        )
-
-    return errors_as(refusal)
-
-
-def first_own_frame(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames before the user's first one: ours, and those of the import system."""
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(NOT_THEIRS):
-            return trace
-        trace = trace.tb_next
-    return None
+    return errors_as(lambda error: UserCodeError(f"{called_traceback(error)}\n{override}: {why}"))
 
 
 def arguments(

@@ -1,0 +1,107 @@
+"""An error in the user's code is shown from their first frame on, of the rank that raised it; one of ours whole."""
+
+import importlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockstep import launch
+from lockstep.launch import RankFailed
+from lockstep.schemas.engine import ENGINES
+from lockstep.targets.frames import is_theirs
+from tests.conftest import Command
+from tests.test_own_code import OWN, QUIET, MakeOwn, make_own
+
+__all__ = ["make_own"]
+
+FAILING = ("model=residual", "model._target_=strange_nets.Failing", "data=blobs")
+
+
+def shown(plan: object) -> str:
+    with pytest.raises(RankFailed) as raised:
+        launch.start(plan, ENGINES[plan.engine.name])  # type: ignore[attr-defined, arg-type]
+    return str(raised.value)
+
+
+def frames(text: str) -> list[tuple[str, str]]:
+    """File and function of each frame."""
+    return [(Path(file).name, function) for file, function in re.findall(r'File "(.*)", line \d+, in (.*)', text)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "world"),
+    [
+        ("lightning", ("strategy=ddp", "devices=2")),
+        ("raw", ("strategy=ddp_spawn", "devices=2")),
+        ("raw", ("strategy=ddp", "devices=2")),
+        ("lightning", ("strategy=ddp_spawn", "devices=2")),
+    ],
+)
+def test_an_error_in_a_net_is_shown_from_the_users_first_frame_on(
+    engine: str, world: tuple[str, ...], make_own: MakeOwn
+) -> None:
+    text = shown(make_own(*FAILING, "+model.where=rank 1", f"engine={engine}", *world))
+    assert text.splitlines()[0] == "rank 1 failed: Traceback (most recent call last):"
+    assert frames(text) == [("strange_nets.py", "forward")]
+    assert text.splitlines()[-1] == "RuntimeError: of 6 rows"
+
+
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_of_virtual_ranks_it_says_which(engine: str, make_own: MakeOwn) -> None:
+    """The third call is that of rank 0 in the second batch; below the user's frame torch's are shown."""
+    world = (f"engine={engine}", "strategy=virtual", "devices=2", "strategy.in_process=true")
+    text = shown(make_own(*FAILING, "+model.where=layer", *world))
+    assert frames(text) == [
+        ("strange_nets.py", "forward"),
+        ("strange_nets.py", "forward"),
+        ("linear.py", "forward"),
+    ]
+    assert text.splitlines()[-1] == "In rank 0 of strategy=virtual."
+
+
+@pytest.mark.parametrize(
+    ("engine", "workers", "world"),
+    [
+        ("raw", 2, ("strategy=single", "strategy.in_process=true")),
+        ("raw", 0, ("strategy=ddp", "devices=2")),
+        ("lightning", 0, ("strategy=single",)),
+        ("lightning", 2, ("strategy=ddp", "devices=2")),
+    ],
+)
+def test_an_error_in_a_data_set_with_its_cause(
+    engine: str, workers: int, world: tuple[str, ...], make_own: MakeOwn
+) -> None:
+    job = ("model=residual", "data=noisy", "data._target_=strange_data.Unreadable", f"engine={engine}")
+    text = shown(make_own(*job, f"data._loader_.num_workers={workers}", *world))
+    assert frames(text) == [("strange_data.py", name) for name in ("label", "__getitem__", "label")]
+    assert text.count("ValueError: no label at 40") == 1
+    assert text.count("\nKeyError: 40\n\nThe above exception was the direct cause") == 1
+    assert re.findall(r"\nIn (.*) worker process \d.$", text) == ["DataLoader"] * (workers > 0)
+
+
+def test_an_error_of_ours_is_shown_whole(make_plan: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("lockstep.raw.run"), "Report", None)
+    text = shown(make_plan("engine=raw", "logger=none", "strategy.in_process=true"))
+    assert frames(text) == [("in_process.py", "run_in_process"), ("worker.py", "run_engine"), ("run.py", "run")]
+
+
+@pytest.mark.slow
+def test_torchrun_shows_it_once(command: Command) -> None:
+    job = (*FAILING, "+model.where=rank 1", "engine=raw", "strategy=ddp", "devices=2", *QUIET)
+    train = str(Path(__file__).parents[1] / "train.py")
+    searched = f"hydra.searchpath=[file://{OWN / 'conf'}]"
+    ended = command("torchrun", "--nproc_per_node=2", train, searched, *job, PYTHONPATH=str(OWN))
+    assert ended.status == 1
+    assert ended.err.count("RuntimeError: of 6 rows") == 1
+    assert "rank 1 failed: Traceback" in ended.err
+    assert "lockstep" not in ended.err[ended.err.index("rank 1 failed:") :]
+
+
+def test_which_files_are_the_users() -> None:
+    """A package beside ours whose name begins like it, an installed one, a cell of a notebook."""
+    ours = str(Path(launch.__file__).parents[1])
+    theirs = [f"{ours}_nets/net.py", "/venv/lib/python3.11/site-packages/their_nets/net.py", "<ipython-input-3>"]
+    assert all(map(is_theirs, theirs))
+    assert not any(map(is_theirs, [f"{ours}/job.py", pytest.__file__.replace("pytest", "torch"), re.__file__]))
