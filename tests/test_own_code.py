@@ -270,6 +270,18 @@ def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_own: 
         trained(plan)
 
 
+@pytest.mark.parametrize("world", [("strategy=ddp", "devices=2"), ("strategy=single", "strategy.in_process=true")])
+def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_own: MakeOwn) -> None:
+    plan = make_own("model=wrong", "model.kind=raises", "data=blobs", "engine=raw", *world)
+    with pytest.raises(ConfigError) as raised:
+        trained(plan)
+    first, file, _, error, last = str(raised.value).splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert file.endswith("in __init__")
+    assert error == "RuntimeError: no weights today"
+    assert last == "model._target_=strange_nets.Wrong: it raises this when it is called."
+
+
 def test_what_makes_no_net_is_refused(make_own: MakeOwn) -> None:
     plan = make_own("model=residual", "model._target_=strange_nets.no_net", "~model.width", "data=blobs", "engine=raw")
     with pytest.raises(ValueError, match=r"it makes a int, and not an nn.Module; write the path of a net"):

@@ -20,10 +20,12 @@ from lockstep.command_line.unforeseen import unexpected_as_config_error
 from lockstep.config_error import ConfigError, require
 from lockstep.job import execute, planning, prepare, run
 from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason, rank_from_env
+from lockstep.launch.debugger import is_debugged
 from lockstep.launch.failure import format_error
 from lockstep.launch.signals import signals_end_command
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
+from lockstep.targets import UserCodeError
 
 BEGAN = time.perf_counter()
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
@@ -138,7 +140,9 @@ def by_hydra(hydra_main: Callable[[], None]) -> None:
 
 
 def end(error: ConfigError | RankFailed, context: RankContext | None = None) -> NoReturn:
-    """Print the reason as the last line, and exit."""
+    """Print the reason as the last line, and exit. Under a debugger an error of the user's code is raised as it was."""
+    if isinstance(error, UserCodeError) and error.__context__ is not None and is_debugged():
+        raise error.__context__ from None
     if FULL_ERRORS and error.__cause__ is not None:
         print_exception(error.__cause__)
     print_exit_reason(str(error), context)

@@ -69,11 +69,11 @@ class Noise(nn.Module):
 
 
 class Failing(Residual):
-    """At its third batch, by `where`: in the forward of one rank, or in a layer."""
+    """At its third batch, by `where`: in the forward of one rank, in a layer, or at a prompt."""
 
     calls = 0
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, width: int, where: str) -> None:
+    def __init__(self, shape: tuple[int, ...], outputs: int, width: int, where: str = "") -> None:
         super().__init__(shape, outputs, width)
         self.where = where
 
@@ -81,6 +81,8 @@ class Failing(Residual):
         self.calls += 1
         if self.calls == 3 and self.where == f"rank {os.environ.get('RANK')}":
             raise RuntimeError(f"of {len(x)} rows")
+        if self.calls == 3 and self.where == "breakpoint":
+            breakpoint()  # noqa: T100
         return super().forward(torch.cat([x, x], 1) if self.calls == 3 and self.where == "layer" else x)
 
 

@@ -41,13 +41,16 @@ class RankFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class FailureReport:
-    """A failing rank's report to the command. `reason`: the error as shown; `time`: time.time()."""
+    """A failing rank's report to the command. `reason`: the error as shown; `time`: time.time().
+
+    invalid_input: the kind of error to raise for it; None where it is another failure.
+    """
 
     rank: int
     time: float
     reason: str
     lost_peer: bool = False
-    invalid_input: bool = False
+    invalid_input: type[ConfigError] | None = None
     final: bool = False
 
 
@@ -63,7 +66,7 @@ def failure_report(error: Exception, rank: int) -> FailureReport:
         time=time.time(),
         reason=format_error(error),
         lost_peer=lost_a_peer(error),
-        invalid_input=isinstance(error, ConfigError),
+        invalid_input=type(error) if isinstance(error, ConfigError) else None,
         final=isinstance(error, ConfigError | NotFinite),
     )
 
@@ -93,7 +96,7 @@ def first_failure(reports: Iterable[FailureReport], exit_codes: Mapping[int, int
     final = any(report.final for report in reports)
     for report in reports:
         if report.invalid_input:
-            return ConfigError(report.reason)
+            return report.invalid_input(report.reason)
         if not report.lost_peer:
             return RankFailed(report.rank, report.reason, final)
     reported = {report.rank for report in reports}

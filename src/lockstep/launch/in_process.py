@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from lockstep.config_error import ConfigError
+from lockstep.launch.debugger import at_prompt, is_debugged
 from lockstep.launch.failure import RankFailed, exit_reason, format_error
 from lockstep.launch.graceful_shutdown import FileRequest
 from lockstep.launch.private_dir import job_folder, own_caches
@@ -31,18 +32,17 @@ from lockstep.memory.garbage import collect_rarely
 from lockstep.memory.malloc import give_back_freed
 from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.random_state import random_state, restore_random_state
+from lockstep.targets import UserCodeError
 from lockstep.world import Launchable
 
 ONLY_RANK = RankContext(0, 1, 0, 1)
-PROMPT = "cmdloop"
-"""The function in which pdb waits at its prompt, and IPython's."""
 
 
 def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """What the engine returns, or TrainingInterrupted; and the signals that requested a stop.
 
     Raises:
-        ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`.
+        ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`; under a debugger the rank's own error.
     """
     with (
         job_folder() as folder,
@@ -55,6 +55,8 @@ def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
         try:
             with process_group(work.world, context, Rendezvous()):
                 return run_engine(work, engine, context), requests
+        except UserCodeError:
+            raise
         except ConfigError as error:
             raise ConfigError(str(error)) from None
         except BdbQuit:
@@ -64,6 +66,8 @@ def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
                 raise
             raise RankFailed(ONLY_RANK.rank, exit_reason(status_of(ended))) from None
         except Exception as error:
+            if is_debugged():
+                raise
             raise RankFailed(ONLY_RANK.rank, format_error(error)) from None
 
 
@@ -91,12 +95,6 @@ def exit_at_prompt() -> Iterator[list[int]]:
             yield signals
     finally:
         forget_interrupt_handler()  # it would be `handle`
-
-
-def at_prompt(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_code.co_name != PROMPT:
-        frame = frame.f_back
-    return frame is not None
 
 
 @contextmanager

@@ -1,0 +1,23 @@
+"""Whether a debugger runs this process, and whether it waits at its prompt."""
+
+import sys
+from types import FrameType
+
+PROMPT = "cmdloop"
+"""The function in which pdb waits at its prompt, and IPython's."""
+DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")
+"""Packages that call the program which they debug: pdb's, and those of IDEs."""
+
+
+def at_prompt(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_name != PROMPT:
+        frame = frame.f_back
+    return frame is not None
+
+
+def is_debugged() -> bool:
+    """Whether the program was started by a debugger, which looks at what the program does not catch."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] not in DEBUGGERS:
+        frame = frame.f_back
+    return frame is not None
