@@ -59,7 +59,9 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
     with torch.no_grad():
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
-    session: Any = SimpleNamespace(measured=Measured(plan.task, torch.device("cpu")))  # of other data than the plan's
+    session: Any = SimpleNamespace(
+        measured=Measured(plan.objective, torch.device("cpu"))
+    )  # of other data than the plan's
     trainer = create_trainer(plan, Progress(), [EpochMetrics(session)])
     loaders = ShardedData(integers(), plan, ALONE, Progress(), torch.device("cpu"))
     trainer.fit(Supervised(net, plan, GlobalMasks(plan, 0)), loaders)

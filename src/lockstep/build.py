@@ -67,7 +67,8 @@ def _choice(group: str, values: object) -> object:
     if isinstance(values, Mapping) and OWN_CODE.get(group, Target).named_in(values):
         why, instead = f"{group} takes no code of your own", f"{group}={next(iter(options))}"
         require(group in OWN_CODE, f"{group}.{KEY}", values.get(KEY), why, instead)
-        return OWN_CODE[group](**OWN_CODE[group].of(values))
+        own = {key: value for key, value in values.items() if key != "name" or value not in options}  # the default's
+        return OWN_CODE[group](**OWN_CODE[group].of(own))
     if not isinstance(values, Mapping) or "name" not in values:
         raise config_error(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = dict(values)

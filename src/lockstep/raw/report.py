@@ -13,7 +13,7 @@ from lockstep.session import Session
 from lockstep.sums.running import BatchStats, RunningSums
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
-"""And what the task measures in validation and test."""
+"""And what the objective measures in validation and test."""
 
 
 class Report:
@@ -39,12 +39,14 @@ class Report:
             table = folder / "csv" / csv_version(plan.resume, step) / "metrics.csv"
             table.parent.mkdir(parents=True, exist_ok=True)
             self.file = table.open("w", newline="")
-            self.rows = csv.DictWriter(self.file, (*COLUMNS, *plan.task.names("val"), *plan.task.names("test")))
+            self.rows = csv.DictWriter(
+                self.file, (*COLUMNS, *plan.objective.names("val"), *plan.objective.names("test"))
+            )
             self.rows.writeheader()
 
     def begin(self, epoch: int, batches: int, done: int) -> None:
         """An epoch begins, or goes on where so many of its batches are done."""
-        self.session.curve.resume(self.session.curve.sums if done else RunningSums(self.plan.task))
+        self.session.curve.resume(self.session.curve.sums if done else RunningSums(self.plan.objective))
         if self.shows and sys.stdout.isatty():
             name = f"epoch {epoch}/{self.plan.max_epochs}"
             self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)
