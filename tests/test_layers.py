@@ -11,15 +11,14 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
-    {"structures"},
+    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "task"},
     {"run_files", "progress", "text_table", "conf", "disk", "precision", "random_state", "plot"},
     {"parallel"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
     {"world", "targets"},
     {"plan", "data"},
-    {"memory", "world_dependence"},
+    {"memory", "world_dependence", "loggers"},
     {"optimizers", "seeding"},
     {"record"},
     {"checkpoint"},
@@ -52,7 +51,7 @@ def forbidden(own: str, name: str) -> bool:
     if parts[0] == "lockstep":
         return parts[1] != own and FLOOR[parts[1]] >= FLOOR[own]
     return (
-        (parts[0] in ("lightning", "torchmetrics") and own not in ("lit", "strategies", "private_api"))
+        (parts[0] in ("lightning", "torchmetrics") and own not in ("lit", "loggers", "strategies", "private_api"))
         or (parts[0] in ("hydra", "omegaconf") and own not in HYDRA_ROOMS)
         or (own == "nets" and bool({"distributed", "os", "logging"} & set(parts)))
     )

@@ -6,11 +6,12 @@ from lockstep.command_line.overrides import require_one_option, text_keys, verba
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 
-OPTIONS = {"logger": ["csv", "none"], "experiment": ["one", "two"]}
+OPTIONS = {"engine": ["raw", "both"], "logger": ["csv", "none"], "experiment": ["one", "two"]}
 
 
 def test_the_keys_of_text() -> None:
     own = {"name", "ckpt_path", "optimized_metric", "run_dir"}
+    own |= {"logger.wandb.project", "logger.mlflow.experiment"}
     assert text_keys() == own | {"data.root", "process_group.init_method", "checkpoint.monitor"}
 
 
@@ -27,7 +28,7 @@ def test_what_is_no_text_is_left_to_hydra() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["logger=[csv,none]", "logger=[]", "logger=none,[csv,none]", "logger@x=[1]", "experiment=[1]"]
+    "word", ["engine=[raw,both]", "logger=[]", "engine=raw,[raw,both]", "logger@x=[1]", "experiment=[1]"]
 )
 def test_a_group_takes_one_option(word: str) -> None:
     with pytest.raises(ConfigError, match=": a group takes the name of one of its options; write "):
@@ -36,5 +37,6 @@ def test_a_group_takes_one_option(word: str) -> None:
 
 def test_what_hydra_may_read_itself() -> None:
     require_one_option(
-        ["logger=[csv]", "logger=csv", "experiment=[one,two]", "logger=[", "model.hidden=[1,2]"], OPTIONS
+        ["engine=[raw]", "logger=csv", "logger=csv,[csv,mine]", "experiment=[one,two]", "logger=[", "model.hidden=[1]"],
+        OPTIONS,
     )

@@ -122,7 +122,7 @@ def test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest(
 
 
 def test_an_attribute_that_is_gone_keeps_the_fast_loop_out(make_plan: MakePlan) -> None:
-    trainer = create_trainer(make_plan(*SMALL, "accelerator=cpu"), Progress(), [])
+    trainer = create_trainer(make_plan(*SMALL, "accelerator=cpu"), [], [])
     assert private_lightning.fast_loop_obstacle(trainer) is None
     del trainer._data_connector._datahook_selector
     obstacle = private_lightning.fast_loop_obstacle(trainer)
@@ -147,7 +147,7 @@ def test_lightnings_handler_of_sigterm_is_undone(
     own, handler = signal.getsignal(signal.SIGTERM), Handler()
     plan = make_plan(*SMALL, "accelerator=cpu", "logger=none")
     tensors = data.load(plan.data)
-    trainer = create_trainer(plan, Progress(), [handler])
+    trainer = create_trainer(plan, [], [handler])
     loaders = ShardedData(tensors, plan, ALONE, Progress(), torch.device("cpu"))
     trainer.fit(Supervised(build_model(plan, tensors), plan, GlobalMasks(plan, 0)), loaders)
     assert (handler.found == own) is restored

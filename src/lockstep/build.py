@@ -19,8 +19,8 @@ from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
-from lockstep.schemas import GROUPS, OWN_CODE, Checkpoint, ProcessGroup, Record, Target
-from lockstep.schemas.coerce import check_keys, coerce, coerce_value
+from lockstep.schemas import GROUPS, OWN_CODE, SEVERAL, Checkpoint, ProcessGroup, Record, Target
+from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
 from lockstep.schemas.target import KEY
 
 DERIVED = ("batch_size_per_device", "scale_lr")
@@ -48,7 +48,7 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         raise ConfigError(f"{error.full_key}: {str(error).splitlines()[0]}; write a value for it.") from None
     check_keys("", values, [*DERIVED, *(field.name for field in fields(Plan) if field.name != "run_dir")])
     for group in GROUPS:
-        values[group] = _choice(group, values[group])
+        values[group] = _choices(group, values[group]) if group in SEVERAL else _choice(group, group, values[group])
     for key, options in NESTED.items():
         is_group = isinstance(values[key], Mapping)
         first = f"{key}.{fields(options)[0].name}"
@@ -61,23 +61,53 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     return plan
 
 
-def _choice(group: str, values: object) -> object:
-    """The typed options of a group; which type, its `name` says."""
+def _choices(group: str, values: object) -> list[object]:
+    """The typed options of each that is chosen of a group that takes several; `none` is none of them."""
+    chosen = {key: _choice(group, key, own) for key, own in named_options(group, values).items()}
+    names = [own.name for own in chosen.values()]
+    if "none" in names:
+        others = [name for name in names if name != "none"]
+        why = "none goes with no other"
+        require(not others, group, ["none", *others], why, f"{group}={others[0] if others else 'none'}")
+        return []
+    return [*chosen.values()]
+
+
+def named_options(group: str, values: object) -> dict[str, object]:
+    """The options that are chosen of such a group, each by its key on the command line: `logger.csv`.
+
+    A file of the user's own has its `_target_` at the top (its key is the group's), or below a name of its own.
+    """
+    if not isinstance(values, Mapping):
+        return {group: values}
+    named = {
+        name: own
+        for name, own in values.items()
+        if isinstance(own, Mapping) and (KEY not in values or (name in GROUPS[group] and own.get("name") == name))
+    }
+    rest = {name: own for name, own in values.items() if name not in named}
+    if named and rest and not {"name", KEY} & rest.keys():
+        raise unknown_key(f"{group}.{next(iter(rest))}", next(iter(rest.values())), [])
+    return ({group: rest} if rest or not named else {}) | {f"{group}.{name}": own for name, own in named.items()}
+
+
+def _choice(group: str, key: str, values: object) -> Any:
+    """The typed options of a group, whose keys begin with `key`; which type, their `name` says."""
     options = GROUPS[group]
     if isinstance(values, Mapping) and OWN_CODE.get(group, Target).named_in(values):
         why, instead = f"{group} takes no code of your own", f"{group}={next(iter(options))}"
-        require(group in OWN_CODE, f"{group}.{KEY}", values.get(KEY), why, instead)
-        own = {key: value for key, value in values.items() if key != "name" or value not in options}  # the default's
-        return OWN_CODE[group](**OWN_CODE[group].of(own))
+        require(group in OWN_CODE, f"{key}.{KEY}", values.get(KEY), why, instead)
+        own = OWN_CODE[group].of(values) | ({"key": key} if group in SEVERAL else {})
+        return OWN_CODE[group](**own)
     if not isinstance(values, Mapping) or "name" not in values:
-        raise config_error(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
+        raise config_error(key, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = dict(values)
     if not isinstance(values["name"], str) or values["name"] not in options:
-        raise option_error(f"{group}.name", values["name"], "there is no such option", options)
+        raise option_error(f"{key}.name", values["name"], "there is no such option", options)
     _require_own_keys(group, values)
     if "root" in values:
         values["root"] = absolute(values["root"])
-    return coerce(options[values["name"]], f"{group}.", values)
+    return coerce(options[values["name"]], f"{key}.", values)
 
 
 def _require_own_keys(group: str, values: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from lockstep.command_line.compose import compose_job, folder_given
 from lockstep.command_line.flags import require_flags
 from lockstep.command_line.hydra_errors import HYDRA_ERRORS, OPTIONS, explained
-from lockstep.command_line.overrides import require_one_option, verbatim
+from lockstep.command_line.overrides import require_each_option, require_one_option, verbatim
 from lockstep.command_line.run_dir import remove_empty_dirs
 from lockstep.command_line.unforeseen import unexpected_as_config_error
 from lockstep.config_error import ConfigError, require
@@ -44,6 +44,7 @@ def hydra_job(config: DictConfig) -> Any:
         own_words, task_words = words_of_job()
         given = folder_given(own_words)
         with planning(task_words):
+            require_each_option(task_words, config)
             if in_sweep():
                 clear_folder(own, config.resume, given)
             plan = prepare(config, own, given or in_sweep())

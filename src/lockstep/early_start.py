@@ -63,8 +63,8 @@ def named_in(arguments: Sequence[str], group: str, default: str) -> list[str]:
     """The choices of a group that these arguments name, themselves or by an experiment's file."""
     given = given_in(arguments)
     if group in given:
-        return given[group].split(",")
+        return re.findall(r"\w+", given[group])
     paths = [CONF / "experiment" / f"{name}.yaml" for name in given.get("experiment", "").split(",")]
     texts = [path.read_text() if path.is_file() else "" for path in paths]
-    found = [re.search(rf"override /{group}: *(\w+)", text) for text in texts]
-    return [match[1] if match else default for match in found]
+    found = [re.search(rf"override /{group}: *(\w+|\[.*?\])", text) for text in texts]
+    return [name for match in found for name in re.findall(r"\w+", match[1] if match else default)]

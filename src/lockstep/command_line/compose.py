@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep.command_line.help import help_page
 from lockstep.command_line.hydra_errors import OPTIONS
-from lockstep.command_line.overrides import require_one_option, verbatim
+from lockstep.command_line.overrides import require_each_option, require_one_option, verbatim
 from lockstep.conf import CONF
 from lockstep.strategies import STRATEGIES
 
@@ -32,7 +32,7 @@ def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
     """The configuration of one job and the folder it is to run in. Raises what Hydra raises.
 
     Raises:
-        ConfigError: a group is given a list.
+        ConfigError: a group that takes one option is given a list.
     """
     require_one_option(overrides, OPTIONS)
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -40,6 +40,7 @@ def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
         run_dir = Path(config.hydra.run.dir).absolute()
     with open_dict(config):
         del config["hydra"]
+    require_each_option(overrides, config)
     return config, run_dir
 
 

@@ -4,12 +4,14 @@ from pathlib import Path
 from textwrap import indent
 
 from lockstep.config_error import typed_command
+from lockstep.schemas import SEVERAL
 
 PAGE = """Lockstep trains a net under any parallel strategy:  {command} strategy=ddp devices=2
 
 Write KEY=VALUE behind the command. Several values and -m run a sweep:  {command} -m devices=1,2
 
 Groups (GROUP=OPTION; an option's own keys are GROUP.KEY=VALUE)
+Of {several} several may be chosen: {first}=[OPTION,OPTION], with {first}.OPTION.KEY=VALUE
 {groups}
 
 Keys
@@ -24,7 +26,11 @@ def help_page(conf: Path) -> str:
     defaults, keys, *_ = (conf / "train.yaml").read_text().split("\n\n")
     groups = [path for path in sorted(conf.iterdir()) if path.is_dir() and path.name != "hydra"]
     page = PAGE.format(
-        command=typed_command(), groups="\n".join(_group(path, defaults) for path in groups), keys=indent(keys, "  ")
+        command=typed_command(),
+        several=" and ".join(SEVERAL),
+        first=SEVERAL[0],
+        groups="\n".join(_group(path, defaults) for path in groups),
+        keys=indent(keys, "  "),
     )
     return page.replace("$", "$$")  # Hydra fills the page in as a string.Template
 

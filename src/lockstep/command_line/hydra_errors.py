@@ -5,6 +5,7 @@ Hydra's errors differ by their text alone; a text that is not known here is show
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from traceback import extract_tb
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -14,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, config_error, option_error, shell_quote_override, shorten
 from lockstep.disk import not_made
-from lockstep.schemas import GROUPS
+from lockstep.schemas import GROUPS, SEVERAL
 from lockstep.schemas.coerce import unknown_key
 
 OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in (*GROUPS, "experiment")}
@@ -103,8 +104,9 @@ def several(key: str, values: str) -> ConfigError:
 def unknown(key: str, value: str = "") -> ConfigError:
     """The chosen options do not have the key: other options may."""
     group, _, name = key.rpartition(".")
-    owners = [path.stem for path in sorted((CONF / group).glob("*.yaml")) if group and name in OmegaConf.load(path)]
+    owners = [path.stem for prefix, path in option_files() if prefix == group and name in OmegaConf.load(path)]
     if owners:
+        group = group.partition(".")[0]
         instead = " or ".join(f"{group}={owner}" for owner in owners)
         return config_error(key, value, f"the chosen {group} has no such key", f"{instead} with it")
     return unknown_key(key, value, known_keys())
@@ -166,6 +168,11 @@ def known_keys() -> list[str]:
     train = {str(key): value for key, value in OmegaConf.load(CONF / "train.yaml").items()}
     top = [key for key in train if key not in ("defaults", "hydra")]
     top += [f"{key}.{name!s}" for key in top if isinstance(train[key], DictConfig) for name in train[key]]
-    options = (path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
-    own = {f"{path.parent.name}.{key!s}" for path in options for key in OmegaConf.load(path) if key != "name"}
+    own = {f"{prefix}.{key!s}" for prefix, path in option_files() for key in OmegaConf.load(path) if key != "name"}
     return [*top, *GROUPS, "experiment", *sorted(own)]
+
+
+def option_files() -> list[tuple[str, Path]]:
+    """The file of each option, and what its keys begin with on the command line: `model`, or `logger.csv`."""
+    files = (path for group in GROUPS for path in sorted((CONF / group).glob("*.yaml")))
+    return [(f"{own.parent.name}.{own.stem}" if own.parent.name in SEVERAL else own.parent.name, own) for own in files]

@@ -1,7 +1,7 @@
-"""Overrides before Hydra reads them: text stays as it was typed, a group takes one option."""
+"""Overrides before Hydra reads them: text stays as it was typed, a group takes one option or several, as it is made."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
@@ -9,10 +9,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString, Sweep
 from hydra.errors import HydraException
 
-from lockstep.build import NESTED
-from lockstep.config_error import config_error
+from lockstep.build import NESTED, named_options
+from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
-from lockstep.schemas import GROUPS
+from lockstep.schemas import GROUPS, SEVERAL
 
 WORD = re.compile(r"([+]{0,2}[\w./]+)=([^\s'\"\[\]{}()$,]+(?:,[^\s'\"\[\]{}()$,]+)*)")
 """An override of one plain value, or of several with commas between."""
@@ -21,7 +21,8 @@ WORD = re.compile(r"([+]{0,2}[\w./]+)=([^\s'\"\[\]{}()$,]+(?:,[^\s'\"\[\]{}()$,]
 def text_keys() -> set[str]:
     """The keys that take text of any kind: `name`, `ckpt_path`, `data.root`, …"""
     parts = [("", Plan), *((f"{key}.", kind) for key, kind in NESTED.items())]
-    parts += [(f"{group}.", kind) for group, kinds in GROUPS.items() for kind in kinds.values()]
+    for group, kinds in GROUPS.items():
+        parts += [(f"{group}.{name}." if group in SEVERAL else f"{group}.", kind) for name, kind in kinds.items()]
     return {
         prefix + field.name
         for prefix, kind in parts
@@ -65,6 +66,8 @@ def _like_a_number(value: str) -> bool:
 def require_one_option(overrides: Iterable[str], options: dict[str, list[str]]) -> None:
     """Refuse a list where a group takes one option: Hydra would keep the last one, or stumble over what is no name.
 
+    A group that takes several refuses a list of none.
+
     Args:
         options: of each group, their names.
     """
@@ -75,10 +78,22 @@ def require_one_option(overrides: Iterable[str], options: dict[str, list[str]]) 
             continue
         for listed in _lists(override):
             names = [one for one in listed if isinstance(one, str)]
-            if len(names) < len(listed) or (group in GROUPS and len(listed) != 1):
+            one = group in GROUPS and (group not in SEVERAL or not listed)
+            if len(names) < len(listed) or (one and len(listed) != 1):
                 known = [name for name in names if name in options[group]] or options[group]
                 why = "a group takes the name of one of its options"
                 raise config_error(group, value, why, f"{group}={known[0]}" if names else f"one of {', '.join(known)}")
+
+
+def require_each_option(overrides: Iterable[str], config: Mapping[str, Any]) -> None:
+    """Refuse a list of options of which two have become one: both have a `_target_`, one of them at the file's top."""
+    for override in overrides:
+        group, _, value = override.lstrip("+").partition("=")
+        if group in SEVERAL and group in config:
+            names = {name for listed in _lists(override) for name in listed}
+            why = "two of these files have a _target_, and became one"
+            instead = f"'# @package {group}.NAME' as the first line of each"
+            require(len(named_options(group, config[group])) >= len(names), group, value, why, instead)
 
 
 def _lists(override: str) -> list[list[Any]]:

@@ -81,7 +81,7 @@ _CHOSEN = ("model", "data", "optimizer", "lr", "scheduler", "batch_size", "seed"
 TABLE: dict[str, Entry] = {
     **{f"{name}:": exact(name) for name in ("last.ckpt", "best.ckpt", "previous.ckpt", "confusion.csv")},
     **{f"{name}:": exact(name) for name in ("metrics.json", "record.jsonl", "config.yaml")},
-    **dict.fromkeys(("tensorboard/*:", "csv/*:", "ranks/*:"), CURVES),
+    **dict.fromkeys(("tensorboard/*:", "csv/*:", "wandb/*:", "mlruns/*:", "ranks/*:"), CURVES),
     **dict.fromkeys(("comparison.json:", "failure.json:"), VERDICTS),
     **dict.fromkeys(("config.yaml:name", "config.yaml:run_dir", "config.yaml:data.root"), NAMES),
     **dict.fromkeys(("config.yaml:ckpt_path", "config.yaml:resume"), BEGUN),

@@ -1,11 +1,9 @@
 """The data sets: `prepare` fetches and checks files once, `load` gives the splits."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.schemas.task import Samples
 
 if TYPE_CHECKING:
     from lockstep.data.samples import SampleData
@@ -23,17 +21,17 @@ def prepare(choice: schemas.Data) -> None:
         mnist.prepare(choice.root)
 
 
-def load_splits(choice: schemas.Data, seed: int, samples: Samples) -> "TensorData | SampleData":
-    """The splits, built in or the user's own, under this seed, of what the task takes for samples.
+def load_splits(choice: schemas.Data, seed: int) -> "TensorData | SampleData":
+    """The splits, built in or the user's own, under this seed.
 
     Raises:
         ConfigError: a split has another size than the plan says.
     """
     if not isinstance(choice, schemas.OwnData):
-        return replace(load(choice), own_targets=samples == "inputs")
+        return load(choice)
     from lockstep.data import own
 
-    found = own.load(choice, seed, samples)
+    found = own.load(choice, seed)
     _require_sizes(choice, found)
     return found
 

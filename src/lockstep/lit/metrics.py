@@ -22,10 +22,10 @@ class EpochMetrics(Callback):
         self.measured.epoch.add(outputs["stats"])
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = EvaluationSums(self.measured.objective, pl_module.device)
+        self.evaluation = EvaluationSums(self.measured.task, pl_module.device)
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = EvaluationSums(self.measured.objective, pl_module.device)
+        self.evaluation = EvaluationSums(self.measured.task, pl_module.device)
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
@@ -59,5 +59,4 @@ class EpochMetrics(Callback):
     def _log(self, metrics: Mapping[str, float], trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """To the loggers at the step that training has reached: by `self.log` it would be one less."""
         module.log_dict(dict(metrics), logger=False, prog_bar=True)
-        for logger in trainer.loggers:
-            logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=trainer.global_step)
+        self.session.loggers.log_metrics({**metrics, "epoch": trainer.current_epoch}, trainer.global_step)

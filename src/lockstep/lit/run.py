@@ -3,11 +3,8 @@
 import logging
 import os
 import warnings
-from typing import Any
 
-import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import TensorBoardLogger
 
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
@@ -43,35 +40,26 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     loaders = ShardedData(session.data, plan, context, start.at, device)
     stopwatch = Stopwatch()
     callbacks: list[Callback] = [stopwatch, EpochMetrics(session), create_progress()]  # the last shows what is summed
-    if plan.logger.name != "none":
-        callbacks.append(StepLogger(session.curve, plan.log_every_n_steps))
+    if plan.logger:
+        callbacks.append(StepLogger(session))
     if plan.train:
         callbacks += [RecordCallback(session), CheckpointCallback(session)]
-    trainer = create_trainer(plan, start.at, callbacks)
+    trainer = create_trainer(plan, session.loggers.lightning, callbacks)
 
-    if session.finished:  # Lightning would not even restore it
-        session.load_weights()
-        session.restore()
-        session.recorder.end()
-    elif plan.train:
-        with session.listening():
-            trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
-    if plan.test:
-        ckpt_path = None if plan.train else plan.ckpt_path
-        trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
-    _log_final(trainer, session.heading, session.measured.results)
+    with session.loggers:
+        if session.finished:  # Lightning would not even restore it
+            session.load_weights()
+            session.restore()
+            session.recorder.end()
+        elif plan.train:
+            with session.listening():
+                trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
+        if plan.test:
+            ckpt_path = None if plan.train else plan.ckpt_path
+            trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
+        session.loggers.close(session.measured.results)
     epochs, steps = max(trainer.current_epoch, start.at.epochs), max(trainer.global_step, start.at.steps)
     return session.finish(Progress(epochs, 0, steps), stopwatch.seconds)
-
-
-def _log_final(trainer: pl.Trainer, heading: dict[str, Any], results: dict[str, float]) -> None:
-    """Hyper-parameters together with the final metrics: TensorBoard's hparams page shows nothing for either alone."""
-    for logger in trainer.loggers:
-        if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(heading, {f"final/{name}": value for name, value in results.items()})
-        else:
-            logger.log_hyperparams(heading)
-        logger.finalize("success")
 
 
 def _hush() -> None:

@@ -48,6 +48,5 @@ class CheckpointCallback(Checkpoint):
         checkpoint |= self.session.extra_state(self.at)
 
     def _save(self, trainer: pl.Trainer) -> None:
-        for logger in trainer.loggers:
-            logger.save()  # what a checkpoint says was logged is on the disk
+        self.session.loggers.flush()
         trainer.save_checkpoint(self.session.checkpoints.last)

@@ -6,13 +6,13 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
-from lockstep.sums.curve import StepCurve
+from lockstep.session import Session
 from lockstep.sums.running import RunningSums
 
 
 class StepLogger(Callback):
-    def __init__(self, curve: StepCurve, every: int) -> None:
-        self.curve, self.every = curve, every
+    def __init__(self, session: Session) -> None:
+        self.curve, self.loggers, self.every = session.curve, session.loggers, session.plan.log_every_n_steps
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """on_train_epoch_start isn't called when resuming within an epoch."""
@@ -21,7 +21,7 @@ class StepLogger(Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.begun = trainer.global_step
-        self.curve.resume(RunningSums(self.curve.objective))
+        self.curve.resume(RunningSums(self.curve.task))
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
@@ -34,5 +34,4 @@ class StepLogger(Callback):
         if step == self.begun or step % self.every:  # of a step's batches the last alone
             return
         point, self.begun = self.curve.point(self.rate), step
-        for logger in trainer.loggers:
-            logger.log_metrics(point, step=step)
+        self.loggers.log_metrics(point, step)

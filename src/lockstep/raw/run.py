@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from lockstep.errors import NotFinite
 from lockstep.launch.topology import RankContext
 from lockstep.optimizers import create_optimizer, create_scheduler
 from lockstep.plan import Plan
@@ -22,23 +21,19 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     wrapped = plan.strategy.wrap(plan, net)
     optimizer = create_optimizer(plan.optimizer, net)
     scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
-    report = Report(session)
-    training = Training(session, wrapped, optimizer, scheduler, precision, report, at)
+    training = Training(session, wrapped, optimizer, scheduler, precision, Report(session), at)
 
     if plan.train and session.start.checkpoint is not None:
         training.state.load_state_dict(session.start.checkpoint)
         session.restore()
     elif not plan.train:
         session.load_weights()
-    if plan.train:
-        try:
+    with session.loggers:
+        if plan.train:
             with session.listening():
                 fit(training)
-        except NotFinite:
-            report.flush()  # the curve shows how it came about
-            raise
-    if plan.test:
-        tested = session.end_test(evaluate(session, wrapped, precision, session.data.test))
-        report.log({**tested, "epoch": training.at.epochs}, training.at.steps)
-    report.close()
+        if plan.test:
+            tested = session.end_test(evaluate(session, wrapped, precision, session.data.test))
+            session.loggers.log_metrics({**tested, "epoch": training.at.epochs}, training.at.steps)
+        session.loggers.close(session.measured.results)
     return session.finish(training.at, training.seconds)

@@ -64,7 +64,7 @@ def fit(run: Training) -> None:
         val = session.data.val
         validated = evaluate(session, run.wrapped, run.precision, val) if len(val) else None
         if validation := session.measured.end_epoch(validated):
-            report.log({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
+            session.loggers.log_metrics({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
             session.recorder.validation(run.at.epochs, validation)
         report.epoch_line(run.at.epochs, session.measured.results, time.perf_counter() - began)
         session.checkpoints.update_best(session.measured.results)
@@ -76,7 +76,7 @@ def fit(run: Training) -> None:
 
 def train_epoch(run: Training) -> None:
     """Every training batch once, from where the epoch stands."""
-    session, plan, context, objective = run.session, run.session.plan, run.session.context, run.session.plan.objective
+    session, plan, context, task = run.session, run.session.plan, run.session.context, run.session.plan.task
     wrapped, split, parameters = run.wrapped, session.data.train, [*run.wrapped.net.parameters()]
     wrapped.net.train()
     sampler = ShardSampler(
@@ -98,8 +98,8 @@ def train_epoch(run: Training) -> None:
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
                 outputs = wrapped.forward(inputs)
-                loss_sum = objective.loss_sum(outputs, targets)
-                stats = batch_stats(objective, loss_sum, outputs, targets)
+                loss_sum = task.loss_sum(outputs, targets)
+                stats = batch_stats(task, loss_sum, outputs, targets)
             if first:
                 zero_grad(parameters)
             backward(run, loss_sum, number)
@@ -152,5 +152,5 @@ def save_checkpoint(run: Training) -> None:
     """Where training stands, between two batches: what each rank knows meets at rank 0, which writes."""
     checkpoint = {**run.state.state_dict(run.at), **run.session.extra_state(run.at)}
     if run.session.context.rank == 0:
-        run.report.flush()
+        run.session.loggers.flush()
         save(checkpoint, run.session.checkpoints.last)

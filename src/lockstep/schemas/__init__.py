@@ -6,55 +6,55 @@ No torch here: a wrong value is refused before anything heavy is imported.
 from lockstep.schemas.checkpoint import Checkpoint
 from lockstep.schemas.data import MNIST, Data, Digits, Line, OwnData, Points, RandomRegression
 from lockstep.schemas.engine import Engine, Lightning, Raw
-from lockstep.schemas.logger import Logger
+from lockstep.schemas.logger import CSV, Logger, MLflow, NoLogger, OwnLogger, TensorBoard, Wandb
 from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, OwnNet, SplitCNN
 from lockstep.schemas.optimizer import SGD, Adam, Optimizer, OwnOptimizer
 from lockstep.schemas.process_group import ProcessGroup
 from lockstep.schemas.record import Record
 from lockstep.schemas.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
-from lockstep.schemas.target import Target
-from lockstep.schemas.task import Auto, Autoencoding, Classification, LanguageModelling, OwnTask, Regression, Task
+from lockstep.schemas.target import OneOfSeveral, Target
 from lockstep.strategies import STRATEGIES
 
 __all__ = [
     "CNN",
+    "CSV",
     "GROUPS",
     "MLP",
     "MNIST",
     "OWN_CODE",
+    "SEVERAL",
     "SGD",
     "Adam",
-    "Auto",
-    "Autoencoding",
     "Checkpoint",
-    "Classification",
     "Constant",
     "Data",
     "Digits",
     "Engine",
-    "LanguageModelling",
     "LeNet",
     "Lightning",
     "Line",
     "Linear",
     "Logger",
+    "MLflow",
     "Model",
+    "NoLogger",
     "OneCycle",
+    "OneOfSeveral",
     "Optimizer",
     "OwnData",
+    "OwnLogger",
     "OwnNet",
     "OwnOptimizer",
-    "OwnTask",
     "Points",
     "ProcessGroup",
     "RandomRegression",
     "Raw",
     "Record",
-    "Regression",
     "Scheduler",
     "SplitCNN",
     "Target",
-    "Task",
+    "TensorBoard",
+    "Wandb",
     "WarmupLinear",
 ]
 
@@ -62,18 +62,14 @@ GROUPS: dict[str, dict[str, type]] = {
     "engine": {"lightning": Lightning, "raw": Raw, "both": Raw},
     "strategy": {**STRATEGIES},
     "model": {"linear": Linear, "mlp": MLP, "cnn": CNN, "lenet": LeNet, "split_cnn": SplitCNN},
-    "task": {
-        "auto": Auto,
-        "classification": Classification,
-        "regression": Regression,
-        "autoencoding": Autoencoding,
-        "language_modelling": LanguageModelling,
-    },
     "data": {"digits": Digits, "mnist": MNIST, "points": Points, "line": Line, "random_regression": RandomRegression},
     "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},
     "scheduler": {"none": Constant, "onecycle": OneCycle, "warmup_linear": WarmupLinear},
-    "logger": {"tensorboard": Logger, "csv": Logger, "none": Logger},
+    "logger": {"tensorboard": TensorBoard, "csv": CSV, "wandb": Wandb, "mlflow": MLflow, "none": NoLogger},
 }
 
-OWN_CODE: dict[str, type[Target]] = {"model": OwnNet, "task": OwnTask, "data": OwnData, "optimizer": OwnOptimizer}
+OWN_CODE: dict[str, type[Target]] = {"model": OwnNet, "data": OwnData, "optimizer": OwnOptimizer, "logger": OwnLogger}
 """The groups whose YAML files may name a `_target_` of the user's own."""
+
+SEVERAL = ("logger",)
+"""The groups that take several options at a time: `logger=[csv,tensorboard]`, an option's keys are `logger.csv.KEY`."""

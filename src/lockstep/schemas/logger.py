@@ -1,21 +1,70 @@
-"""Where the curves go."""
+"""Where the curves go: none, one, or several at a time."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import config_error
 from lockstep.files import is_utf8
+from lockstep.schemas.target import OneOfSeveral
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 
-@dataclass(frozen=True)
-class Logger:
-    name: Literal["tensorboard", "csv", "none"]
+class AnyLogger:
+    """What all loggers say of themselves. `package`: what it needs that Lockstep does not bring."""
+
+    name: str
+    package: ClassVar[str | None] = None
 
     def check(self, plan: "Plan") -> None:
-        """Refuse a folder that it cannot write to."""
-        if self.name == "tensorboard" and not is_utf8(plan.run_dir):
+        """Refuse a package that is not there, and a folder that it cannot write to."""
+        if self.package is not None and find_spec(self.package) is None:
+            why, instead = f"it needs the package {self.package}", f"pip install {self.package}, or logger=tensorboard"
+            raise config_error("logger", self.name, why, instead)
+
+
+@dataclass(frozen=True)
+class TensorBoard(AnyLogger):
+    name: Literal["tensorboard"]
+
+    def check(self, plan: "Plan") -> None:
+        if not is_utf8(plan.run_dir):
             why = f"TensorBoard writes to no folder whose name is not UTF-8, and the run's is {plan.run_dir}"
             raise config_error("logger", "tensorboard", why, "logger=csv or logger=none, or another hydra.run.dir")
+
+
+@dataclass(frozen=True)
+class CSV(AnyLogger):
+    name: Literal["csv"]
+
+
+@dataclass(frozen=True)
+class NoLogger(AnyLogger):
+    """Not one that a plan has: what the name stands for in a configuration."""
+
+    name: Literal["none"]
+
+
+@dataclass(frozen=True)
+class Wandb(AnyLogger):
+    name: Literal["wandb"]
+    project: str
+    offline: bool
+    package: ClassVar[str | None] = "wandb"
+
+
+@dataclass(frozen=True)
+class MLflow(AnyLogger):
+    name: Literal["mlflow"]
+    experiment: str
+    package: ClassVar[str | None] = "mlflow"
+
+
+@dataclass(frozen=True)
+class OwnLogger(OneOfSeveral, AnyLogger):
+    """Any Lightning logger, by its import path."""
+
+
+Logger = TensorBoard | CSV | Wandb | MLflow | OwnLogger

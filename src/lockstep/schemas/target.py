@@ -41,6 +41,13 @@ class Target:
         return {KEY: self._target_, **self.arguments}
 
 
+@dataclass(frozen=True)
+class OneOfSeveral(Target):
+    """Of a group that takes several. `key`: where it stands on the command line."""
+
+    key: str
+
+
 def nested(key: str, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The targets among a target's arguments, with their keys, the innermost first."""
     if isinstance(value, Mapping):

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from lockstep.plan import Plan
 
-Forward = Callable[["Tensor"], Any]
-"""From inputs to the net's outputs: a tensor, or for a task that takes it a structure of tensors."""
+Forward = Callable[["Tensor"], "Tensor"]
 
 
 def _nothing() -> None:

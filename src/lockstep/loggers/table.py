@@ -1,0 +1,44 @@
+"""Curves as a table, metrics.csv: a row for each call, a column for each name."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from lockstep.loggers.logger import Logger, Value
+from lockstep.plan import Plan
+
+COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
+"""And what the task measures in validation and test; others join as they come up."""
+
+
+def version(resume: bool, steps: int) -> str:
+    """The folder of the table, below csv/: one for each resume in the run's folder."""
+    return f"from_step_{steps + 1}" if resume and steps else ""
+
+
+class Table(Logger):
+    def __init__(self, plan: Plan, steps: int) -> None:
+        self.path = Path(plan.run_dir) / "csv" / version(plan.resume, steps) / "metrics.csv"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._open([*COLUMNS, *plan.task.names("val"), *plan.task.names("test")], [])
+
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
+        if new := sorted(values.keys() - set(self.writer.fieldnames)):
+            self.file.close()
+            with self.path.open(newline="") as file:
+                rows = list(csv.DictReader(file))
+            self._open([*self.writer.fieldnames, *new], rows)
+        self.writer.writerow({**values, "step": step})
+        self.file.flush()
+
+    def close(self, hparams: Mapping[str, Value], results: Mapping[str, float]) -> None:
+        self.file.close()
+
+    def fail(self) -> None:
+        self.file.close()
+
+    def _open(self, columns: list[str], rows: list[dict[str, str]]) -> None:
+        self.file = self.path.open("w", newline="")
+        self.writer = csv.DictWriter(self.file, columns)
+        self.writer.writeheader()
+        self.writer.writerows(rows)

@@ -1,0 +1,289 @@
+"""Loggers: the same points from both engines, of all ranks' samples, to one or several of them."""
+
+import csv
+import importlib.util
+import json
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
+
+from lockstep import launch, loggers, schemas
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
+from lockstep.config_error import ConfigError
+from lockstep.job import planning
+from lockstep.loggers import tensorboard
+from lockstep.loggers.for_lightning import TensorBoardForTrainer
+from lockstep.loggers.tensorboard import Points
+from lockstep.loggers.trackers import set_rank
+from lockstep.plan import Plan
+from lockstep.schemas.engine import ENGINES
+from tests.conftest import ROOT, Command
+from tests.test_resume import start
+
+OWN = ROOT / "tests" / "own_code"
+SMALL = ("data=digits", "model=mlp", "model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
+WORLD = ("strategy=ddp", "devices=2", "accelerator=cpu", "log_every_n_steps=7")
+MakePlan = Callable[..., Plan]
+
+
+@pytest.fixture
+def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+    """Plans with the loggers of a folder outside."""
+    monkeypatch.syspath_prepend(str(OWN))
+
+    def make(*overrides: str) -> Plan:
+        words = [f"hydra.searchpath=[file://{OWN / 'conf'}]", *SMALL, *overrides]
+        with planning(words):
+            return plan_from(compose_job(words)[0], tmp_path)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ((), ["tensorboard"]),
+        (("logger=csv",), ["csv"]),
+        (("logger=[csv,tensorboard]",), ["csv", "tensorboard"]),
+        (("logger=none",), []),
+        (("logger=[none]",), []),
+        (("logger=[csv,recording]", "+logger.file=a"), ["Recording", "csv"]),
+        (("logger=[csv,second]", "logger.second.file=a"), ["csv", "Recording"]),
+    ],
+)
+def test_none_one_or_several(words: tuple[str, ...], names: list[str], make_own: MakePlan) -> None:
+    plan = make_own(*words)
+    assert [own.name for own in plan.logger] == names
+    assert [own.arguments for own in plan.logger if isinstance(own, schemas.OwnLogger)] in ([], [{"file": "a"}])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("logger=[csv,none]",), "logger=[none,csv]: none goes with no other; write logger=csv."),
+        (("logger=csv", "+logger.csv.folder=a"), "logger.csv.folder=a: there is no such key; write one that"),
+        (("logger=csv", "+logger.folder=a"), "logger.folder=a: there is no such key; write one that"),
+        (("logger=wandb", "logger.wandb.offline=1"), "logger.wandb.offline=1: it takes true or false; write"),
+        (
+            ("logger=notebook",),
+            "logger._target_=strange_loggers.Notebook: Notebook is not a Logger of Lightning; write",
+        ),
+        (("logger=second", "+logger.second.fil=a"), "logger.second.fil=a: Recording takes no such argument (did you"),
+        (("logger=[recording,notebook]",), "logger=[recording,notebook]: two of these files have a _target_, and"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: tuple[str, ...], sentence: str, make_own: MakePlan) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make_own(*words)
+    assert sentence in str(raised.value)
+
+
+def test_a_package_that_is_not_there_is_named(make_own: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(schemas.logger, "find_spec", lambda name: None if name == "wandb" else find(name))
+    with pytest.raises(ConfigError) as raised:
+        make_own("logger=[csv,wandb]")
+    assert str(raised.value) == (
+        "logger=wandb: it needs the package wandb; write pip install wandb, or logger=tensorboard."
+    )
+
+
+def test_a_sweep_chooses_one_or_several(command: Command) -> None:
+    job = ("data=points", "max_epochs=1", "engine=raw", "threads=1", "hydra.sweep.dir=sweep")
+    ended = command.train("-m", "logger=none,[csv,tensorboard]", *job)
+    assert ended.status == 0, ended.err
+    curves = {"csv", "tensorboard"}
+    left = [curves & {path.name for path in (command.folder / "sweep" / job).iterdir()} for job in "01"]
+    assert left == [set(), curves]
+
+
+def told(folder: Path) -> list[Any]:
+    return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
+
+
+def test_both_engines_tell_several_loggers_the_same(make_own: MakePlan, tmp_path: Path) -> None:
+    """One of the user's own, a table and TensorBoard; two ranks, one of which writes."""
+    plan = make_own(*WORLD, "logger=[csv,tensorboard,recording]", "checkpoint.every_n_steps=3")
+    calls, tables, curves = {}, {}, {}
+    for engine, path in ENGINES.items():
+        folder = tmp_path / engine
+        folder.mkdir()
+        metrics = launch.start(replace(plan, run_dir=str(folder)), path)
+        calls[engine] = told(folder)
+        assert len({pid for _, pid, *_ in calls[engine]}) == 1
+        assert calls[engine][-1][0] == "success"
+        with (folder / "csv" / "metrics.csv").open() as file:
+            tables[engine] = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+        events = EventAccumulator(str(folder / "tensorboard")).Reload()
+        curves[engine] = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+        assert curves[engine]["final/test/acc"][0].value == pytest.approx(metrics["test/acc"])
+    same, hparams = ([pick(calls[engine]) for engine in ENGINES] for pick in (metrics_of, hparams_of))
+    assert without_speed(same[0]) == without_speed(same[1])
+    assert [step for values, step in same[0] if "lr" in values] == [7, 14]
+    assert [(values["epoch"], step) for values, step in same[0] if "epoch" in values] == [(0, 7), (1, 14), (2, 14)]
+    assert hparams[0] == hparams[1] != []
+    for engine in ENGINES:
+        rows = [{**values, "step": step} for values, step in metrics_of(calls[engine])]
+        assert tables[engine] == rows, "all are told the same"
+        steps = {tag: [point.step for point in points] for tag, points in curves[engine].items()}
+        assert steps["train/loss"] == [7, 14]
+        assert steps["val/loss"] == [7, 14]
+
+
+def metrics_of(calls: list[Any]) -> list[Any]:
+    return [call[2:] for call in calls if call[0] == "metrics"]
+
+
+def hparams_of(calls: list[Any]) -> list[Any]:
+    return [{**call[2], "engine": ""} for call in calls if call[0] == "hparams"]
+
+
+def without_speed(calls: list[Any]) -> list[Any]:
+    return [({name: own for name, own in values.items() if name != "samples_per_second"}, at) for values, at in calls]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_checkpoint_counts_was_saved_and_a_failure_is_told(
+    engine: str, make_own: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = make_own(
+        *("logger=recording", "max_epochs=1", "log_every_n_steps=1", "checkpoint.every_n_steps=3", "test=false"),
+        f"engine={engine}",
+    )
+    with pytest.raises(launch.RankFailed):
+        start(plan, monkeypatch, "raise@0:step:5")
+    calls = [call[0] if call[0] != "metrics" else call[3] for call in told(tmp_path)]
+    assert calls[calls.index(3) + 1] == "save"
+    assert calls[-1] == "failed"
+
+
+def test_a_table_takes_further_columns(make_own: MakePlan, tmp_path: Path) -> None:
+    own = loggers.create(make_own("logger=csv"), 0, 0, {})
+    own.log_metrics({"train/loss": 0.5, "lr": 0.1}, 1)
+    own.log_metrics({"mine": 2.0, "a,b": 3.0}, 2)
+    own.close({})
+    with (tmp_path / "csv" / "metrics.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["train/loss"], first["lr"], first["step"], first["mine"]) == ("0.5", "0.1", "1", "")
+    assert (second["mine"], second["a,b"], second["step"], second["lr"]) == ("2.0", "3.0", "2", "")
+
+
+def test_a_module_draws_by_tensorboards_own_writer(make_own: MakePlan, tmp_path: Path) -> None:
+    """What a Trainer and a LightningModule are handed: `self.logger.experiment`, points, hyper-parameters."""
+    plan = make_own("logger=[tensorboard,csv]")
+    own = loggers.create(plan, 0, 0, {"seed": 42})
+    board, table = own.lightning
+    assert isinstance(board, TensorBoardForTrainer)
+    board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
+    for logger in (board, table):
+        logger.log_metrics({"mine": 0.5}, step=3)
+        logger.log_hyperparams({"net": {"width": 8}, "loss": torch.nn.MSELoss})
+        logger.finalize("success")
+    own.close({"val/acc": 0.75})
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"images": 0}).Reload()
+    assert (events.Tags()["images"], [point.step for point in events.Scalars("mine")]) == (["picture"], [3])
+    written = b"".join(path.read_bytes() for path in (tmp_path / "tensorboard").glob("events*"))
+    assert all(name in written for name in (b"net/width", b"MSELoss", b"seed", b"final/val/acc"))
+    assert (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0].endswith(",mine")
+
+
+def test_above_rank_0_nothing_is_written(make_own: MakePlan, tmp_path: Path) -> None:
+    own = loggers.create(make_own("logger=[tensorboard,csv]"), 1, 0, {})
+    try:
+        own.log_metrics({"train/loss": 0.5}, 1)
+        own.flush()
+        board, table = own.lightning
+        for logger in (board, table):
+            logger.log_metrics({"mine": 0.5}, step=3)
+            logger.finalize("success")
+        assert isinstance(board, TensorBoardForTrainer)
+        board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
+        own.close({})
+    finally:
+        set_rank(0)  # this process is it again
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracker", ["wandb", "mlflow"])
+def test_a_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, command: Command) -> None:
+    pytest.importorskip(tracker, reason=f"needs pip install {tracker}")
+    home = command.folder / "home"
+    home.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
+        away = {"http_proxy": proxy, "https_proxy": proxy, "HTTPS_PROXY": proxy, "no_proxy": "", "HOME": str(home)}
+        line = (sys.executable, str(ROOT / "train.py"), *SMALL, "engine=raw", f"logger={tracker}")
+        ended = command.fresh(*line, **away)  # type: ignore[arg-type]
+        assert (ended.status, ended.err) == (0, "")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert not [path for path in home.rglob("*") if tracker in str(path)]
+    assert {path.name for path in command.folder.iterdir()} == {"home", "logs"}
+    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    if tracker == "wandb":
+        [run] = (ended.run_dir / "wandb").glob("offline-run-*/run-*.wandb")
+        written = run.read_bytes()
+        assert all(name in written for name in (b"val/acc", b"train/loss", b"gradient_sync"))
+    else:
+        [file] = (ended.run_dir / "mlruns").glob("*/*/metrics/test/acc")
+        assert float(file.read_text().split()[1]) == metrics["test/acc"]
+        [seed] = (ended.run_dir / "mlruns").glob("*/*/params/seed")
+        assert seed.read_text() == "42"
+    assert command.survivors() == []
+
+
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_a_point_is_of_the_samples_of_all_ranks(engine: str, make_plan: MakePlan) -> None:
+    """Seven steps an epoch, the last ragged. The loss by the record; samples/s by the seconds that training took."""
+    plan = make_plan(*SMALL, *WORLD, "logger=tensorboard", "test=false", f"engine={engine}")
+    metrics = launch.start(plan, ENGINES[engine])
+    events = EventAccumulator(plan.run_dir + "/tensorboard").Reload()
+    with open(plan.run_dir + "/record.jsonl") as record:  # noqa: PTH123
+        steps = [line["step"] for line in map(json.loads, record) if "step" in line]
+    halves = [steps[:7], steps[7:]]
+    losses = [sum(step["loss_sum"] for step in half) / sum(step["samples"] for step in half) for half in halves]
+    curve = events.Scalars("train/loss")
+    assert [point.step for point in curve] == [7, 14]
+    assert [point.value for point in curve] == pytest.approx(losses, abs=1e-5)
+    speeds = [point.value for point in events.Scalars("samples_per_second")]
+    seconds = sum(1257 / speed for speed in speeds)
+    assert 0.6 < seconds / metrics["train_seconds"] < 1.4, "half the samples would have taken twice as long"
+
+
+def test_points_reach_the_curves_in_their_order(tmp_path: Path) -> None:
+    """Nothing is written one by one; what waits is on the disk after a flush."""
+    writer = SummaryWriter(str(tmp_path))
+    points = Points(writer)
+    for step in (10, 20, 30):
+        points.add({"train/loss": 1 / step, "lr": 0.5}, step)
+    assert len(points.waiting) == 3
+    points.flush()
+    assert not points.waiting
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, round(event.value, 6)) for event in found.Scalars("train/loss")] == [
+        (10, 0.1),
+        (20, 0.05),
+        (30, 0.033333),
+    ]
+    assert [event.value for event in found.Scalars("lr")] == [0.5, 0.5, 0.5]
+    writer.close()
+
+
+def test_points_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorboard, "FLUSH_SECONDS", 0.0)
+    writer = SummaryWriter(str(tmp_path))
+    points = Points(writer)
+    points.add({"lr": 0.5}, 1)
+    assert not points.waiting
+    writer.close()
