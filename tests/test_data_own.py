@@ -40,8 +40,14 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[int, int, int], list[int], int, int
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_plan_knows_of_it(form: str) -> None:
     values, sizes, shape, outputs, classes = FORMS[form]
-    wanted = dict(zip(("train_samples", "val_size", "test_size"), sizes, strict=True))
-    assert describe(choice(**values), 0) == {**wanted, "shape": shape, "outputs": outputs, "classes": classes}
+    wanted: dict[str, Any] = dict(zip(("train_samples", "val_size", "test_size"), sizes, strict=True))
+    assert describe(choice(**values), 0) == {
+        **wanted,
+        "shape": shape,
+        "outputs": outputs,
+        "classes": classes,
+        "parts": [],
+    }
 
 
 def test_a_split_leaves_nothing_out_and_nothing_twice() -> None:
@@ -93,7 +99,10 @@ def test_what_it_draws_it_draws_under_the_seed() -> None:
             {"target": "strange_data.Unlabelled", "samples": 40},
             r"(?s)^Traceback.*KeyError: 'no label'\ndata._target_=strange_data.Unlabelled: a sample of it raises",
         ),
-        ({"target": "torch.randn", "_args_": [30, 3]}, r"a batch of it is Tensor, and a plain net is trained on"),
+        (
+            {"target": "torch.randn", "_args_": [30, 3]},
+            r"a batch of it is \(Tensor \(1, 3\)\), and a plain net is trained on",
+        ),
     ],
 )
 def test_what_cannot_be(values: dict[str, Any], sentence: str) -> None:

@@ -11,7 +11,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "task"},
+    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
+    {"structures"},
     {"run_files", "progress", "text_table", "conf", "disk", "precision", "random_state", "plot"},
     {"parallel"},
     {"strategies", "sums"},

@@ -60,7 +60,7 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
     with torch.no_grad():
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
-    measured = Measured(plan.task, torch.device("cpu"))  # of other data than the plan's
+    measured = Measured(plan.objective, torch.device("cpu"))  # of other data than the plan's
     session: Any = SimpleNamespace(measured=measured, loggers=create(plan, 0, 0, {}))
     trainer = create_trainer(plan, [], [EpochMetrics(session)])
     loaders = ShardedData(integers(), plan, ALONE, Progress(), torch.device("cpu"))

@@ -37,7 +37,7 @@ def test_one_entry_is_a_metric_everywhere(command: Command, make_plan: Callable[
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "conf", tree / "conf")
     shutil.copy(ROOT / "train.py", tree)
-    place = tree / "src" / "lockstep" / "task.py"
+    place = tree / "src" / "lockstep" / "objectives" / "classification.py"
     assert place.read_text().count(PLACE) == 1
     place.write_text(place.read_text().replace(PLACE, PLACE + ENTRIES))
 

@@ -256,9 +256,9 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_own: MakeOwn) -> 
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("tuple", "it makes a tuple, and the data asks for (batch, 3)"),
-        ("flat", "it makes outputs of shape (12,), and the data asks for (batch, 3)"),
-        ("wide", "it makes outputs of shape (12, 6), and the data asks for (batch, 3)"),
+        ("tuple", "it makes a tuple, and the task asks for (batch, 3)"),
+        ("flat", "it makes outputs of shape (12,), and the task asks for (batch, 3)"),
+        ("wide", "it makes outputs of shape (12, 6), and the task asks for (batch, 3)"),
         ("lazy", "it has lazy layers, whose sizes only a batch tells"),
         ("empty", "it has no parameter to train"),
         ("raises", "it raises this when it is called."),

@@ -27,7 +27,7 @@ def test_outputs_and_gradients_are_those_of_the_net(batch: int, count: int) -> N
     expected = alone(inputs)
     expected.square().sum().backward()
     outputs = CpuDataParallel(replicated, count)(inputs)
-    outputs.square().sum().backward()  # type: ignore[no-untyped-call]
+    outputs.square().sum().backward()
     assert torch.allclose(outputs, expected, atol=1e-12, rtol=0)
     assert len(gradients(replicated)) == 4
     for ours, theirs in zip(gradients(replicated), gradients(alone), strict=True):
@@ -80,7 +80,7 @@ def test_gradients_are_the_same_bits_every_time() -> None:
     seen = set()
     for _ in range(20):
         module = net().float()
-        CpuDataParallel(module, 3)(inputs).square().sum().backward()  # type: ignore[no-untyped-call]
+        CpuDataParallel(module, 3)(inputs).square().sum().backward()
         seen.add(tuple(float(number) for gradient in gradients(module) for number in gradient.flatten()))
     assert len(seen) == 1
 

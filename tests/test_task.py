@@ -1,130 +1,260 @@
-"""What a task measures, worked out by hand; sums over batches and ranks; one entry is a metric everywhere."""
+"""Tasks: what plain nets are trained for, built in and of a user's own, the same in both engines and in any world."""
 
-import math
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from sklearn.metrics import f1_score
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from lockstep.sums.running import EvaluationSums, RunningSums, batch_stats, confusion, stack_stats
-from lockstep.task import FromConfusion, Mean, Task, correct, cross_entropy, macro_f1, squared_error, task_of
+from lockstep import launch
+from lockstep.checkpoint.content import net_state
+from lockstep.checkpoint.identity import identity
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.data.own import load
+from lockstep.plan import Plan
+from lockstep.schemas import OwnData
+from tests import test_own_code
+from tests.own_code.strange_nets import Residual
+from tests.own_code.strange_tasks import Absolute, Coder, Pixels, Tokens, Variational
+from tests.test_own_code import MakeOwn, trained
 
-TWO, REGRESSION = task_of(2), task_of(0)
+make_own = test_own_code.make_own
 
-
-def test_classification_sums_by_hand() -> None:
-    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)  # probabilities ½ ½ and ¾ ¼
-    targets = torch.tensor([0, 1])
-    loss = TWO.loss_sum(logits, targets)
-    torch.testing.assert_close(loss, torch.tensor(math.log(2) + math.log(4), dtype=torch.float64))
-    # the first row's argmax is class 0 (the first of equals), the second's too: one of two is right
-    assert TWO.sums == ("loss", "samples", "acc")
-    assert stack_stats(TWO, [batch_stats(TWO, loss, logits, targets)]).tolist() == [[loss.item(), 2, 1]]
-
-
-def test_regression_sums_by_hand() -> None:
-    outputs, targets = torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [4.0]])
-    loss = REGRESSION.loss_sum(outputs, targets)
-    assert stack_stats(REGRESSION, [batch_stats(REGRESSION, loss, outputs, targets)]).tolist() == [[4 + 1, 2]]
-
-
-def test_an_empty_batch_adds_nothing() -> None:
-    outputs, targets = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
-    stats = batch_stats(TWO, TWO.loss_sum(outputs, targets), outputs, targets)
-    assert stack_stats(TWO, [stats]).tolist() == [[0, 0, 0]]
-
-
-def test_running_sums_add_one_batch_after_the_other_whenever_someone_looks() -> None:
-    """In float64 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit: the order is that of the batches."""
-    batches = [(loss, 2, 1.0) for loss in (0.1, 0.2, 0.3)]
-    once, often = RunningSums(TWO), RunningSums(TWO, torch.zeros(3, dtype=torch.float64))
-    for batch in batches:
-        once.add(batch)
-        often.add(batch)
-        assert often.sums is not None
-    assert once.sums.tolist() == often.sums.tolist() == [0.1 + 0.2 + 0.3, 6.0, 3.0]
-    assert RunningSums(TWO).sums.tolist() == [0, 0, 0]
+JOBS: dict[str, tuple[str, ...]] = {
+    "autoencoding": ("task=autoencoding", "model=mlp", "model.hidden=[3]", "data=random_regression", "data.samples=21"),
+    "sequences": ("task=language_modelling", "model=tokens", "data=sequences", "data.samples=30"),
+    "lines": ("task=language_modelling", "model=tokens", "data=lines"),
+    "masks": ("task=classification", "model=pixels", "data=masks"),
+    "absolute": ("task=absolute", "model=residual", "data=sine", "data.samples=30"),
+    "variational": ("task=variational", "model=coder", "data=points4"),
+}
+"""Batches of 8, the last of which leaves a rank with nothing or with another share."""
+FAST = ("precision=64-true", "optimizer=sgd", "optimizer.lr=0.1", "batch_size=8")
 
 
-def evaluated(task: Task, stats: tuple[float, ...], targets: list[int], predicted: list[int]) -> torch.Tensor:
-    """What a rank has evaluated that took `targets` for `predicted`."""
-    sums = EvaluationSums(task, torch.device("cpu"))
-    sums.add(stats, torch.eye(task.classes)[torch.tensor(predicted)], torch.tensor(targets))
-    return sums.totals
+QUICK, SLOW = ("sequences", "variational"), ("autoencoding", "lines", "masks", "absolute")
 
 
-def test_what_ranks_evaluated_is_added_in_one_row() -> None:
-    """Two ranks, two classes: 1 of 2 and 2 of 3 right. F1 is 2·2/(2·2+1+1) of class 0 and 2·1/(2·1+1+1) of class 1."""
-    first = evaluated(TWO, (1.0, 2, 1), [0, 0], [0, 1])
-    second = evaluated(TWO, (2.0, 3, 2), [0, 1, 1], [0, 0, 1])
-    metrics, counts = TWO.metrics("val", first + second), TWO.confusion_of(first + second)
-    assert counts.tolist() == [[2, 1], [1, 1]]
-    assert metrics == {"val/loss": 3 / 5, "val/acc": 3 / 5, "val/f1": pytest.approx((4 / 6 + 2 / 4) / 2, abs=1e-15)}
-    assert REGRESSION.metrics("val", torch.tensor([2.0, 4], dtype=torch.float64)) == {"val/loss": 0.5}
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_both_engines_and_two_ranks_are_the_same_run(name: str, make_own: MakeOwn) -> None:
+    job = (*JOBS[name], *FAST)
+    single = trained(make_own(*job, "engine=raw", folder="raw"))
+    assert compare(single, trained(make_own(*job, "engine=lightning", folder="lightning"))).verdict == "identical"
+    two = trained(make_own(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
+    require_alike(single, two)
 
 
-def test_sums_of_unequal_batches_divide_once() -> None:
-    totals = torch.tensor([2.0, 1.0, 1.0]) + torch.tensor([1.0, 3.0, 2.0])
-    assert TWO.metrics("train", totals) == {"train/loss": 0.75, "train/acc": 0.75}
+@pytest.mark.parametrize("name", ["variational", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_three_replicas_in_one_process_are_the_same_run(name: str, make_own: MakeOwn) -> None:
+    job = (*JOBS[name], *FAST, "batch_size=9")
+    single = trained(make_own(*job, "engine=raw"))
+    for strategy, engine in (("dp", "lightning"), ("virtual", "raw")):
+        world = (f"strategy={strategy}", "devices=3", f"engine={engine}")
+        require_alike(single, trained(make_own(*job, *world, folder=strategy)))
 
 
-def test_an_entry_is_a_name_a_sum_and_a_direction() -> None:
-    """Any number of entries, in any order: of each sort one that is new, in front of and behind those there are."""
-    entries = (
-        FromConfusion("taken_for_0", "min", lambda counts: float(counts[:, 0].sum())),
-        Mean("acc", "max", correct),
-        Mean("margin", "min", lambda outputs, _targets: (outputs.amax(1) - outputs.amin(1)).sum()),
-    )
-    task = Task(cross_entropy, entries, classes=2, monitor="acc")
-    assert task.sums == ("loss", "samples", "acc", "margin")
-    assert task.names("train") == ["train/loss", "train/acc", "train/margin"]
-    assert task.names("test") == ["test/loss", "test/taken_for_0", "test/acc", "test/margin"]
-    outputs, targets = torch.tensor([[0.0, 3.0], [2.0, 0.0], [4.0, 0.0]]), torch.tensor([1, 0, 1])
-    stats = batch_stats(task, torch.tensor(6.0), outputs, targets)
-    assert stats == (6.0, 3, 2, 9.0)
-    sums = EvaluationSums(task, torch.device("cpu"))
-    sums.add(stats, outputs, targets)
-    found = {"val/loss": 2.0, "val/taken_for_0": 2.0, "val/acc": 2 / 3, "val/margin": 3.0}
-    assert task.metrics("val", sums.totals) == found
-    assert {name: task.better(name) for name in found} == {**dict.fromkeys(found, "min"), "val/acc": "max"}
+def require_alike(one: Path, other: Path) -> None:
+    verdict = compare(one, other)
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
 
 
-def test_a_row_of_several_outputs_counts_their_mean() -> None:
-    """As nn.MSELoss does: (1 + 4) / 2 and (9 + 0) / 2."""
-    outputs, targets = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [0.0, 4.0]])
-    loss = squared_error(outputs, targets)
-    assert loss.item() == 7
-    assert loss.item() / 2 == nn.MSELoss()(outputs, targets).item()
+def by_hand(plan: Plan, net: nn.Module, loss_of: Callable[[Any, Tensor, Tensor], Tensor]) -> float:
+    """What a plain loop makes of the net under the contract's order; the last epoch's mean loss over samples."""
+    assert isinstance(plan.data, OwnData)
+    train: Any = load(plan.data, plan.seed, plan.task.samples).train
+    optimizer, total = torch.optim.SGD(net.parameters(), lr=0.1), 0.0
+    for epoch in range(plan.max_epochs):
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(plan.seed + epoch))
+        losses = []
+        for ids in torch.split(order, plan.batch_size):
+            inputs = train.inputs[ids]
+            inputs = inputs.double() if inputs.is_floating_point() else inputs
+            targets = train.targets[ids]
+            loss = torch.stack([loss_of(net(one[None]), one, own) for one, own in zip(inputs, targets, strict=True)])
+            optimizer.zero_grad()
+            loss.mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            losses += loss.tolist()
+        total = sum(losses) / len(losses)
+    return total
 
 
-def test_confusion_and_macro_f1_by_hand() -> None:
-    """Three classes; true 0 0 0 1 1 2, taken for 0 0 1 1 2 2. The fourth class neither occurs nor is predicted.
-
-    F1 of 0: 2·2 / (3 + 2) = 4/5; of 1: 2·1 / (2 + 2) = 1/2; of 2: 2·1 / (1 + 2) = 2/3. Mean: 59/90.
-    """
-    targets = torch.tensor([0, 0, 0, 1, 1, 2])
-    outputs = torch.eye(4)[torch.tensor([0, 0, 1, 1, 2, 2])]
-    counts = confusion(outputs, targets, classes=4)
-    assert counts.tolist() == [[2, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    assert macro_f1(counts) == pytest.approx(59 / 90, abs=1e-15)
-    none = confusion(outputs[:0], targets[:0], classes=4)
-    assert none.tolist() == [[0] * 4] * 4
+NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor, Tensor], Tensor]]] = {
+    "sequences": (lambda: Tokens(5), lambda made, _input, target: F.cross_entropy(made[0], target)),
+    "masks": (lambda: Pixels(3), lambda made, _input, target: F.cross_entropy(made, target[None])),
+    "variational": (Coder, lambda made, own, _target: Variational().double().loss(made, own[None])),
+}
 
 
-def test_macro_f1_is_that_of_scikit_learn_and_of_no_mean_of_shards() -> None:
-    generator = torch.Generator().manual_seed(3)
-    targets = torch.randint(0, 5, (999,), generator=generator)
-    outputs = torch.randn(999, 10, generator=generator) + 2 * torch.eye(10)[targets]
-    shards = [confusion(outputs[rank::3], targets[rank::3], classes=10) for rank in range(3)]
-    ours = macro_f1(sum(shards[1:], start=shards[0]))
-    theirs = f1_score(targets, outputs.argmax(1), average="macro")
-    assert ours == pytest.approx(theirs, abs=1e-12)
-    assert abs(sum(map(macro_f1, shards)) / 3 - ours) > 1e-4, "the mean over ranks is another number"
+@pytest.mark.parametrize("name", NETS)
+def test_it_is_what_a_plain_loop_over_single_samples_does(name: str, make_own: MakeOwn) -> None:
+    """Each sample alone through the net: so a batch's mean is over samples, ragged or not."""
+    plan = make_own(*JOBS[name], *FAST, "engine=raw")
+    folder = trained(plan)
+    make, loss_of = NETS[name]
+    torch.manual_seed(plan.seed)
+    net = make().double()
+    loss = by_hand(plan, net, loss_of)
+    for key, tensor in net_state(folder / "checkpoints" / "last.ckpt").items():
+        assert (tensor - net.state_dict()[key]).abs().max() < 1e-10
+    lines = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    steps = [line["step"] for line in lines if line.get("step", {}).get("epoch") == plan.max_epochs]
+    mean = sum(step["loss_sum"] for step in steps) / sum(step["samples"] for step in steps)
+    assert mean == pytest.approx(loss, abs=1e-10)
 
 
-def test_a_squared_error_is_a_mean_over_all_numbers_of_a_sample() -> None:
-    """By hand: two samples of 2 x 2, of which each number is off by 1 and by 3: (4·1 + 4·9) / 4."""
-    outputs = torch.zeros(2, 2, 2)
-    targets = torch.tensor([1.0, 3.0])[:, None, None].expand(2, 2, 2)
-    assert squared_error(outputs, targets).item() == 10
+def test_sequences_alone_and_with_what_comes_next_are_the_same(make_own: MakeOwn) -> None:
+    job = (*JOBS["sequences"], *FAST, "engine=raw")
+    alone = trained(make_own(*job, folder="alone"))
+    pairs = trained(make_own(*job, "+data.pairs=true", folder="pairs"))
+    one_by_one = trained(make_own(*job, *JOBS["lines"], folder="lines"))
+    digests = {folder.name: record_without_heading(folder) for folder in (alone, pairs, one_by_one)}
+    assert digests["alone"] == digests["pairs"] == digests["lines"]
+
+
+def record_without_heading(folder: Path) -> list[str]:
+    return (folder / "record.jsonl").read_text().splitlines()[1:]
+
+
+def test_a_loss_of_torch_itself_and_its_reductions(make_own: MakeOwn) -> None:
+    """By its path alone, typed on the command line; a sum is told from a mean by its `reduction`."""
+    job = ("model=residual", "data=sine", *FAST, "engine=raw", "+task._target_=torch.nn.HuberLoss")
+    mean = trained(make_own(*job, folder="mean"))
+    own = trained(make_own(*job, "+task.reduction=sum", folder="sum"))
+    first, second = (net_state(folder / "checkpoints" / "last.ckpt") for folder in (mean, own))
+    assert all((first[name] - second[name]).abs().max() < 1e-12 for name in first)
+
+
+def test_what_the_plan_knows_of_it(make_own: MakeOwn) -> None:
+    plan = make_own(*JOBS["absolute"])
+    assert plan.monitor == ("val/close", "max")
+    assert plan.objective.better("val/largest") == "min"
+    assert plan.objective.names("train") == ["train/loss", "train/close", "train/largest"]
+    lines = make_own(*JOBS["lines"], folder="lines")
+    assert lines.objective.names("test") == ["test/loss", "test/acc", "test/perplexity"]
+    assert make_own(*JOBS["variational"], folder="other").monitor == ("val/loss", "min")
+
+
+def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOwn) -> None:
+    """So that a run of before there were tasks is gone on with; another task is another training."""
+    usual = identity(make_own("data=digits"), False)
+    assert "task" not in usual
+    assert identity(make_own("data=digits", "task=classification", folder="named"), False) == usual
+    other = identity(make_own("data=digits", "task=autoencoding", folder="other"), False)
+    assert other == {**usual, "task": "autoencoding"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ("task=regression", "data=digits"),
+            "task=regression: the targets of data=digits are classes, and no real numbers; write task=classification.",
+        ),
+        (
+            ("task=classification", "data=line"),
+            "task=classification: the targets of data=line are real numbers, and no classes; write task=regression.",
+        ),
+        (
+            ("task=language_modelling", "data=digits"),
+            "task=language_modelling: data=digits holds no sequences of whole numbers; write data=text.",
+        ),
+        (
+            ("task=language_modelling", "data=points4"),
+            "data: a batch of it is (Tensor (1, 4)), and a language is modelled by sequences of whole numbers (batch, "
+            "length); write a dataset whose samples are such, or pairs of such and the numbers that come next.",
+        ),
+        (
+            ("task=language_modelling", "data=sequences"),
+            "model=mlp: it makes one row of outputs a sample, and data=sequences asks for the next token at each "
+            "place; write model=char_rnn, or a net of your own.",
+        ),
+        (
+            ("data=masks",),
+            "model=mlp: it makes one row of outputs a sample, and data=masks asks for a class for each part of it; "
+            "write a net of your own.",
+        ),
+        (
+            ("data=points4",),
+            "data: a batch of it is (Tensor (1, 4)), and a plain net is trained on pairs of tensors; write a dataset "
+            "whose samples are (input, target).",
+        ),
+        (
+            ("task=autoencoding", "data=sequences", "data._target_=strange_tasks.Lines"),
+            "data._target_=strange_tasks.Lines: inputs to give back are real numbers or pixels; write others.",
+        ),
+        (
+            ("data=sine", "+task._target_=strange_tasks.NoLoss"),
+            "task._target_=strange_tasks.NoLoss: it makes a NoLoss without a loss; write an object with "
+            "loss(outputs, targets), or one that is called so.",
+        ),
+        (
+            ("data=sine", "+task._target_=strange_tasks.WrongMetric", "+task.within=1"),
+            "task._target_=strange_tasks.WrongMetric: it has no metric far to monitor; write one of loss, "
+            "close, largest.",
+        ),
+        (
+            ("data=sine", "+task._target_=torch.nn.Linear", "+task.in_features=1", "+task.out_features=1"),
+            "task._target_=torch.nn.Linear: it has parameters, and the net's alone are trained; write a loss without.",
+        ),
+        (
+            ("data=sine", "task=absolute", "+task.withn=1"),
+            "task.withn=1: Absolute takes no such argument (did you mean within?); write task.within=1, or another of "
+            "within.",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_own(*overrides)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ("data=blobs", "task=autoencoding", "model=residual", "+model.outputs=3"),
+            "it makes outputs of shape (12, 3), and the task asks for (batch, …) with 4 numbers a sample; write",
+        ),
+        (
+            ("data=masks", "model=residual"),
+            "it makes outputs of shape (12, 3), and the task asks for (batch, 3, 5, 6); write one that fits.",
+        ),
+        (
+            ("data=sequences", "task=language_modelling", "model=tokens", "+model.outputs=6"),
+            "it makes outputs of shape (12, 6, 6), and the task asks for (batch, …, 5); write one that fits.",
+        ),
+        (
+            ("data=points4", "model=coder", "task=autoencoding"),
+            "it makes a dict, and the task asks for (batch, …) with 4",
+        ),
+        (
+            ("data=sine", "model=residual", "+task._target_=strange_tasks.odd_shape", "+task._partial_=true"),
+            "its loss of 12 samples has the shape (12, 1); write one that makes a mean over samples, or a number for",
+        ),
+    ],
+)
+def test_what_a_first_batch_tells(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+    plan = make_own(*overrides, "engine=raw")
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        trained(plan)
+
+
+def test_the_metrics_of_a_users_task_are_those_of_all_samples(make_own: MakeOwn) -> None:
+    plan = make_own(*JOBS["absolute"], *FAST, "engine=raw", "strategy=ddp", "devices=2", "max_epochs=1")
+    measured = launch.start(plan, "lockstep.raw")
+    assert isinstance(plan.data, OwnData)
+    test: Any = load(plan.data, plan.seed, "any").test
+    net = Residual((1,), 1, 8).double()
+    net.load_state_dict(net_state(Path(plan.run_dir) / "checkpoints" / "last.ckpt"))
+    task, made, wanted = Absolute(0.3), net(test.inputs.double()), test.targets.double()
+    assert measured["test/close"] == pytest.approx(task.close(made, wanted).item(), abs=1e-12)
+    assert measured["test/largest"] == pytest.approx((made - wanted).abs().mean().item(), abs=1e-12)

@@ -97,7 +97,8 @@ def _choice(group: str, key: str, values: object) -> Any:
     if isinstance(values, Mapping) and OWN_CODE.get(group, Target).named_in(values):
         why, instead = f"{group} takes no code of your own", f"{group}={next(iter(options))}"
         require(group in OWN_CODE, f"{key}.{KEY}", values.get(KEY), why, instead)
-        own = OWN_CODE[group].of(values) | ({"key": key} if group in SEVERAL else {})
+        given = {name: own for name, own in values.items() if name != "name" or own not in options}  # the default's
+        own = OWN_CODE[group].of(given) | ({"key": key} if group in SEVERAL else {})
         return OWN_CODE[group](**own)
     if not isinstance(values, Mapping) or "name" not in values:
         raise config_error(key, values, "it is a group of keys", f"{group}={next(iter(options))}")

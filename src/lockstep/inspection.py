@@ -11,6 +11,7 @@ from typing import Any
 from lockstep import launch, schemas, targets
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.target import PARTIAL
+from lockstep.schemas.task import Samples
 
 FROM_DATA = ("shape", "outputs")
 """What a net gets from the data, if it has parameters of these names."""
@@ -26,26 +27,40 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     own |= {one.key: one for group in schemas.SEVERAL for one in values[group] if isinstance(one, schemas.OneOfSeveral)}
     if not own:
         return values
+    samples = values["task"].samples
     if launch.rank_from_env() is not None or values["strategy"].in_process:
-        found = inspect(own, values["seed"])
+        found = inspect(own, values["seed"], samples)
     else:
         engine = values["engine"].name
         launch.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
         from lockstep.launch.child import in_child  # with torch
 
-        found = in_child(inspect, own, values["seed"])
-    if not found:
+        found = in_child(inspect, own, values["seed"], samples)
+    if "task" in found:
+        values = {**values, "task": replace(values["task"], **found["task"])}
+    if "data" not in found:
         return values
-    data = replace(values["data"], **{**found, "shape": tuple(found["shape"])})
+    parts = {key: tuple(found["data"][key]) for key in ("shape", "parts")}
+    data = replace(values["data"], **{**found["data"], **parts})
     return {**values, "data": data, "test": values["test"] and data.test_size > 0}
 
 
-def inspect(own: Mapping[str, schemas.Target], seed: int) -> dict[str, Any]:
-    """By group, the code that is to be called. What the data says of itself."""
+def inspect(own: Mapping[str, schemas.Target], seed: int, samples: Samples) -> dict[str, dict[str, Any]]:
+    """By group, the code that is to be called. What data and task say of themselves, by group.
+
+    Args:
+        samples: what the task takes for a sample.
+    """
+    found = {}
     if "model" in own:
         targets.check("model", own["model"].call, dict.fromkeys(FROM_DATA))
     if "optimizer" in own:
         targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True})
+    if isinstance(task := own.get("task"), schemas.OwnTask):
+        targets.check("task", task.call)
+        from lockstep.targets.task import describe_task  # with torch
+
+        found["task"] = describe_task(task)
     for choice in own.values():
         if isinstance(choice, schemas.OwnLogger):
             from lockstep.loggers.for_lightning import check  # with Lightning
@@ -54,5 +69,5 @@ def inspect(own: Mapping[str, schemas.Target], seed: int) -> dict[str, Any]:
     if isinstance(data := own.get("data"), schemas.OwnData):
         from lockstep.data.own import describe  # with torch
 
-        return describe(data, seed)
-    return {}
+        found["data"] = describe(data, seed, samples)
+    return found

@@ -13,8 +13,9 @@ from typing import Literal
 from lockstep import schemas
 from lockstep.batch_math import batch_count, window_count, window_samples
 from lockstep.config_error import config_error, require
+from lockstep.objectives import Objective, objective_of
 from lockstep.strategies import Strategy
-from lockstep.task import Task, task_of
+from lockstep.targets.objective import own_objective
 from lockstep.world import World
 
 
@@ -33,6 +34,7 @@ class Plan:
     engine: schemas.Engine
     strategy: Strategy
     model: schemas.Model
+    task: schemas.Task
     data: schemas.Data
     optimizer: schemas.Optimizer
     scheduler: schemas.Scheduler
@@ -68,7 +70,7 @@ class Plan:
         self._check_numbers()
         self.strategy.check(self)
         self._check_batches()
-        for part in (self.model, self.scheduler, *self.logger, self.checkpoint):
+        for part in (self.model, self.task, self.scheduler, *self.logger, self.checkpoint):
             part.check(self)
         self._check_work()
 
@@ -116,22 +118,24 @@ class Plan:
         return windows * self.max_epochs
 
     @property
-    def task(self) -> Task:
+    def objective(self) -> Objective:
         """The loss, and what is measured."""
-        return task_of(self.data.classes)
+        if isinstance(self.task, schemas.OwnTask):
+            return own_objective(self.task)
+        return objective_of(self.task.name, self.data.classes)
 
     @property
     def monitor(self) -> tuple[str, Literal["min", "max"]]:
         """The metric that the best checkpoint is best by, and in which direction."""
-        usual = f"val/{self.task.monitor}" if self.data.val_size else "train/loss"
+        usual = f"val/{self.objective.monitor}" if self.data.val_size else "train/loss"
         name = self.checkpoint.monitor or usual
-        return name, self.task.better(name)
+        return name, self.objective.better(name)
 
     @property
     def measured(self) -> list[str]:
         """The names of what the run measures: what may be monitored or optimized."""
         stages = {"train": self.train, "val": self.train and self.data.val_size > 0, "test": self.test}
-        measured = [name for stage, runs in stages.items() if runs for name in self.task.names(stage)]
+        measured = [name for stage, runs in stages.items() if runs for name in self.objective.names(stage)]
         return measured + (["train_seconds", "samples_per_second"] if self.train else [])
 
     def loss_scale(self, batch: int) -> float:

@@ -27,8 +27,8 @@ def build_model(plan: Plan, data: TensorData | SampleData) -> nn.Module:
 def plain_net(plan: Plan, data: TensorData | SampleData) -> nn.Module:
     """The same weights in float32, as torch lays them out."""
     seed_all(plan.seed)
-    model = plan.model
+    model, outputs = plan.model, plan.task.outputs(data.shape, data.outputs)
     if isinstance(model, schemas.OwnNet):
-        return own_net(model.call, data.shape, data.outputs, classes=bool(plan.data.classes), trains=plan.train)
+        return own_net(model.call, data.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train)
     options = {key: value for key, value in vars(model).items() if key != "name"}
-    return nets.create(model.name, data.shape, data.outputs, **options)
+    return nets.create(model.name, data.shape, outputs, **options)

@@ -48,7 +48,7 @@ class Session:
         disable_malloc_trim()
         self.plan = plan = resume_after_restart(plan, context.restarts)
         self.context = context
-        loaded = data.load_splits(plan.data, plan.seed)
+        loaded = data.load_splits(plan.data, plan.seed, plan.task.samples)
         self.net = convert_batchnorm(plan, build_model(plan, loaded))
         self.masks = convert_dropout(plan, context.rank, self.net)
         show_shapes(plan, self.net)
@@ -56,7 +56,7 @@ class Session:
         self.start = resume_state(plan, self.net)
         self.device, *_ = plan.strategy.devices(plan)
         self.data = loaded if isinstance(loaded, SampleData) else to_device_if_fits(loaded, self.device)
-        self.measured, self.curve = Measured(plan.task, self.device), StepCurve(plan.task, self.device)
+        self.measured, self.curve = Measured(plan.objective, self.device), StepCurve(plan.objective, self.device)
         if plan.train:
             self.recorder = self.start.recorder(plan, context.rank, self.net)
             self.checkpoints = CheckpointManager(plan, context.rank, self.recorder)
@@ -84,8 +84,8 @@ class Session:
         if content is None:
             return
         sums = self.checkpoints.restore(content, self.net)
-        self.measured.epoch = RunningSums(self.plan.task, sums["epoch"])
-        self.curve.resume(RunningSums(self.plan.task, sums["curve"]))
+        self.measured.epoch = RunningSums(self.plan.objective, sums["epoch"])
+        self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
         self.measured.results = dict(content.results)
         self.measured.trained = -content.samples  # of the epoch under way: an earlier run trained on them
 
@@ -108,7 +108,7 @@ class Session:
     def end_test(self, tested: Tensor) -> dict[str, float]:
         """The metrics of the test split, from this rank's totals; rank 0 leaves the confusion counts."""
         metrics, counts = self.measured.end_test(tested)
-        if self.context.rank == 0 and self.plan.data.classes:
+        if self.context.rank == 0 and self.plan.objective.classes:
             save_confusion(Path(self.plan.run_dir), counts.tolist())
         return metrics
 

@@ -256,7 +256,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the smallest accuracy is the best",
-        "task.py",
+        "objectives/classification.py",
         'Mean("acc", "max", correct)',
         'Mean("acc", "min", correct)',
         "tests/test_plan.py::test_the_best_is_judged_by_what_there_is",
@@ -284,10 +284,10 @@ MUTATIONS = [
     ),
     Mutation(
         "a class that does not occur counts",
-        "task.py",
+        "objectives/classification.py",
         "(2 * hits / both)[both > 0].mean()",
         "(2 * hits / both).nan_to_num().mean()",
-        "tests/test_task.py::test_confusion_and_macro_f1_by_hand",
+        "tests/test_objectives.py::test_confusion_and_macro_f1_by_hand",
     ),
     Mutation(
         "a ring that loses a share",

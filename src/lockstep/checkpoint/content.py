@@ -15,9 +15,9 @@ from torch import Tensor
 
 from lockstep.batch_math import window_count
 from lockstep.checkpoint.checks import check, is_count, is_dense, is_number
+from lockstep.objectives.objective import SAMPLES
 from lockstep.plan import Plan
 from lockstep.record.file import Mark
-from lockstep.task import SAMPLES
 
 OWN = "lockstep"
 SCALER = "MixedPrecision"
@@ -64,7 +64,7 @@ class RankState:
     def require(self, plan: Plan) -> None:
         sums = self.sums
         check(isinstance(sums, Mapping) and {*SUMS, "ids"} == sums.keys(), "sums")
-        check(all(is_dense(sums[name]) and sums[name].shape == (len(plan.task.sums),) for name in SUMS), "sums")
+        check(all(is_dense(sums[name]) and sums[name].shape == (len(plan.objective.sums),) for name in SUMS), "sums")
         check(all(sums[name].dtype == torch.float64 for name in SUMS), "sums")
         ids = sums["ids"]
         check(is_dense(ids) and ids.shape == () and ids.dtype == torch.int64, "sums")
@@ -98,7 +98,7 @@ class Content:
 
     `record`: the lines of record.jsonl that were written by then; `record_size`, `record_sha256`: bytes and digest of
     those behind the first; `best`: how good the best epoch is, by which metric; `sum_names`: what each of the ranks'
-    sums is of, as `Task.sums`; an older version did not say.
+    sums is of, as `Objective.sums`; an older version did not say.
     """
 
     identity: Mapping[str, Any]

@@ -12,7 +12,7 @@ from lockstep.schemas.coerce import flatten
 from lockstep.schemas.data import FOUND, OwnData
 
 MATTERS = (
-    *("model", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
+    *("model", "task", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
     *("precision", "gradient_clip_val", "sync_batchnorm", "dropout_rng"),
 )
 """The rest may change: engine, strategy, devices, threads, memory_format, logger, and the number of epochs."""
@@ -30,6 +30,8 @@ def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
     """
     values = asdict(plan)
     found = flatten({key: values[key] for key in MATTERS})
+    if found["task"] in ("auto", "classification" if plan.data.classes else "regression"):
+        del found["task"]  # what the data asks for, and nobody said before there was the key
     if world_dependent:
         found |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
     known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))

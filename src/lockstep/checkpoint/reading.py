@@ -88,7 +88,7 @@ def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
     require_same(plan, content.identity)
     with _of_the_file(path):
         names = content.named_sums
-    here = ", ".join(plan.task.sums)
+    here = ", ".join(plan.objective.sums)
     require(names == here, "ckpt_path", path, f"it holds sums of {names}, and this version measures {here}", ANOTHER)
     with _of_the_file(path):
         content.require(plan)

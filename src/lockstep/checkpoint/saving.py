@@ -98,7 +98,7 @@ class CheckpointManager:
         mark, best_yet = self.recorder.mark, self.best_yet
         content = Content(
             *(own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256),
-            [*self.plan.task.sums],
+            [*self.plan.objective.sums],
         )
         self.best_yet = False
         return {OWN: content.as_saved()}

@@ -1,9 +1,11 @@
 """The data sets: `prepare` fetches and checks files once, `load` gives the splits."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstep import schemas
 from lockstep.config_error import require
+from lockstep.schemas.task import Samples
 
 if TYPE_CHECKING:
     from lockstep.data.samples import SampleData
@@ -21,17 +23,17 @@ def prepare(choice: schemas.Data) -> None:
         mnist.prepare(choice.root)
 
 
-def load_splits(choice: schemas.Data, seed: int) -> "TensorData | SampleData":
-    """The splits, built in or the user's own, under this seed.
+def load_splits(choice: schemas.Data, seed: int, samples: Samples) -> "TensorData | SampleData":
+    """The splits, built in or the user's own, under this seed, of what the task takes for samples.
 
     Raises:
         ConfigError: a split has another size than the plan says.
     """
     if not isinstance(choice, schemas.OwnData):
-        return load(choice)
+        return replace(load(choice), own_targets=samples == "inputs")
     from lockstep.data import own
 
-    found = own.load(choice, seed)
+    found = own.load(choice, seed, samples)
     _require_sizes(choice, found)
     return found
 

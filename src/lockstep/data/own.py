@@ -4,7 +4,7 @@ It makes a Dataset, or a pair of tensors (inputs, targets), which `_split_` divi
 train, val, test.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,39 +18,42 @@ from lockstep.data.tensors import Split, TensorData
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.data import OwnData
 from lockstep.schemas.target import KEY, PARTIAL
+from lockstep.schemas.task import Samples
 
 NAMES = ("train", "val", "test")
 LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
 
 
-def load(choice: OwnData, seed: int) -> TensorData | SampleData:
+def load(choice: OwnData, seed: int, samples: Samples = "pairs") -> TensorData | SampleData:
     """The splits; whatever the target draws is drawn under the run's seed, the same on every rank.
 
     Raises:
         ConfigError: the target makes something else than data.
     """
-    return _made(choice, seed)[0]
+    return _made(choice, seed, samples)[0]
 
 
-def _made(choice: OwnData, seed: int) -> tuple[TensorData | SampleData, Tensor]:
+def _made(choice: OwnData, seed: int, samples: Samples) -> tuple[TensorData | SampleData, Tensor]:
     """The splits, and the target of the first sample."""
     with generators_kept():
         seed_all(seed)
         splits = _three(choice, targets.create("data", choice.call))
     options = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
-    inputs, target = _first_sample(choice, splits["train"], options)
-    outputs, shape = _outputs(choice, splits, target), tuple(inputs.shape)
-    parts = {name: _in_tensors(own) for name, own in splits.items()}
+    inputs, target = _first_sample(choice, splits["train"], options, samples)
+    parts = {name: _in_tensors(own, samples) for name, own in splits.items()}
+    outputs, shape = _outputs(choice, splits["train"], [*parts.values()], target, samples), tuple(inputs.shape)
     if all(isinstance(part, Split) for part in parts.values()):
-        return TensorData(parts["train"], parts["val"], parts["test"], outputs), target
+        own_targets = samples == "inputs"
+        return TensorData(parts["train"], parts["val"], parts["test"], outputs, own_targets=own_targets), target
     train, val, test = (SampleSplit(splits[name]) for name in NAMES)
-    return SampleData(train, val, test, outputs, shape, seed, options), target
+    return SampleData(train, val, test, outputs, shape, seed, options, samples), target
 
 
-def describe(choice: OwnData, seed: int) -> dict[str, Any]:
+def describe(choice: OwnData, seed: int, samples: Samples = "pairs") -> dict[str, Any]:
     """What a plan has to know of the data, by the fields of OwnData."""
     targets.check("data._loader_", {**LOADER, **choice.loader})
-    data, target = _made(choice, seed)
+    data, target = _made(choice, seed, samples)
+    classed = not target.is_floating_point() and data.outputs > 0
     if isinstance(data, SampleData):
         try:
             DataLoader(data.train.dataset, **{**data.loader, "batch_size": 1})
@@ -62,7 +65,8 @@ def describe(choice: OwnData, seed: int) -> dict[str, Any]:
         "test_size": len(data.test),
         "shape": list(data.shape),
         "outputs": data.outputs,
-        "classes": 0 if target.is_floating_point() else data.outputs,
+        "classes": data.outputs if classed else 0,
+        "parts": list(target.shape) if classed else [],
     }
 
 
@@ -107,6 +111,8 @@ def _count(size: float, total: int) -> int:
 
 def _dataset(choice: OwnData, own: Any) -> Any:
     """A map-style data set of what stands for one."""
+    if isinstance(own, Tensor):
+        return TensorDataset(own)
     if _is_pair(own):
         inputs, target = own
         why = f"inputs of {len(inputs)} rows and targets of {len(target)}"
@@ -126,47 +132,57 @@ def _is_pair(made: Any) -> bool:
     return isinstance(made, list | tuple) and len(made) == 2 and all(isinstance(part, Tensor) for part in made)
 
 
-def _in_tensors(own: Any) -> Any:
+def _in_tensors(own: Any, samples: Samples) -> Any:
     """A split whose samples lie in tensors, so that a batch is one index; else the data set as it is."""
-    if isinstance(own, Subset) and type(own.dataset) is TensorDataset and len(own.dataset.tensors) == 2:
-        inputs, target = (part[own.indices] for part in own.dataset.tensors)
-        return Split(inputs, targets_for_loss(target))
-    if type(own) is TensorDataset and len(own.tensors) == 2:
-        return Split(own.tensors[0], targets_for_loss(own.tensors[1]))
-    return own
+    if isinstance(own, Subset) and type(own.dataset) is TensorDataset and len(own.dataset.tensors) <= 2:
+        tensors = [part[own.indices] for part in own.dataset.tensors]
+    elif type(own) is TensorDataset and len(own.tensors) <= 2:
+        tensors = [*own.tensors]
+    else:
+        return own
+    inputs, target = pair_of(tensors, samples)
+    return Split(inputs, targets_for_loss(target))
 
 
-def _outputs(choice: OwnData, splits: Mapping[str, Any], target: Tensor) -> int:
-    """The number of outputs that a net needs.
+def _outputs(choice: OwnData, train: Any, parts: Sequence[Any], target: Tensor, samples: Samples) -> int:
+    """The number of outputs that a net needs; 0 where nothing says it, and the task may not ask.
 
     Args:
+        parts: the splits, in tensors where they can be.
         target: of one sample.
 
     Raises:
-        ConfigError: there are classes, and nothing says how many; or a class for each part of a sample.
+        ConfigError: there are classes, and nothing says how many; or whole numbers are to be given back.
     """
     if target.is_floating_point():
         return target.numel()
-    why = f"a target of shape {tuple(target.shape)} has a class for each of its parts, and a sample has one"
-    require(target.dim() == 0, f"data.{KEY}", choice.call[KEY], why, "one class a sample")
+    if samples == "inputs":
+        if target.dtype == torch.uint8:  # pixels
+            return target.numel()
+        raise config_error(f"data.{KEY}", choice.call[KEY], "inputs to give back are real numbers or pixels", "others")
     if choice.class_count is not None:
         return choice.class_count
-    parts = [_in_tensors(own) for own in splits.values()]
     if all(isinstance(part, Split) for part in parts):
-        return max(int(part.targets.max()) for part in parts if len(part)) + 1
-    train = splits["train"]
+        held = [own for part in parts if len(part) for own in (part.targets, *_tokens(part, samples))]
+        return max(int(own.max()) for own in held) + 1
     named = getattr(train.dataset if isinstance(train, Subset) else train, "classes", None)
     if isinstance(named, int):
         return named
     if named is None or not hasattr(named, "__len__"):
+        if samples == "any":
+            return 0
         raise ConfigError("data._classes_ is missing: the targets are whole numbers; write data._classes_=10, say.")
     return len(named)
 
 
-def _first_sample(choice: OwnData, train: Any, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def _tokens(part: Split, samples: Samples) -> list[Tensor]:
+    return [part.inputs] if samples == "sequences" else []
+
+
+def _first_sample(choice: OwnData, train: Any, options: Mapping[str, Any], samples: Samples) -> tuple[Tensor, Tensor]:
     """As a batch has it."""
     collate = options.get("collate_fn", default_collate)
     with generators_kept(), targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
         seed_all(0)
-        inputs, target = pair_of(collate([train[0]]))
+        inputs, target = pair_of(collate([train[0]]), samples)
     return inputs[0], targets_for_loss(target)[0]

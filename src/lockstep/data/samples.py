@@ -22,6 +22,7 @@ from lockstep.config_error import ConfigError
 from lockstep.data.tensors import Batch, as_float
 from lockstep.random_state import generators_kept
 from lockstep.sampler import ShardSampler
+from lockstep.schemas.task import Samples
 
 Place = tuple[int, int]
 """An epoch, from 0, and the number of a sample in its split."""
@@ -39,7 +40,10 @@ class SampleSplit:
 
 @dataclass
 class SampleData:
-    """Train, validation and test split. `loader`: arguments of torch's DataLoader beside those that a plan has."""
+    """Train, validation and test split. `loader`: arguments of torch's DataLoader beside those that a plan has.
+
+    samples: what a sample is.
+    """
 
     train: SampleSplit
     val: SampleSplit
@@ -48,6 +52,7 @@ class SampleData:
     shape: tuple[int, ...]
     seed: int
     loader: Mapping[str, Any] = field(default_factory=dict)
+    samples: Samples = "pairs"
 
 
 class Seeded(Dataset[Any]):
@@ -107,18 +112,19 @@ class SampleLoader:
             if made is END:
                 return
             ids = asked.popleft()
-            inputs, targets = self._empty(collate) if made is None else pair_of(made)
+            inputs, targets = self._empty(collate) if made is None else pair_of(made, self.data.samples)
             yield self._ready(inputs, targets, ids)
 
     def _empty(self, collate: Callable[[Sequence[Any]], Any]) -> tuple[Tensor, Tensor]:
         """What a rank has of a ragged batch in which it has no sample: the shapes alone."""
         with generators_kept():
-            inputs, targets = pair_of(collate([Seeded(self.split.dataset, self.data.seed)[0, 0]]))
+            inputs, targets = pair_of(collate([Seeded(self.split.dataset, self.data.seed)[0, 0]]), self.data.samples)
         return inputs[:0], targets[:0]
 
     def _ready(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Batch:
         there = inputs.to(self.device, non_blocking=True), targets_for_loss(targets).to(self.device, non_blocking=True)
-        return as_float(Batch(*there, ids), self.dtype)
+        whole = as_float(Batch(*there, ids), self.dtype)
+        return whole._replace(targets=whole.inputs) if self.data.samples == "inputs" else whole
 
 
 END = object()
@@ -147,20 +153,47 @@ class _Collate:
         return self.collate(samples) if samples else None
 
 
-def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
+def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
     """Inputs and targets of a batch.
 
     Raises:
-        ConfigError: it holds anything else.
+        ConfigError: its samples are something else.
     """
-    if isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
-        return batch[0], batch[1]
-    parts = [type(part).__name__ for part in batch] if isinstance(batch, list | tuple) else []
-    held = f"({', '.join(parts)})" if parts else type(batch).__name__
-    raise ConfigError(
-        f"data: a batch of it is {held}, and a plain net is trained on pairs of tensors; write a dataset whose "
-        "samples are (input, target)."
-    )
+    parts = [batch] if isinstance(batch, Tensor) else batch if isinstance(batch, list | tuple) else []
+    if len(parts) in (1, 2) and all(isinstance(part, Tensor) for part in parts):
+        inputs = parts[0]
+        if samples == "inputs":
+            return inputs, inputs
+        if samples == "sequences" and _are_tokens(parts):
+            return (
+                (inputs.long(), parts[1].long()) if len(parts) == 2 else (inputs[:, :-1].long(), inputs[:, 1:].long())
+            )
+        if samples in ("pairs", "any") and len(parts) == 2:
+            return inputs, parts[1]
+        if samples == "any":
+            return inputs, inputs
+    names = ", ".join(_named(part) for part in parts)
+    held = f"({names})" if isinstance(batch, list | tuple) else names or type(batch).__name__
+    raise ConfigError(f"data: a batch of it is {held}, and {WANTED[samples]}.")
+
+
+WANTED = {
+    "pairs": "a plain net is trained on pairs of tensors; write a dataset whose samples are (input, target)",
+    "any": "a plain net is trained on tensors; write a dataset whose samples are (input, target)",
+    "inputs": "a net that gives back its input is trained on tensors; write a dataset whose samples begin with one",
+    "sequences": "a language is modelled by sequences of whole numbers (batch, length); write a dataset whose samples "
+    "are such, or pairs of such and the numbers that come next",
+}
+"""By what samples are: what a batch of something else is told."""
+
+
+def _are_tokens(parts: Sequence[Tensor]) -> bool:
+    whole = all(part.dim() == 2 and not part.is_floating_point() for part in parts)
+    return whole and parts[0].shape == parts[-1].shape and (len(parts) == 2 or parts[0].shape[1] > 1)
+
+
+def _named(part: Any) -> str:
+    return f"{type(part).__name__} {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
 
 
 def targets_for_loss(targets: Tensor) -> Tensor:

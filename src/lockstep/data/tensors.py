@@ -34,7 +34,10 @@ class Split:
 
 @dataclass(frozen=True)
 class TensorData:
-    """Train, validation and test split; images stay uint8 until they are on the device."""
+    """Train, validation and test split; images stay uint8 until they are on the device.
+
+    own_targets: whether each input, as the net takes it, is its target.
+    """
 
     train: Split
     val: Split
@@ -42,6 +45,7 @@ class TensorData:
     outputs: int
     mean: float = 0.0
     std: float = 1.0
+    own_targets: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,7 +54,8 @@ class TensorData:
 
     def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
         """A batch as the net takes it."""
-        return as_float(batch, dtype, self.mean, self.std)
+        whole = as_float(batch, dtype, self.mean, self.std)
+        return whole._replace(targets=whole.inputs) if self.own_targets else whole
 
 
 def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1.0) -> Batch:

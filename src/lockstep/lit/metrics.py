@@ -22,10 +22,10 @@ class EpochMetrics(Callback):
         self.measured.epoch.add(outputs["stats"])
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = EvaluationSums(self.measured.task, pl_module.device)
+        self.evaluation = EvaluationSums(self.measured.objective, pl_module.device)
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = EvaluationSums(self.measured.task, pl_module.device)
+        self.evaluation = EvaluationSums(self.measured.objective, pl_module.device)
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any

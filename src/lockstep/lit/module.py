@@ -13,15 +13,15 @@ from lockstep.sums.running import BatchStats, batch_stats
 
 
 class Supervised(pl.LightningModule):
-    """A net and its task. Steps return the batch's statistics; EpochMetrics adds them over batches and ranks."""
+    """A net and its objective. Steps return the batch's statistics; EpochMetrics adds them over batches and ranks."""
 
     def __init__(self, net: nn.Module, plan: Plan, masks: GlobalMasks) -> None:
         super().__init__()
         self.net, self.plan, self.masks = net, plan, masks
         self.compute = plan.strategy.forward(plan, net)
-        self.task = plan.task
+        self.objective = plan.objective
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Any:
         return self.compute(inputs)
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
@@ -43,8 +43,8 @@ class Supervised(pl.LightningModule):
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def shared_step(self, batch: Batch) -> tuple[Tensor, BatchStats, Tensor]:
+    def shared_step(self, batch: Batch) -> tuple[Tensor, BatchStats, Any]:
         """The loss summed over the batch, what the batch adds to the sums, and the net's outputs."""
         outputs = self(batch.inputs)
-        loss_sum = self.task.loss_sum(outputs, batch.targets)
-        return loss_sum, batch_stats(self.task, loss_sum, outputs, batch.targets), outputs
+        loss_sum = self.objective.loss_sum(outputs, batch.targets)
+        return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs

@@ -21,7 +21,7 @@ class StepLogger(Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.begun = trainer.global_step
-        self.curve.resume(RunningSums(self.curve.task))
+        self.curve.resume(RunningSums(self.curve.objective))
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer

@@ -8,7 +8,7 @@ from lockstep.loggers.logger import Logger, Value
 from lockstep.plan import Plan
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
-"""And what the task measures in validation and test; others join as they come up."""
+"""And what the objective measures in validation and test; others join as they come up."""
 
 
 def version(resume: bool, steps: int) -> str:
@@ -20,7 +20,7 @@ class Table(Logger):
     def __init__(self, plan: Plan, steps: int) -> None:
         self.path = Path(plan.run_dir) / "csv" / version(plan.resume, steps) / "metrics.csv"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._open([*COLUMNS, *plan.task.names("val"), *plan.task.names("test")], [])
+        self._open([*COLUMNS, *plan.objective.names("val"), *plan.objective.names("test")], [])
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         if new := sorted(values.keys() - set(self.writer.fieldnames)):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lockstep.parallel.global_dropout import GlobalDropout
 from lockstep.private_api.torch import DROPOUT
+from lockstep.structures import map_tensors
 
 
 class CpuDataParallel:
@@ -24,18 +25,17 @@ class CpuDataParallel:
         self.copies: list[nn.Module] = []
         self.threads = ThreadPoolExecutor(count, thread_name_prefix="replica")
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Tensor) -> Any:
         chunks = inputs.chunk(self.count)
         if len(chunks) == 1:
-            outputs: Tensor = self.net(inputs)
-            return outputs
+            return self.net(inputs)
         replicas = self._replicas(len(chunks))
         compute = _with_thread_settings()
         if self.in_turn or (self.net.training and _has_dropout(self.net)):
             gathered = [compute(replica, chunk) for replica, chunk in zip(replicas, chunks, strict=True)]
         else:
             gathered = list(self.threads.map(compute, replicas, chunks))
-        return torch.cat(gathered)
+        return map_tensors(lambda *parts: torch.cat(parts), *gathered)
 
     def _replicas(self, count: int) -> list[nn.Module]:
         """`count` replicas, all with the parameters and buffers that the net has now."""
@@ -96,13 +96,12 @@ def _with_thread_settings() -> Any:
     inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
-    def compute(replica: nn.Module, chunk: Tensor) -> Tensor:
+    def compute(replica: nn.Module, chunk: Tensor) -> Any:
         with (
             torch.inference_mode(inference),
             torch.set_grad_enabled(gradients),
             torch.autocast("cpu", dtype, enabled=autocast, cache_enabled=False),
         ):
-            outputs: Tensor = replica(chunk)
-            return outputs
+            return replica(chunk)
 
     return compute

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.random_state import generators_kept, random_state, restore_random_state, seed_rank
+from lockstep.structures import map_tensors
 
 
 class VirtualRanks:
@@ -27,7 +28,7 @@ class VirtualRanks:
         self.buffers: dict[int, dict[str, Tensor]] = {}
         RANKS[net] = self
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Tensor) -> Any:
         if not self.net.training:
             self.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
         for rank in range(1, self.count):
@@ -39,7 +40,8 @@ class VirtualRanks:
             if len(rows):
                 with self._as_rank(rank), _named(rank):
                     parts.append(self.net(inputs.index_select(0, rows)))
-        return torch.cat(parts).index_select(0, torch.cat(shares).argsort())
+        order = torch.cat(shares).argsort()
+        return map_tensors(lambda *own: torch.cat(own).index_select(0, order), *parts)
 
     @contextmanager
     def _as_rank(self, rank: int) -> Iterator[None]:

@@ -17,15 +17,15 @@ from lockstep.sums.running import EvaluationSums, batch_stats
 @torch.inference_mode()
 def evaluate(session: Session, wrapped: Wrapped, precision: Precision, split: Split | SampleSplit) -> Tensor:
     """`EvaluationSums.totals` of this rank, over a split whose samples the ranks share."""
-    plan, context, task = session.plan, session.context, session.plan.task
+    plan, context, objective = session.plan, session.context, session.plan.objective
     wrapped.net.eval()
     broadcast_buffers(wrapped.net)
     size = evaluation_batch(plan.batch_size)
     sampler = ShardSampler(len(split), size, rank=context.rank, world_size=context.world_size)
-    sums = EvaluationSums(task, session.device)
+    sums = EvaluationSums(objective, session.device)
     for inputs, targets, _ids in create_loader(session.data, split, sampler, session.device, precision.dtype):
         with precision.autocast():
             outputs = wrapped.evaluate(inputs)
-            stats = batch_stats(task, task.loss_sum(outputs, targets), outputs, targets)
+            stats = batch_stats(objective, objective.loss_sum(outputs, targets), outputs, targets)
         sums.add(stats, outputs, targets)
     return sums.totals

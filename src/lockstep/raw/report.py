@@ -22,7 +22,7 @@ class Report:
 
     def begin(self, epoch: int, batches: int, done: int) -> None:
         """An epoch begins, or goes on where so many of its batches are done."""
-        self.session.curve.resume(self.session.curve.sums if done else RunningSums(self.plan.task))
+        self.session.curve.resume(self.session.curve.sums if done else RunningSums(self.plan.objective))
         if self.shows and sys.stdout.isatty():
             name = f"epoch {epoch}/{self.plan.max_epochs}"
             self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)

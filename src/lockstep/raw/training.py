@@ -76,7 +76,7 @@ def fit(run: Training) -> None:
 
 def train_epoch(run: Training) -> None:
     """Every training batch once, from where the epoch stands."""
-    session, plan, context, task = run.session, run.session.plan, run.session.context, run.session.plan.task
+    session, plan, context, objective = run.session, run.session.plan, run.session.context, run.session.plan.objective
     wrapped, split, parameters = run.wrapped, session.data.train, [*run.wrapped.net.parameters()]
     wrapped.net.train()
     sampler = ShardSampler(
@@ -98,8 +98,8 @@ def train_epoch(run: Training) -> None:
         with nullcontext() if last else wrapped.accumulating():
             with run.precision.autocast():
                 outputs = wrapped.forward(inputs)
-                loss_sum = task.loss_sum(outputs, targets)
-                stats = batch_stats(task, loss_sum, outputs, targets)
+                loss_sum = objective.loss_sum(outputs, targets)
+                stats = batch_stats(objective, loss_sum, outputs, targets)
             if first:
                 zero_grad(parameters)
             backward(run, loss_sum, number)

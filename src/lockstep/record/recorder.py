@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.objectives.objective import LOSS
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest
@@ -24,7 +25,6 @@ from lockstep.record.lines import step_lines
 from lockstep.record.step_buffer import StepBuffer
 from lockstep.run_files import FINGERPRINTED
 from lockstep.sums.running import BatchStats
-from lockstep.task import LOSS
 from lockstep.world_dependence import heading, per_rank_buffers
 
 

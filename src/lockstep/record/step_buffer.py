@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from lockstep.objectives.objective import LOSS, SAMPLES
 from lockstep.plan import Plan
 from lockstep.record import sample_ids
 from lockstep.record.lines import COLUMNS
 from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
-from lockstep.task import LOSS, SAMPLES
 
 
 class StepBuffer:
@@ -20,7 +20,7 @@ class StepBuffer:
 
     def __init__(self, plan: Plan, rank: int, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
         self.plan, self.rank, self.first_batch = plan, rank, first_batch
-        none = torch.zeros(len(plan.task.sums), dtype=torch.float64)
+        none = torch.zeros(len(plan.objective.sums), dtype=torch.float64)
         self.carried = carried or {"window": none, "ids": torch.tensor(0)}
         self.batches: list[BatchStats] = []
         self.ids: list[Tensor] = []
@@ -61,12 +61,12 @@ class StepBuffer:
         under_way = self.first_batch % window
         windows = (under_way + torch.arange(len(self.batches))) // window
         count = -(-(under_way + len(self.batches)) // window)
-        sums = torch.zeros(count, len(plan.task.sums), dtype=torch.float64)
+        sums = torch.zeros(count, len(plan.objective.sums), dtype=torch.float64)
         digests = torch.zeros(count, dtype=torch.int64)
         if under_way:
             sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         if self.batches:
-            sums.index_add_(0, windows, stack_stats(plan.task, self.batches))
+            sums.index_add_(0, windows, stack_stats(plan.objective, self.batches))
             own = sample_ids.digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
             digests.index_add_(0, windows, own)
         return sums, digests

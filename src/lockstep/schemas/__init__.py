@@ -13,6 +13,7 @@ from lockstep.schemas.process_group import ProcessGroup
 from lockstep.schemas.record import Record
 from lockstep.schemas.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
 from lockstep.schemas.target import OneOfSeveral, Target
+from lockstep.schemas.task import Auto, Autoencoding, Classification, LanguageModelling, OwnTask, Regression, Task
 from lockstep.strategies import STRATEGIES
 
 __all__ = [
@@ -25,11 +26,15 @@ __all__ = [
     "SEVERAL",
     "SGD",
     "Adam",
+    "Auto",
+    "Autoencoding",
     "Checkpoint",
+    "Classification",
     "Constant",
     "Data",
     "Digits",
     "Engine",
+    "LanguageModelling",
     "LeNet",
     "Lightning",
     "Line",
@@ -45,14 +50,17 @@ __all__ = [
     "OwnLogger",
     "OwnNet",
     "OwnOptimizer",
+    "OwnTask",
     "Points",
     "ProcessGroup",
     "RandomRegression",
     "Raw",
     "Record",
+    "Regression",
     "Scheduler",
     "SplitCNN",
     "Target",
+    "Task",
     "TensorBoard",
     "Wandb",
     "WarmupLinear",
@@ -62,13 +70,22 @@ GROUPS: dict[str, dict[str, type]] = {
     "engine": {"lightning": Lightning, "raw": Raw, "both": Raw},
     "strategy": {**STRATEGIES},
     "model": {"linear": Linear, "mlp": MLP, "cnn": CNN, "lenet": LeNet, "split_cnn": SplitCNN},
+    "task": {
+        "auto": Auto,
+        "classification": Classification,
+        "regression": Regression,
+        "autoencoding": Autoencoding,
+        "language_modelling": LanguageModelling,
+    },
     "data": {"digits": Digits, "mnist": MNIST, "points": Points, "line": Line, "random_regression": RandomRegression},
     "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},
     "scheduler": {"none": Constant, "onecycle": OneCycle, "warmup_linear": WarmupLinear},
     "logger": {"tensorboard": TensorBoard, "csv": CSV, "wandb": Wandb, "mlflow": MLflow, "none": NoLogger},
 }
 
-OWN_CODE: dict[str, type[Target]] = {"model": OwnNet, "data": OwnData, "optimizer": OwnOptimizer, "logger": OwnLogger}
+OWN_CODE: dict[str, type[Target]] = {
+    **{"model": OwnNet, "task": OwnTask, "data": OwnData, "optimizer": OwnOptimizer, "logger": OwnLogger}
+}
 """The groups whose YAML files may name a `_target_` of the user's own."""
 
 SEVERAL = ("logger",)

@@ -121,7 +121,7 @@ class RandomRegression:
         return self.samples
 
 
-FOUND = ("train_samples", "val_size", "test_size", "classes", "outputs", "shape")
+FOUND = ("train_samples", "val_size", "test_size", "classes", "outputs", "shape", "parts")
 """What the data says of itself: nothing that anybody types."""
 
 PLANNED = {
@@ -144,6 +144,7 @@ class OwnData(Target):
     _split_: how much of one data set validates and tests, in samples or as a share, where the target makes only one.
     _loader_: arguments of torch's DataLoader, where samples are made one by one.
     _classes_: where neither targets in a tensor nor `classes` of the Dataset tell it.
+    parts: the shape of a sample's target, where each part of a sample has a class.
     """
 
     _split_: dict[str, float]
@@ -155,6 +156,7 @@ class OwnData(Target):
     classes: int = 0
     outputs: int = 0
     shape: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
 
     @staticmethod
     def named_in(values: Mapping[str, Any]) -> bool:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from lockstep.plan import Plan
 
-Forward = Callable[["Tensor"], "Tensor"]
+Forward = Callable[["Tensor"], Any]
+"""From inputs to the net's outputs: a tensor, or for a task that takes it a structure of tensors."""
 
 
 def _nothing() -> None:

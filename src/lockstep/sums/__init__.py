@@ -1,1 +1,1 @@
-"""A task's sums: added up batch by batch (`running`), over all ranks to metrics (`measured`) and curves (`curve`)."""
+"""An objective's sums: by batches (`running`), over all ranks to metrics (`measured`) and curves (`curve`)."""

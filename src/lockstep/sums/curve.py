@@ -4,21 +4,21 @@ import time
 
 import torch
 
+from lockstep.objectives.objective import LOSS, SAMPLES, Objective
 from lockstep.parallel.all_reduce import all_reduce_sums
 from lockstep.sums.running import BatchStats, RunningSums
-from lockstep.task import LOSS, SAMPLES, Task
 
 
 class StepCurve:
     """Every rank has one, because a loss over all ranks takes all of them."""
 
-    def __init__(self, task: Task, device: torch.device) -> None:
-        self.task, self.device = task, device
+    def __init__(self, objective: Objective, device: torch.device) -> None:
+        self.objective, self.device = objective, device
         self.begin()
 
     def begin(self) -> None:
         """The next point is of what comes from here on."""
-        self.resume(RunningSums(self.task))
+        self.resume(RunningSums(self.objective))
 
     def resume(self, sums: RunningSums) -> None:
         """The next point is of these sums too; their time is not known, so the clock starts here."""

@@ -3,17 +3,17 @@
 import torch
 from torch import Tensor
 
+from lockstep.objectives.objective import SAMPLES, Objective
 from lockstep.parallel.all_reduce import all_reduce_sums
 from lockstep.sums.running import RunningSums
-from lockstep.task import SAMPLES, Task
 
 
 class Measured:
     """`results` are the latest metrics, in float64; `trained` counts the samples that this run trained on."""
 
-    def __init__(self, task: Task, device: torch.device) -> None:
-        self.task, self.device = task, device
-        self.epoch = RunningSums(task)
+    def __init__(self, objective: Objective, device: torch.device) -> None:
+        self.objective, self.device = objective, device
+        self.epoch = RunningSums(objective)
         self.results: dict[str, float] = {}
         self.trained = 0
 
@@ -26,16 +26,16 @@ class Measured:
         own = self.epoch.sums
         totals = all_reduce_sums(own if validated is None else torch.cat([own, validated]), self.device)
         training, validation = totals[: len(own)], totals[len(own) :]
-        self.epoch = RunningSums(self.task)
+        self.epoch = RunningSums(self.objective)
         self.trained += int(training[SAMPLES])
-        self.results |= self.task.metrics("train", training)
-        found = {} if validated is None else self.task.metrics("val", validation)
+        self.results |= self.objective.metrics("train", training)
+        found = {} if validated is None else self.objective.metrics("val", validation)
         self.results |= found
         return found
 
     def end_test(self, tested: Tensor) -> tuple[dict[str, float], Tensor]:
         """The metrics of the test split and its confusion counts, from this rank's totals. As above."""
         totals = all_reduce_sums(tested, self.device)
-        found = self.task.metrics("test", totals)
+        found = self.objective.metrics("test", totals)
         self.results |= found
-        return found, self.task.confusion_of(totals)
+        return found, self.objective.confusion_of(totals)

@@ -1,23 +1,24 @@
-"""A task's sums over batches: each batch's part is only stored, and all are added when the sums are read."""
+"""An objective's sums over batches: each batch's part is only stored, and all are added when the sums are read."""
 
 import operator
 from collections.abc import Sequence
 from functools import reduce
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from lockstep.task import Task
+from lockstep.objectives.objective import Objective
+from lockstep.structures import map_tensors
 
 Sums = Tensor
-"""Shape (sums,), float64, on the CPU: in the order of `Task.sums`."""
+"""Shape (sums,), float64, on the CPU: in the order of `Objective.sums`."""
 
 Scalar = Tensor | float
 """A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
 
 BatchStats = tuple[Scalar, ...]
-"""What one batch adds, in the order of `Task.sums`."""
+"""What one batch adds, in the order of `Objective.sums`."""
 
 
 def to_scalar(number: Tensor) -> Scalar:
@@ -38,24 +39,24 @@ def to_floats(numbers: Sequence[Scalar]) -> Sequence[float]:
     return found
 
 
-def batch_stats(task: Task, loss_sum: Tensor, outputs: Tensor, targets: Tensor) -> BatchStats:
+def batch_stats(objective: Objective, loss_sum: Tensor, outputs: Any, targets: Tensor) -> BatchStats:
     """What a batch adds to the sums."""
-    outputs = outputs.detach()
-    means = (to_scalar(mean.batch_sum(outputs, targets)) for mean in task.means)
+    outputs = outputs.detach() if isinstance(outputs, Tensor) else map_tensors(Tensor.detach, outputs)
+    means = (to_scalar(mean.batch_sum(outputs, targets)) for mean in objective.means)
     return to_scalar(loss_sum), len(targets), *means
 
 
-def stack_stats(task: Task, batches: Sequence[BatchStats]) -> Tensor:
+def stack_stats(objective: Objective, batches: Sequence[BatchStats]) -> Tensor:
     """(batches, sums): the `Sums` of each."""
-    columns = [to_floats(column) for column in zip(*batches, strict=True)] or [()] * len(task.sums)
+    columns = [to_floats(column) for column in zip(*batches, strict=True)] or [()] * len(objective.sums)
     return torch.tensor(columns, dtype=torch.float64).T
 
 
 class RunningSums:
     """Sums over batches, one added after the other."""
 
-    def __init__(self, task: Task, begun: Sums | None = None) -> None:
-        self.totals = [0.0] * len(task.sums) if begun is None else begun.tolist()
+    def __init__(self, objective: Objective, begun: Sums | None = None) -> None:
+        self.totals = [0.0] * len(objective.sums) if begun is None else begun.tolist()
         self.batches: list[BatchStats] = []
 
     def add(self, batch: BatchStats) -> None:
@@ -73,14 +74,14 @@ class RunningSums:
 class EvaluationSums:
     """Sums over the batches of an evaluation and, where there are classes, its confusion counts."""
 
-    def __init__(self, task: Task, device: torch.device) -> None:
-        self.task, self.running = task, RunningSums(task)
-        self.counts = torch.zeros(task.classes, task.classes, dtype=torch.int64, device=device)
+    def __init__(self, objective: Objective, device: torch.device) -> None:
+        self.objective, self.running = objective, RunningSums(objective)
+        self.counts = torch.zeros(objective.classes, objective.classes, dtype=torch.int64, device=device)
 
     def add(self, batch: BatchStats, outputs: Tensor, targets: Tensor) -> None:
         self.running.add(batch)
-        if self.task.classes:
-            self.counts += confusion(outputs, targets, self.task.classes)
+        if self.objective.classes:
+            self.counts += confusion(outputs, targets, self.objective.classes)
 
     @property
     def totals(self) -> Tensor:
@@ -91,5 +92,5 @@ class EvaluationSums:
 
 def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
     """How often each class (row) was taken for each (column): int64 counts, (classes, classes), to be added."""
-    pairs = targets * classes + outputs.argmax(dim=1)
+    pairs = (targets * classes + outputs.argmax(dim=1)).flatten()
     return torch.bincount(pairs, minlength=classes**2).view(classes, classes)

@@ -1,0 +1,166 @@
+"""What an objective measures, worked out by hand; sums over batches and ranks; one entry is a metric everywhere."""
+
+import math
+
+import pytest
+import torch
+from sklearn.metrics import f1_score
+from torch import nn
+
+from lockstep.objectives import FromConfusion, Mean, Objective, objective_of
+from lockstep.objectives.classification import correct, cross_entropy, macro_f1
+from lockstep.objectives.language_modelling import LANGUAGE_MODELLING
+from lockstep.objectives.regression import reconstruction_error, squared_error
+from lockstep.sums.running import EvaluationSums, RunningSums, batch_stats, confusion, stack_stats
+
+TWO, REGRESSION = objective_of("auto", 2), objective_of("auto", 0)
+
+
+def test_classification_sums_by_hand() -> None:
+    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)  # probabilities ½ ½ and ¾ ¼
+    targets = torch.tensor([0, 1])
+    loss = TWO.loss_sum(logits, targets)
+    torch.testing.assert_close(loss, torch.tensor(math.log(2) + math.log(4), dtype=torch.float64))
+    # the first row's argmax is class 0 (the first of equals), the second's too: one of two is right
+    assert TWO.sums == ("loss", "samples", "acc")
+    assert stack_stats(TWO, [batch_stats(TWO, loss, logits, targets)]).tolist() == [[loss.item(), 2, 1]]
+
+
+def test_regression_sums_by_hand() -> None:
+    outputs, targets = torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [4.0]])
+    loss = REGRESSION.loss_sum(outputs, targets)
+    assert stack_stats(REGRESSION, [batch_stats(REGRESSION, loss, outputs, targets)]).tolist() == [[4 + 1, 2]]
+
+
+def test_an_empty_batch_adds_nothing() -> None:
+    outputs, targets = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
+    stats = batch_stats(TWO, TWO.loss_sum(outputs, targets), outputs, targets)
+    assert stack_stats(TWO, [stats]).tolist() == [[0, 0, 0]]
+
+
+def test_running_sums_add_one_batch_after_the_other_whenever_someone_looks() -> None:
+    """In float64 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit: the order is that of the batches."""
+    batches = [(loss, 2, 1.0) for loss in (0.1, 0.2, 0.3)]
+    once, often = RunningSums(TWO), RunningSums(TWO, torch.zeros(3, dtype=torch.float64))
+    for batch in batches:
+        once.add(batch)
+        often.add(batch)
+        assert often.sums is not None
+    assert once.sums.tolist() == often.sums.tolist() == [0.1 + 0.2 + 0.3, 6.0, 3.0]
+    assert RunningSums(TWO).sums.tolist() == [0, 0, 0]
+
+
+def evaluated(objective: Objective, stats: tuple[float, ...], targets: list[int], predicted: list[int]) -> torch.Tensor:
+    """What a rank has evaluated that took `targets` for `predicted`."""
+    sums = EvaluationSums(objective, torch.device("cpu"))
+    sums.add(stats, torch.eye(objective.classes)[torch.tensor(predicted)], torch.tensor(targets))
+    return sums.totals
+
+
+def test_what_ranks_evaluated_is_added_in_one_row() -> None:
+    """Two ranks, two classes: 1 of 2 and 2 of 3 right. F1 is 2·2/(2·2+1+1) of class 0 and 2·1/(2·1+1+1) of class 1."""
+    first = evaluated(TWO, (1.0, 2, 1), [0, 0], [0, 1])
+    second = evaluated(TWO, (2.0, 3, 2), [0, 1, 1], [0, 0, 1])
+    metrics, counts = TWO.metrics("val", first + second), TWO.confusion_of(first + second)
+    assert counts.tolist() == [[2, 1], [1, 1]]
+    assert metrics == {"val/loss": 3 / 5, "val/acc": 3 / 5, "val/f1": pytest.approx((4 / 6 + 2 / 4) / 2, abs=1e-15)}
+    assert REGRESSION.metrics("val", torch.tensor([2.0, 4], dtype=torch.float64)) == {"val/loss": 0.5}
+
+
+def test_sums_of_unequal_batches_divide_once() -> None:
+    totals = torch.tensor([2.0, 1.0, 1.0]) + torch.tensor([1.0, 3.0, 2.0])
+    assert TWO.metrics("train", totals) == {"train/loss": 0.75, "train/acc": 0.75}
+
+
+def test_an_entry_is_a_name_a_sum_and_a_direction() -> None:
+    """Any number of entries, in any order: of each sort one that is new, in front of and behind those there are."""
+    entries = (
+        FromConfusion("taken_for_0", "min", lambda counts: float(counts[:, 0].sum())),
+        Mean("acc", "max", correct),
+        Mean("margin", "min", lambda outputs, _targets: (outputs.amax(1) - outputs.amin(1)).sum()),
+    )
+    objective = Objective(cross_entropy, entries, classes=2, monitor="acc")
+    assert objective.sums == ("loss", "samples", "acc", "margin")
+    assert objective.names("train") == ["train/loss", "train/acc", "train/margin"]
+    assert objective.names("test") == ["test/loss", "test/taken_for_0", "test/acc", "test/margin"]
+    outputs, targets = torch.tensor([[0.0, 3.0], [2.0, 0.0], [4.0, 0.0]]), torch.tensor([1, 0, 1])
+    stats = batch_stats(objective, torch.tensor(6.0), outputs, targets)
+    assert stats == (6.0, 3, 2, 9.0)
+    sums = EvaluationSums(objective, torch.device("cpu"))
+    sums.add(stats, outputs, targets)
+    found = {"val/loss": 2.0, "val/taken_for_0": 2.0, "val/acc": 2 / 3, "val/margin": 3.0}
+    assert objective.metrics("val", sums.totals) == found
+    assert {name: objective.better(name) for name in found} == {**dict.fromkeys(found, "min"), "val/acc": "max"}
+
+
+def test_a_row_of_several_outputs_counts_their_mean() -> None:
+    """As nn.MSELoss does: (1 + 4) / 2 and (9 + 0) / 2."""
+    outputs, targets = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [0.0, 4.0]])
+    loss = squared_error(outputs, targets)
+    assert loss.item() == 7
+    assert loss.item() / 2 == nn.MSELoss()(outputs, targets).item()
+
+
+def test_confusion_and_macro_f1_by_hand() -> None:
+    """Three classes; true 0 0 0 1 1 2, taken for 0 0 1 1 2 2. The fourth class neither occurs nor is predicted.
+
+    F1 of 0: 2·2 / (3 + 2) = 4/5; of 1: 2·1 / (2 + 2) = 1/2; of 2: 2·1 / (1 + 2) = 2/3. Mean: 59/90.
+    """
+    targets = torch.tensor([0, 0, 0, 1, 1, 2])
+    outputs = torch.eye(4)[torch.tensor([0, 0, 1, 1, 2, 2])]
+    counts = confusion(outputs, targets, classes=4)
+    assert counts.tolist() == [[2, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert macro_f1(counts) == pytest.approx(59 / 90, abs=1e-15)
+    none = confusion(outputs[:0], targets[:0], classes=4)
+    assert none.tolist() == [[0] * 4] * 4
+
+
+def test_macro_f1_is_that_of_scikit_learn_and_of_no_mean_of_shards() -> None:
+    generator = torch.Generator().manual_seed(3)
+    targets = torch.randint(0, 5, (999,), generator=generator)
+    outputs = torch.randn(999, 10, generator=generator) + 2 * torch.eye(10)[targets]
+    shards = [confusion(outputs[rank::3], targets[rank::3], classes=10) for rank in range(3)]
+    ours = macro_f1(sum(shards[1:], start=shards[0]))
+    theirs = f1_score(targets, outputs.argmax(1), average="macro")
+    assert ours == pytest.approx(theirs, abs=1e-12)
+    assert abs(sum(map(macro_f1, shards)) / 3 - ours) > 1e-4, "the mean over ranks is another number"
+
+
+def test_a_squared_error_is_a_mean_over_all_numbers_of_a_sample() -> None:
+    """By hand: two samples of 2 x 2, of which each number is off by 1 and by 3: (4·1 + 4·9) / 4."""
+    outputs = torch.zeros(2, 2, 2)
+    targets = torch.tensor([1.0, 3.0])[:, None, None].expand(2, 2, 2)
+    assert squared_error(outputs, targets).item() == 10
+
+
+def test_a_class_for_each_part_of_a_sample_by_hand() -> None:
+    """Two samples of two parts and two classes: a sample's loss and accuracy are means over its parts."""
+    logits = torch.tensor([[[math.log(3), 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, math.log(3)]]], dtype=torch.float64)
+    targets = torch.tensor([[1, 0], [0, 1]])  # probabilities ¼ and ½; ½ and ¾
+    loss = cross_entropy(logits, targets)
+    assert loss.item() == pytest.approx((math.log(4) + math.log(2)) / 2 + (math.log(2) + math.log(4 / 3)) / 2)
+    assert correct(logits, targets).item() == 1 / 2 + 2 / 2
+    assert confusion(logits, targets, classes=2).tolist() == [[2, 0], [1, 1]]
+
+
+def test_language_modelling_by_hand() -> None:
+    """Two sequences of two tokens: probabilities ½ and ¾; ¼ and ½, of which the first of equals is taken."""
+    logits = torch.tensor([[[0.0, 0.0], [math.log(3), 0.0]], [[math.log(3), 0.0], [0.0, 0.0]]], dtype=torch.float64)
+    tokens = torch.tensor([[0, 0], [1, 1]])
+    loss = LANGUAGE_MODELLING.loss_sum(logits, tokens)
+    stats = batch_stats(LANGUAGE_MODELLING, loss, logits, tokens)
+    first, second = (math.log(2) + math.log(4 / 3)) / 2, (math.log(4) + math.log(2)) / 2
+    assert stats[0] == pytest.approx(first + second)
+    assert stats[1:] == (2, 1.0)
+    found = LANGUAGE_MODELLING.metrics("train", stack_stats(LANGUAGE_MODELLING, [stats])[0])
+    assert found == {
+        "train/loss": pytest.approx((first + second) / 2),
+        "train/acc": 0.5,
+        "train/perplexity": pytest.approx((2 * 4 / 3 * 4 * 2) ** (1 / 4)),  # of the four tokens, their geometric mean
+    }
+    assert LANGUAGE_MODELLING.metrics("val", torch.tensor([1e6, 1.0, 0.0]))["val/perplexity"] == math.inf
+
+
+def test_what_is_given_back_may_be_laid_out_otherwise() -> None:
+    image, row = torch.arange(8.0).view(2, 1, 2, 2), torch.zeros(2, 4)
+    assert reconstruction_error(row, image).item() == (0 + 1 + 4 + 9) / 4 + (16 + 25 + 36 + 49) / 4
