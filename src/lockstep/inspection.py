@@ -29,7 +29,8 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
         return values
     samples = values["task"].samples
     if launch.rank_from_env() is not None or values["strategy"].in_process:
-        found = inspect(own, values["seed"], samples)
+        with targets.edited_modules_anew():
+            found = inspect(own, values["seed"], samples)
     else:
         engine = values["engine"].name
         launch.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))

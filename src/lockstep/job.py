@@ -8,19 +8,21 @@ wrong in the first three, `execute` of what the disk refuses afterwards; the err
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep import data, launch, schemas
+from lockstep import data, launch, schemas, targets
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
 from lockstep.command_line.compose import compose_job, folder_given
 from lockstep.command_line.unforeseen import errors_as_config_errors
+from lockstep.config_error import option_error
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text
 from lockstep.plan import Plan
@@ -29,8 +31,12 @@ from lockstep.schemas.engine import ENGINES
 from lockstep.text_table import metrics_text
 
 
-def run(overrides: list[str] | None = None) -> Metrics:
+def run(overrides: list[str] | None = None, **own: Any) -> Metrics:
     """Do what `python train.py OVERRIDES` does, and return what metrics.json holds.
+
+    Args:
+        own: by group (`model`, `data`, …) a class or a function of yours, a functools.partial of one with its
+            arguments, or what its YAML file would hold.
 
     Raises:
         ConfigError: an override, or a combination of them, that cannot be.
@@ -40,8 +46,20 @@ def run(overrides: list[str] | None = None) -> Metrics:
     words = overrides or []
     with planning(words):
         given = folder_given(words)
-        plan = prepare(*compose_job(words), given)
+        plan = prepare(*with_own(own, words), given)
     return execute(plan, began)
+
+
+def with_own(own: Mapping[str, Any], words: list[str]) -> tuple[DictConfig, Path]:
+    """The configuration with the groups that are given from Python, and the folder."""
+    for group in own.keys() - schemas.OWN_CODE.keys():
+        raise option_error("run", group, "no group of this name takes code of yours", schemas.OWN_CODE)
+    targets.require_not_typed(own, words)
+    config, run_dir = compose_job(words)
+    with open_dict(config):
+        for group, code in own.items():
+            config[group] = targets.as_target(group, code)
+    return config, run_dir
 
 
 def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:

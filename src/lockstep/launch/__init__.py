@@ -19,6 +19,7 @@ from lockstep.launch.private_dir import job_folder, own_caches, private_folder, 
 from lockstep.launch.topology import RankContext, is_rank_zero
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
+from lockstep.targets import pickled_main
 from lockstep.world import Launchable, World
 
 __all__ = [
@@ -112,10 +113,12 @@ def run_ranks(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     from lockstep.launch.rendezvous import open_rendezvous
     from lockstep.launch.worker import LaunchSpec
 
+    main = pickled_main(work)
     with (
         job_folder() as folder,
         preserved_process(folder) as requests,
         open_rendezvous(work.world, folder) as rendezvous,
     ):
         environment = {**own_caches(), **os.environ}
-        return LAUNCHERS[work.world.start](LaunchSpec(work, engine, rendezvous, folder, environment)), requests
+        spec = LaunchSpec(work, engine, rendezvous, folder, environment, main)
+        return LAUNCHERS[work.world.start](spec), requests

@@ -21,6 +21,7 @@ from lockstep.launch.private_dir import own_caches, private_folder
 from lockstep.launch.signals import ENDING
 from lockstep.launch.worker import exit_with_parent
 from lockstep.streams import outlive_readers
+from lockstep.targets import pickled_main, restore_main
 
 KILL_TIMEOUT = 10.0
 """Seconds within which a process is gone after SIGKILL."""
@@ -39,8 +40,9 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     context: Any = multiprocessing.get_context(start_method())
     reader, writer = context.Pipe(duplex=False)
     variables = {**own_caches(), **os.environ}
+    main = pickled_main(arguments)
     process = context.Process(
-        target=_answer, args=(writer, private_folder(), variables, [*sys.path], function, arguments)
+        target=_answer, args=(writer, private_folder(), variables, [*sys.path], main, function, arguments)
     )
     with reader, writer, hide_main_module():
         process.start()
@@ -76,6 +78,7 @@ def _answer(
     folder: Path,
     variables: Mapping[str, str],
     path: list[str],
+    main: bytes | None,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
@@ -88,6 +91,7 @@ def _answer(
     sys.path[:] = path
     answer: tuple[Any, Exception | None]
     try:
+        restore_main(main)
         answer = function(*arguments), None
     except ConfigError as error:
         answer = None, error

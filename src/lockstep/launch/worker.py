@@ -38,6 +38,7 @@ from lockstep.launch.signals import ignore_signals
 from lockstep.launch.topology import RankContext
 from lockstep.memory.garbage import collect_rarely
 from lockstep.streams import outlive_readers
+from lockstep.targets import restore_main
 from lockstep.world import Launchable, World
 
 LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
@@ -47,7 +48,8 @@ LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 class LaunchSpec:
     """What a rank receives: the work, the engine (a module with `run(work, context)`), and the rendezvous.
 
-    `folder` holds the files by which the command asks ranks to stop; `environment` is the command's.
+    `folder` holds the files by which the command asks ranks to stop; `environment` is the command's, and `main` what
+    its `__main__` defines that the work names.
     """
 
     work: Launchable
@@ -55,6 +57,7 @@ class LaunchSpec:
     rendezvous: Rendezvous
     folder: Path
     environment: Mapping[str, str]
+    main: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, var
     peers: dict[int, int] = {}
     try:
         redirect_output(Path(world.folder), context)
+        restore_main(job.main)
         with temporary_errors_as_config_errors(job.folder), process_group(world, context, job.rendezvous) as store:
             peers |= local_peer_pids(store, context) if store else {}
             stop = FileRequest(job.folder, context.rank, context.world_size, store)

@@ -1,0 +1,40 @@
+"""Code given from Python, as a YAML file would name it: `run(model=Net)` is `_target_: package.module.Net`."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lockstep.config_error import ConfigError, as_typed, config_error
+from lockstep.schemas.target import ARGS, KEY
+
+
+def as_target(key: str, own: Any) -> dict[str, Any]:
+    """The keys of a class, of a function, or of a functools.partial of one with its arguments; a mapping as it is.
+
+    Raises:
+        ConfigError: it is none of these, or has no import path.
+    """
+    if isinstance(own, Mapping):
+        return {str(name): value for name, value in own.items()}
+    call = own.func if isinstance(own, functools.partial) else own
+    module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", None)
+    if not callable(call) or module is None or name is None:
+        why = "an object is made on each rank, under the run's seed"
+        kind = type(call).__name__
+        raise config_error(key, kind, why, f"{key}={kind}, the class, or functools.partial({kind}, …)")
+    if "<" in name:
+        why = "it is defined within a function, and has no path"
+        raise config_error(key, name, why, "it at the top of a module or of a notebook's cell")
+    named = {KEY: f"{module}.{name}"}
+    return {**named, ARGS: list(own.args), **own.keywords} if isinstance(own, functools.partial) else named
+
+
+def require_not_typed(own: Mapping[str, Any], overrides: Iterable[str]) -> None:
+    """Refuse an override of a group that is given from Python: it would be lost."""
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        group = key.partition(".")[0]
+        if group in own:
+            name = key.partition(".")[2]
+            instead = f"{group}=functools.partial(…, {name}={as_typed(value)})" if name else f"{group} only once"
+            raise ConfigError(f"{override}: {group} is given from Python; write {instead}.")

@@ -1,0 +1,150 @@
+"""As from a notebook: classes that no file holds, and files that are edited between two runs of one process."""
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from lockstep import ConfigError, run
+from tests.conftest import Command
+from tests.test_own_code import OWN, QUIET
+
+LAYERS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, outputs, {argument}):
+        super().__init__()
+        self.{layer} = nn.Linear(4, {argument})
+        self.last = nn.Linear({argument}, outputs)
+
+    def forward(self, x):
+        return self.last(self.{layer}(x) * FACTOR)
+
+FACTOR = 2.0
+"""
+DATA = {"_target_": "strange_data.blobs", "samples": 60}
+DDP = ("strategy=ddp", "devices=2")
+HERE = ("strategy=single", "strategy.in_process=true")
+Train = Callable[..., Path]
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """Runs in this process, as a notebook's cells are; returns the run's folder."""
+    monkeypatch.syspath_prepend(str(OWN))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runs: list[Path] = []
+
+    def start(*words: str, **own: Any) -> Path:
+        runs.append(tmp_path / f"run-{len(runs)}")
+        run([*QUIET, "engine=raw", *words, f"hydra.run.dir={runs[-1]}"], **{"data": DATA, **own})
+        return runs[-1]
+
+    return start
+
+
+def in_main(source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a cell defines: a module that lies in no file."""
+    monkeypatch.setattr(sys.modules["__main__"], "Net", None, raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "FACTOR", None, raising=False)
+    exec(source, vars(sys.modules["__main__"]))
+    return vars(sys.modules["__main__"])["Net"]
+
+
+def digest(folder: Path) -> str:
+    return str(json.loads((folder / "metrics.json").read_text())["digest"])
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+def test_a_class_of_a_cell_is_that_of_a_file(
+    strategy: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = LAYERS.format(argument="width", layer="first")
+    (tmp_path / "filed.py").write_text(source)
+    net = in_main(source, monkeypatch)
+    world = (f"strategy={strategy}", "devices=2")
+    assert digest(train(*world, model={"_target_": "filed.Net", "width": 5})) == digest(
+        train(*world, model=functools.partial(net, width=5))
+    )
+    assert "filed" not in sys.modules
+
+
+@pytest.mark.parametrize("world", [DDP, HERE])
+def test_an_edited_module_counts_in_the_next_run(world: tuple[str, ...], train: Train, tmp_path: Path) -> None:
+    """Another argument, so that whoever inspects it must have read it; another layer, so that ranks must have."""
+    name = f"layers_{world[0][-3:]}"
+    (tmp_path / f"{name}.py").write_text(LAYERS.format(argument="width", layer="first"))
+    (tmp_path / f"net_{name}.py").write_text(f"from {name} import Net\n")
+    target = {"_target_": f"net_{name}.Net"}
+    before = (train(*world, model={**target, "width": 5}) / "record.jsonl").read_text()
+    (tmp_path / f"{name}.py").write_text(LAYERS.format(argument="neurons", layer="hidden"))
+    after = (train(*world, model={**target, "neurons": 5}) / "record.jsonl").read_text()
+    assert ("first.weight" in before, "first.weight" in after, "hidden.weight" in after) == (True, False, True)
+    with pytest.raises(ConfigError, match=r"^model.width=5: Net takes no such argument"):
+        train(*world, model={**target, "width": 5})
+
+
+def test_what_is_not_edited_is_imported_once(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "counted.py").write_text("import builtins\n" + LAYERS.format(argument="width", layer="first"))
+    with (tmp_path / "counted.py").open("a") as file:
+        file.write("builtins.imports = getattr(builtins, 'imports', 0) + 1\n")
+    for _ in range(2):
+        train(*HERE, model={"_target_": "counted.Net", "width": 5})
+    import builtins
+
+    assert vars(builtins).pop("imports") == 1
+
+
+def local() -> type:
+    class Local(nn.Module): ...
+
+    return Local
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "sentence"),
+    [
+        ((), {"model": {"_target_": "__main__.Nte"}}, "model._target_=__main__.Nte: no Nte is defined here (did you"),
+        ((), {"model": nn.Linear(4, 3)}, "model=Linear: an object is made on each rank, under the run's seed; write"),
+        ((), {"model": local()}, "model=local.<locals>.Local: it is defined within a function, and has no path; wri"),
+        ((), {"modle": nn.Linear}, "run=modle: no group of this name takes code of yours (did you mean model?); wri"),
+        (("+model.width=3",), {"model": nn.Linear}, "+model.width=3: model is given from Python; write model=functo"),
+    ],
+)
+def test_what_cannot_come_along(
+    words: tuple[str, ...], own: dict[str, Any], sentence: str, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_main(LAYERS.format(argument="width", layer="first"), monkeypatch)
+    with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
+        train(*DDP, *words, **own)
+
+
+def test_without_cloudpickle_it_is_said(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = in_main(LAYERS.format(argument="width", layer="first"), monkeypatch)
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(ConfigError, match=r"comes to the ranks by cloudpickle, which is not installed; write it into"):
+        train(*DDP, model=functools.partial(net, width=5))
+
+
+@pytest.mark.slow
+def test_from_a_program_without_a_file(command: Command) -> None:
+    """Its standard input is the program, as a notebook's kernel has it; ranks, both engines, a verdict."""
+    source = (
+        LAYERS.format(argument="width", layer="first")
+        + f"""
+from functools import partial
+from lockstep import run
+words = {[*QUIET, *DDP, "engine=both"]}
+print(run(words, model=partial(Net, width=5), data={DATA})["verdict"])
+"""
+    )
+    ended = command(sys.executable, "-c", source, PYTHONPATH=str(OWN))
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines()[-1] == "identical"
