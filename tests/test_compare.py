@@ -86,12 +86,12 @@ def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
     """At step 5 alone, in the last bit."""
     right = training.optimizer_step
 
-    def wrong(run: training.Training) -> float:
+    def wrong(run: training.Training, ends_epoch: bool) -> float:
         [group] = run.optimizer.param_groups
         before = group["lr"]
         if run.at.steps == 4:
             group["lr"] = math.nextafter(before, 1)
-        rate = right(run)
+        rate = right(run, ends_epoch)
         group["lr"] = before
         return rate
 

@@ -21,6 +21,7 @@ LAYERS = [
     {"plan", "data"},
     {"memory", "world_dependence", "loggers"},
     {"optimizers", "seeding"},
+    {"schedulers"},
     {"record"},
     {"checkpoint"},
     {"compare"},

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
-from lockstep.optimizers import create_optimizer, create_scheduler, one_cycle, warmup_linear
+from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
+from lockstep.schedulers import create_scheduler, one_cycle, warmup_linear
 
 
 def test_warm_up_and_decay_by_hand() -> None:
@@ -48,7 +49,7 @@ def test_schedules_last_the_whole_run(make_plan: Callable[..., Plan], name: str)
     )
     assert plan.total_steps == 200
     optimizer = create_optimizer(plan.optimizer, nn.Linear(1, 1))
-    scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
+    scheduler = create_scheduler(plan, optimizer)
     rates = []
     for _ in range(200):
         rates.append(optimizer.param_groups[0]["lr"])

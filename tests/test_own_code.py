@@ -142,8 +142,8 @@ def test_killed_in_any_step_it_ends_the_same(
             "data._split_={val:101,test:0.1}: it leaves nothing of 101 samples to train on; write less.",
         ),
         (
-            ["+scheduler._target_=strange_nets.Odd"],
-            "scheduler._target_=strange_nets.Odd: scheduler takes no code of your own; write scheduler=none.",
+            ["+engine._target_=strange_nets.Odd"],
+            "engine._target_=strange_nets.Odd: engine takes no code of your own; write engine=lightning.",
         ),
         (
             ["optimizer=rmsprop", "+optimizer.alfa=0.9"],

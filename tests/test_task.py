@@ -132,6 +132,20 @@ def test_a_loss_of_torch_itself_and_its_reductions(make_own: MakeOwn) -> None:
     assert all((first[name] - second[name]).abs().max() < 1e-12 for name in first)
 
 
+def test_what_a_task_keeps_is_of_one_run(make_own: MakeOwn) -> None:
+    """Of two in the same process, too."""
+    job = (
+        "model=residual",
+        "data=sine",
+        "engine=raw",
+        "+task._target_=strange_tasks.Counting",
+        "strategy.in_process=true",
+    )
+    plans = [make_own(*job, folder=name) for name in ("first", "second")]
+    first, second = map(trained, plans)
+    assert record_without_heading(first) == record_without_heading(second)
+
+
 def test_what_the_plan_knows_of_it(make_own: MakeOwn) -> None:
     plan = make_own(*JOBS["absolute"])
     assert plan.monitor == ("val/close", "max")

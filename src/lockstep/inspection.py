@@ -30,15 +30,15 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     samples = values["task"].samples
     if launch.rank_from_env() is not None or values["strategy"].in_process:
         with targets.edited_modules_anew():
-            found = inspect(own, values["seed"], samples)
+            found = inspect(own, values["optimizer"], values["seed"], samples)
     else:
         engine = values["engine"].name
         launch.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
         from lockstep.launch.child import in_child  # with torch
 
-        found = in_child(inspect, own, values["seed"], samples)
-    if "task" in found:
-        values = {**values, "task": replace(values["task"], **found["task"])}
+        found = in_child(inspect, own, values["optimizer"], values["seed"], samples)
+    for group in found.keys() - {"data"}:
+        values = {**values, group: replace(values[group], **found[group])}
     if "data" not in found:
         return values
     parts = {key: tuple(found["data"][key]) for key in ("shape", "parts")}
@@ -46,10 +46,13 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "data": data, "test": values["test"] and data.test_size > 0}
 
 
-def inspect(own: Mapping[str, schemas.Target], seed: int, samples: Samples) -> dict[str, dict[str, Any]]:
+def inspect(
+    own: Mapping[str, schemas.Target], optimizer: schemas.Optimizer, seed: int, samples: Samples
+) -> dict[str, dict[str, Any]]:
     """By group, the code that is to be called. What data and task say of themselves, by group.
 
     Args:
+        optimizer: that a schedule is tried on.
         samples: what the task takes for a sample.
     """
     found = {}
@@ -57,6 +60,10 @@ def inspect(own: Mapping[str, schemas.Target], seed: int, samples: Samples) -> d
         targets.check("model", own["model"].call, dict.fromkeys(FROM_DATA))
     if "optimizer" in own:
         targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True})
+    if isinstance(scheduler := own.get("scheduler"), schemas.OwnScheduler):
+        from lockstep.schedulers import describe_scheduler  # with torch
+
+        found["scheduler"] = describe_scheduler(scheduler, optimizer)
     if isinstance(task := own.get("task"), schemas.OwnTask):
         targets.check("task", task.call)
         from lockstep.targets.task import describe_task  # with torch

@@ -27,6 +27,7 @@ from lockstep.seeding import build_model
 from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
 from lockstep.sums.running import RunningSums
+from lockstep.targets.task import make_task
 from lockstep.world_dependence import heading
 
 
@@ -49,6 +50,8 @@ class Session:
         self.plan = plan = resume_after_restart(plan, context.restarts)
         self.context = context
         loaded = data.load_splits(plan.data, plan.seed, plan.task.samples)
+        if isinstance(plan.task, schemas.OwnTask):
+            make_task(plan.task)
         self.net = convert_batchnorm(plan, build_model(plan, loaded))
         self.masks = convert_dropout(plan, context.rank, self.net)
         show_shapes(plan, self.net)

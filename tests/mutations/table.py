@@ -290,6 +290,20 @@ MUTATIONS = [
         "tests/test_objectives.py::test_confusion_and_macro_f1_by_hand",
     ),
     Mutation(
+        "a plateau steps behind the checkpoint",
+        "lit/run.py",
+        "callbacks.append(CheckpointCallback(session))",
+        "callbacks.insert(len(callbacks) - 1, CheckpointCallback(session))",
+        "tests/test_schedulers.py::test_killed_in_any_step_it_ends_the_same[plateau-lightning]",
+    ),
+    Mutation(
+        "a user's mean loss is added as it is",
+        "targets/task.py",
+        "return value if is_sum else value * count",
+        "return value",
+        "tests/test_task.py::test_it_is_what_a_plain_loop_over_single_samples_does[variational]",
+    ),
+    Mutation(
         "a ring that loses a share",
         "parallel/reduce.py",
         "        chunks[(rank - step - 1) % world].add_(arrived)",

@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from lockstep.checkpoint.checks import are_alike, check, is_count, is_dense, is_finite, is_like
 from lockstep.checkpoint.content import SCALER, Content
-from lockstep.optimizers import create_optimizer, create_scheduler
+from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
 from lockstep.record.fingerprint import buffers_of
-from lockstep.schemas import OwnOptimizer
+from lockstep.schedulers import create_scheduler
+from lockstep.schemas import OwnOptimizer, OwnScheduler
 
 
 def require_state(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any], content: Content) -> None:
@@ -57,12 +58,16 @@ def _require_optimizer(plan: Plan, net: nn.Module, states: Any, steps: int) -> N
 
 def _require_schedule(plan: Plan, net: nn.Module, states: Any, steps: int) -> None:
     what = "lr_schedulers"
-    fresh = create_scheduler(plan.scheduler, create_optimizer(plan.optimizer, net), plan.total_steps)
+    fresh = create_scheduler(plan, create_optimizer(plan.optimizer, net))
     check(isinstance(states, list) and len(states) == (0 if fresh is None else 1), what)
     if fresh is None:
         return
     wanted, own = fresh.state_dict(), states[0]
     check(isinstance(own, Mapping) and wanted.keys() <= own.keys(), what)
+    if isinstance(plan.scheduler, OwnScheduler):
+        at_most = steps if plan.scheduler.interval == "step" else plan.max_epochs
+        check(is_count(own.get("last_epoch", 0)) and own.get("last_epoch", 0) <= at_most, what)
+        return  # only the schedule itself knows what it keeps
     check(all(are_alike(wanted[key], own[key]) for key in wanted), what)
     check(is_count(own["last_epoch"]) and own["last_epoch"] <= steps, what)
     check(plan.precision == "16-mixed" or own["last_epoch"] == steps, what)

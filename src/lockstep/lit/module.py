@@ -6,10 +6,14 @@ import lightning.pytorch as pl
 from torch import Tensor, nn
 
 from lockstep.data.tensors import Batch
-from lockstep.optimizers import create_optimizer, create_scheduler
+from lockstep.optimizers import create_optimizer
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
+from lockstep.schedulers import create_scheduler
 from lockstep.sums.running import BatchStats, batch_stats
+
+NEVER = 2**62
+"""Epochs between two steps of a schedule that Lightning saves and PlateauStep steps."""
 
 
 class Supervised(pl.LightningModule):
@@ -38,10 +42,14 @@ class Supervised(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = create_optimizer(self.plan.optimizer, self.net)
-        scheduler = create_scheduler(self.plan.scheduler, optimizer, self.plan.total_steps)
+        scheduler, interval = create_scheduler(self.plan, optimizer), self.plan.scheduler.interval
         if scheduler is None:
             return optimizer
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        if interval == "plateau":  # Lightning would step it behind the checkpoint, which would then lack the step
+            config = {"scheduler": scheduler, "interval": "epoch", "frequency": NEVER, "monitor": "train/loss"}
+        else:
+            config = {"scheduler": scheduler, "interval": interval}
+        return {"optimizer": optimizer, "lr_scheduler": config}
 
     def shared_step(self, batch: Batch) -> tuple[Tensor, BatchStats, Any]:
         """The loss summed over the batch, what the batch adds to the sums, and the net's outputs."""

@@ -11,6 +11,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.lit.datamodule import ShardedData
 from lockstep.lit.metrics import EpochMetrics
 from lockstep.lit.module import Supervised
+from lockstep.lit.plateau import PlateauStep
 from lockstep.lit.progress import create_progress
 from lockstep.lit.recording import RecordCallback
 from lockstep.lit.saving import CheckpointCallback
@@ -43,7 +44,10 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     if plan.logger:
         callbacks.append(StepLogger(session))
     if plan.train:
-        callbacks += [RecordCallback(session), CheckpointCallback(session)]
+        callbacks.append(RecordCallback(session))
+        if plan.scheduler.interval == "plateau":
+            callbacks.append(PlateauStep(session))
+        callbacks.append(CheckpointCallback(session))
     trainer = create_trainer(plan, session.loggers.lightning, callbacks)
 
     with session.loggers:

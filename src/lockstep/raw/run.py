@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from lockstep.launch.topology import RankContext
-from lockstep.optimizers import create_optimizer, create_scheduler
+from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
 from lockstep.raw.evaluation import evaluate
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.raw.training import Training, fit
 from lockstep.run_files import Metrics
+from lockstep.schedulers import create_scheduler
 from lockstep.session import Session
 
 
@@ -20,7 +21,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     precision = Precision(plan, session.device)
     wrapped = plan.strategy.wrap(plan, net)
     optimizer = create_optimizer(plan.optimizer, net)
-    scheduler = create_scheduler(plan.scheduler, optimizer, plan.total_steps)
+    scheduler = create_scheduler(plan, optimizer)
     training = Training(session, wrapped, optimizer, scheduler, precision, Report(session), at)
 
     if plan.train and session.start.checkpoint is not None:

@@ -20,6 +20,7 @@ from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.raw.state import TrainingState
 from lockstep.sampler import ShardSampler
+from lockstep.schedulers import step_plateau
 from lockstep.session import Session
 from lockstep.strategies import Wrapped
 from lockstep.sums.running import batch_stats
@@ -67,6 +68,8 @@ def fit(run: Training) -> None:
             session.loggers.log_metrics({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
             session.recorder.validation(run.at.epochs, validation)
         report.epoch_line(run.at.epochs, session.measured.results, time.perf_counter() - began)
+        if run.scheduler is not None and session.plan.scheduler.interval == "plateau":
+            step_plateau(session.plan, run.scheduler, session.measured.results)
         session.checkpoints.update_best(session.measured.results)
         save_checkpoint(run)
         if session.should_stop(run.at):
@@ -106,7 +109,7 @@ def train_epoch(run: Training) -> None:
         session.recorder.batch(stats, ids)
         session.measured.epoch.add(stats)
         run.at.batch += 1
-        rate = optimizer_step(run) if last else None
+        rate = optimizer_step(run, ends_epoch=number + 1 == len(sampler)) if last else None
         run.report.batch(stats, run.at.steps, rate)  # on every rank: its curves are sums over ranks
         if number + 1 < len(sampler):  # the epoch's end saves by itself
             stop = session.should_stop(run.at)
@@ -131,7 +134,7 @@ def backward(run: Training, loss_sum: Tensor, batch: int) -> None:
     loss_sum.backward(run.gradients[key])  # type: ignore[no-untyped-call]
 
 
-def optimizer_step(run: Training) -> float:
+def optimizer_step(run: Training, ends_epoch: bool) -> float:
     """The gradient over all ranks, recorded, clipped, and a step down it; then the schedule moves on. The rate used."""
     plan, recorder = run.session.plan, run.session.recorder
     rate: float = run.optimizer.param_groups[0]["lr"]
@@ -141,7 +144,7 @@ def optimizer_step(run: Training) -> float:
     if plan.gradient_clip_val is not None:
         nn.utils.clip_grad_norm_(run.wrapped.net.parameters(), plan.gradient_clip_val)
     run.precision.step(run.optimizer)
-    if run.scheduler is not None:
+    if run.scheduler is not None and plan.scheduler.interval in (("step", "epoch") if ends_epoch else ("step",)):
         run.scheduler.step()
     recorder.stepped(run.optimizer)
     run.at.steps += 1

@@ -11,7 +11,7 @@ from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, OwnNet, Split
 from lockstep.schemas.optimizer import SGD, Adam, Optimizer, OwnOptimizer
 from lockstep.schemas.process_group import ProcessGroup
 from lockstep.schemas.record import Record
-from lockstep.schemas.scheduler import Constant, OneCycle, Scheduler, WarmupLinear
+from lockstep.schemas.scheduler import Constant, OneCycle, OwnScheduler, Scheduler, WarmupLinear
 from lockstep.schemas.target import OneOfSeveral, Target
 from lockstep.schemas.task import Auto, Autoencoding, Classification, LanguageModelling, OwnTask, Regression, Task
 from lockstep.strategies import STRATEGIES
@@ -50,6 +50,7 @@ __all__ = [
     "OwnLogger",
     "OwnNet",
     "OwnOptimizer",
+    "OwnScheduler",
     "OwnTask",
     "Points",
     "ProcessGroup",
@@ -84,7 +85,12 @@ GROUPS: dict[str, dict[str, type]] = {
 }
 
 OWN_CODE: dict[str, type[Target]] = {
-    **{"model": OwnNet, "task": OwnTask, "data": OwnData, "optimizer": OwnOptimizer, "logger": OwnLogger}
+    "model": OwnNet,
+    "task": OwnTask,
+    "data": OwnData,
+    "optimizer": OwnOptimizer,
+    "scheduler": OwnScheduler,
+    "logger": OwnLogger,
 }
 """The groups whose YAML files may name a `_target_` of the user's own."""
 

@@ -1,16 +1,27 @@
 """How the learning rate moves over the run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from lockstep.config_error import config_error, fraction, not_negative
+from lockstep.config_error import config_error, fraction, not_negative, require
+from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
+Interval = Literal["step", "epoch", "plateau"]
+
 
 class Schedule:
-    """What all schedules say of themselves."""
+    """What all schedules say of themselves.
+
+    interval: whether they step after each optimizer step, after an epoch's last, or by a metric of each epoch.
+    """
+
+    @property
+    def interval(self) -> Interval:
+        return "step"
 
     def check(self, plan: "Plan") -> None:
         """Refuse a run that the schedule does not fit into."""
@@ -45,4 +56,45 @@ class WarmupLinear(Schedule):
             raise config_error(key, self.warmup_steps, why, f"{key}={steps // 10}")
 
 
-Scheduler = Constant | OneCycle | WarmupLinear
+@dataclass(frozen=True)
+class OwnScheduler(Target, Schedule):
+    """Any scheduler of torch's kind, by its import path: it is called with the optimizer and these arguments.
+
+    plateau: whether it steps by a metric, as ReduceLROnPlateau does; asked of the target itself.
+    """
+
+    _interval_: Literal["step", "epoch"]
+    _monitor_: str | None
+    plateau: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """`_interval_` and `_monitor_` are ours, all else the target's."""
+        values = dict(values)
+        interval, monitor = values.pop("_interval_", "epoch"), values.pop("_monitor_", None)
+        why, instead = "it steps after each step or each epoch", "scheduler._interval_=step, or epoch"
+        require(interval in ("step", "epoch"), "scheduler._interval_", interval, why, instead)
+        named = monitor is None or isinstance(monitor, str)
+        require(named, "scheduler._monitor_", monitor, "it is the name of a metric", "scheduler._monitor_=val/loss")
+        return {**super().of(values), "_interval_": interval, "_monitor_": monitor}
+
+    @property
+    def interval(self) -> Interval:
+        return "plateau" if self.plateau else self._interval_
+
+    @property
+    def watched_metric(self) -> str | None:
+        return self._monitor_
+
+    def watched(self, plan: "Plan") -> str:
+        """The metric that it steps by."""
+        return self._monitor_ or plan.monitor[0]
+
+    def check(self, plan: "Plan") -> None:
+        measured = [name for name in plan.measured if name.startswith(("train/", "val/"))]
+        if plan.train and self.plateau and self.watched(plan) not in measured:
+            why = "no epoch of this run measures such a thing"
+            raise config_error("scheduler._monitor_", self.watched(plan), why, f"one of {', '.join(measured)}")
+
+
+Scheduler = Constant | OneCycle | WarmupLinear | OwnScheduler

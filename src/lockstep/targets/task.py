@@ -29,13 +29,19 @@ def task_of(call: str) -> "UserTask":
     return UserTask(json.loads(call))
 
 
+def make_task(choice: OwnTask) -> "UserTask":
+    """A new one, for a run of its own: what it keeps, and code that was edited, count for one run."""
+    task_of.cache_clear()
+    return task_of(json.dumps(choice.call))
+
+
 def describe_task(choice: OwnTask) -> dict[str, Any]:
     """What a plan has to know of the task, by the fields of OwnTask.
 
     Raises:
         ConfigError: it has no loss, metrics of another form, or parameters that nobody would train.
     """
-    task = task_of(json.dumps(choice.call))
+    task = make_task(choice)
     task.check()
     return {"better": task.better, "monitor": task.monitor}
 

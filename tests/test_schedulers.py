@@ -1,0 +1,196 @@
+"""Schedules by their import path: the rates of both engines are torch's own, and a resume goes on with them."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LRScheduler, OneCycleLR, SequentialLR, StepLR
+
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from tests import test_own_code
+from tests.test_own_code import MakeOwn, trained
+from tests.test_resume import alike, killed, record, start
+
+make_own = test_own_code.make_own
+
+TORCH = "torch.optim.lr_scheduler"
+JOB = ("model=residual", "data=blobs", "optimizer=sgd", "optimizer.lr=0.5", "batch_size=24", "max_epochs=5")
+STEPS = 4
+"""Of an epoch: 96 samples."""
+
+
+def named(target: str, *arguments: str) -> tuple[str, ...]:
+    return (f"+scheduler._target_={target}", *(f"+scheduler.{own}" for own in arguments))
+
+
+SEQUENCE = (
+    f"schedulers=[{{_target_:{TORCH}.ConstantLR,factor:0.5,total_iters:2}},"
+    f"{{_target_:{TORCH}.ExponentialLR,gamma:0.5}}]",
+    "milestones=[2]",
+)
+Make = Callable[[torch.optim.Optimizer], LRScheduler]
+SCHEDULES: dict[str, tuple[tuple[str, ...], int, Make]] = {
+    "epochs": (named(f"{TORCH}.StepLR", "step_size=2"), STEPS, lambda own: StepLR(own, 2)),
+    "steps": (
+        named(f"{TORCH}.CosineAnnealingLR", "T_max=7", "_interval_=step"),
+        1,
+        lambda own: CosineAnnealingLR(own, 7),
+    ),
+    "whole run": (
+        named(f"{TORCH}.OneCycleLR", "max_lr=0.5", "cycle_momentum=false", "_interval_=step"),
+        1,
+        lambda own: OneCycleLR(own, 0.5, total_steps=20, cycle_momentum=False),
+    ),
+    "a function": (
+        named(f"{TORCH}.LambdaLR", "lr_lambda={_target_:strange_schedules.half,_partial_:true,share:0.5}"),
+        STEPS,
+        lambda own: ExponentialLR(own, 0.5),
+    ),
+    "one after the other": (
+        named(f"{TORCH}.SequentialLR", *SEQUENCE),
+        STEPS,
+        lambda own: SequentialLR(
+            own, [torch.optim.lr_scheduler.ConstantLR(own, 0.5, 2), ExponentialLR(own, 0.5)], milestones=[2]
+        ),
+    ),
+}
+"""By name: what is typed, optimizer steps for each of the schedule's, and the schedule itself."""
+
+
+def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
+    every = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    return [line[kind] for line in every if kind in line]
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter in `scheduler.step")  # by torch's own SequentialLR
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_rates_are_torchs(name: str, make_own: MakeOwn) -> None:
+    typed, every, make = SCHEDULES[name]
+    raw = trained(make_own(*JOB, *typed, "engine=raw", folder="raw"))
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
+    scheduler, rates = make(optimizer), []
+    for step in range(1, 5 * STEPS + 1):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if step % every == 0:
+            scheduler.step()
+    assert [line["lr"] for line in lines(raw, "step")] == rates
+    assert len({*rates}) > 2
+    lightning = trained(make_own(*JOB, *typed, "engine=lightning", folder="lightning"))
+    assert compare(raw, lightning).verdict == "identical"
+
+
+PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "threshold=0.05")
+
+
+@pytest.mark.parametrize(
+    ("monitor", "epochs", "better"),
+    [((), 9, "max"), (("+scheduler._monitor_=val/loss",), 9, "min"), (("data._split_={val:0}",), 9, "min")],
+)
+def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, better: str, make_own: MakeOwn) -> None:
+    """By itself what best.ckpt is best by, in its direction; the rule worked out here from the record's metrics."""
+    job = (*JOB, *PLATEAU, *(f"+{own}" if own.startswith("data") else own for own in monitor), f"max_epochs={epochs}")
+    raw = trained(make_own(*job, "engine=raw", folder="raw"))
+    steps = lines(raw, "step")
+    if better == "max":
+        measured = [line["val/acc"] for line in lines(raw, "validation")]
+    elif "data" not in monitor[0]:
+        measured = [line["val/loss"] for line in lines(raw, "validation")]
+    else:
+        parts = [[own for own in steps if own["epoch"] == epoch] for epoch in range(1, epochs + 1)]
+        measured = [sum(own["loss_sum"] for own in part) / 108 for part in parts]
+    rate, rates = 0.5, []
+    best: float | None = None
+    for value in measured:
+        rates.append(rate)
+        edge = None if best is None else best * (1.05 if better == "max" else 0.95)
+        if edge is None or (value > edge if better == "max" else value < edge):
+            best = value
+        else:
+            rate /= 2
+    assert [next(own["lr"] for own in steps if own["epoch"] == epoch) for epoch in range(1, epochs + 1)] == rates
+    assert rates[-1] < 0.5
+    lightning = trained(make_own(*job, "engine=lightning", folder="lightning"))
+    assert compare(raw, lightning).verdict == "identical"
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+@pytest.mark.parametrize(
+    "typed", [PLATEAU, pytest.param(SCHEDULES["epochs"][0], marks=pytest.mark.slow)], ids=["plateau", "epochs"]
+)
+def test_killed_in_any_step_it_ends_the_same(
+    typed: tuple[str, ...], engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of an epoch, and behind a step of the schedule."""
+    plan = make_own(*JOB, *typed, "checkpoint.every_n_steps=1", f"engine={engine}")
+    expected = start(plan, monkeypatch)
+    for step in (7, 17):
+        own = replace(plan, run_dir=str(tmp_path / f"killed-{step}"))
+        Path(own.run_dir).mkdir()
+        alike(start(killed(own, monkeypatch, step), monkeypatch), expected)
+        assert record(own) == record(plan)
+
+
+@pytest.mark.slow
+def test_ranks_agree_with_one_device(make_own: MakeOwn) -> None:
+    job = (*JOB, *PLATEAU, "precision=64-true")
+    single = trained(make_own(*job, "engine=raw", folder="single"))
+    two = trained(make_own(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
+    assert compare(single, two).max_diff < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (
+            named(f"{TORCH}.StepLR", "step_sise=2"),
+            "scheduler.step_sise=2: StepLR takes no such argument (did you mean step_size?); write ",
+        ),
+        (
+            named(f"{TORCH}.StepLR"),
+            "scheduler.step_size is missing: StepLR needs it; write scheduler.step_size=VALUE.",
+        ),
+        (
+            named(f"{TORCH}.StepLR", "step_size=2", "_interval_=hour"),
+            "scheduler._interval_=hour: it steps after each step or each epoch; write ",
+        ),
+        (
+            named(f"{TORCH}.StepLR", "step_size=2", "_monitor_=val/acc"),
+            f"scheduler._monitor_=val/acc: {TORCH}.StepLR looks at no metric; write it without.",
+        ),
+        (
+            (*PLATEAU, "+scheduler._interval_=step"),
+            "scheduler._interval_=step: a plateau is looked for after each epoch; write scheduler._interval_=epoch.",
+        ),
+        (
+            (*PLATEAU, "+scheduler._monitor_=val/mae"),
+            "scheduler._monitor_=val/mae: no epoch of this run measures such a thing; write one of train/loss,",
+        ),
+        (
+            named("strange_schedules.NoSchedule"),
+            "scheduler._target_=strange_schedules.NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the",
+        ),
+        (
+            named("strange_schedules.Keeps"),
+            "scheduler._target_=strange_schedules.Keeps: its state is more than plain values and tensors, so",
+        ),
+        (
+            named("strange_schedules.Raises"),
+            "no schedule today\nscheduler._target_=strange_schedules.Raises: it raises this when it is called.",
+        ),
+        (
+            named(f"{TORCH}.ChainedScheduler", f"schedulers=[{{_target_:{TORCH}.ReduceLROnPlateau}}]"),
+            "scheduler.schedulers=ReduceLROnPlateau: within another schedule nobody tells it a metric; write it alone,",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_before_any_rank_starts(typed: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        make_own(*JOB, *typed)
