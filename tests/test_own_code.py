@@ -148,7 +148,7 @@ def test_killed_in_any_step_it_ends_the_same(
         (
             ["optimizer=rmsprop", "+optimizer.alfa=0.9"],
             "optimizer.alfa=0.9: RMSprop takes no such argument (did you mean alpha?); write optimizer.alpha=0.9, or "
-            "another of params, lr, alpha, eps, weight_decay, momentum, centered, capturable, foreach, maximize, "
+            "another of lr, alpha, eps, weight_decay, momentum, centered, capturable, foreach, maximize, "
             "differentiable.",
         ),
         (
@@ -162,6 +162,53 @@ def test_what_is_wrong_ends_before_any_rank_starts(overrides: list[str], sentenc
     ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
     assert (ended.status, ended.out, ended.err) == (2, "", f"{sentence}\n")
     assert not (command.folder / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["optimizer=rmsprop", "+optimizer.params=[1]"],
+            "optimizer.params=[1]: RMSprop takes no such argument; write one of those it takes: lr, alpha, eps, "
+            "weight_decay, momentum, centered, capturable, foreach, maximize, differentiable.",
+        ),
+        (
+            ["~model._target_", "+model._traget_=strange_nets.Residual"],
+            "model._traget_=strange_nets.Residual: there is no such key (did you mean _target_?); write "
+            "model._target_=strange_nets.Residual.",
+        ),
+        (
+            ["model=around", "~model.inner._target_", "+model.inner._targte_=strange_nets.Residual"],
+            "model.inner._targte_=strange_nets.Residual: there is no such key (did you mean _target_?); write "
+            "model.inner._target_=strange_nets.Residual.",
+        ),
+        (
+            ["model=around", "model.inner._target_=strange_nets.Residul"],
+            "model.inner._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
+            "model.inner._target_=strange_nets.Residual.",
+        ),
+        (
+            ["+data._spilt_.val=0.2"],
+            "data._spilt_={val:0.2}: there is no such key (did you mean _split_?); write data._split_={val:0.2}.",
+        ),
+        (
+            ["data=noisy", "+data._loader_.collate_fn={_target_: strange_data.stacked}"],
+            "data._loader_.collate_fn.samples is missing: stacked needs it; write "
+            "data._loader_.collate_fn._partial_=true to have it called later, or "
+            "data._loader_.collate_fn.samples=VALUE.",
+        ),
+        (
+            ["data=noisy", "+data._loader_.workers=2"],
+            "data._loader_.workers=2: DataLoader takes no such argument (did you mean num_workers?); write "
+            "data._loader_.num_workers=2, or another of num_workers, collate_fn, pin_memory, timeout, "
+            "multiprocessing_context, prefetch_factor, persistent_workers, pin_memory_device, in_order.",
+        ),
+    ],
+)
+def test_a_slip_in_a_yaml_is_named_where_it_is(overrides: list[str], sentence: str, make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make_own("model=residual", "data=blobs", "engine=raw", *overrides)
+    assert str(raised.value) == sentence
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])

@@ -21,7 +21,7 @@ from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
 from lockstep.schemas import GROUPS, OWN_CODE, SEVERAL, Checkpoint, ProcessGroup, Record, Target
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
-from lockstep.schemas.target import KEY
+from lockstep.schemas.target import KEY, require_spelling
 
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""
@@ -94,6 +94,8 @@ def named_options(group: str, values: object) -> dict[str, object]:
 def _choice(group: str, key: str, values: object) -> Any:
     """The typed options of a group, whose keys begin with `key`; which type, their `name` says."""
     options = GROUPS[group]
+    if group in OWN_CODE:
+        require_spelling(key, values, [field.name for field in fields(OWN_CODE[group]) if field.name[0] == "_"])
     if isinstance(values, Mapping) and OWN_CODE.get(group, Target).named_in(values):
         why, instead = f"{group} takes no code of your own", f"{group}={next(iter(options))}"
         require(group in OWN_CODE, f"{key}.{KEY}", values.get(KEY), why, instead)

@@ -59,7 +59,7 @@ def inspect(
     if "model" in own:
         targets.check("model", own["model"].call, dict.fromkeys(FROM_DATA))
     if "optimizer" in own:
-        targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True})
+        targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True}, ours=["params"])
     if isinstance(scheduler := own.get("scheduler"), schemas.OwnScheduler):
         from lockstep.schedulers import describe_scheduler  # with torch
 

@@ -16,7 +16,7 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.samples import SampleData, SampleSplit, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
 from lockstep.random_state import generators_kept, seed_all
-from lockstep.schemas.data import OwnData
+from lockstep.schemas.data import PLANNED, OwnData
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
 
@@ -51,7 +51,7 @@ def _made(choice: OwnData, seed: int, samples: Samples) -> tuple[TensorData | Sa
 
 def describe(choice: OwnData, seed: int, samples: Samples = "pairs") -> dict[str, Any]:
     """What a plan has to know of the data, by the fields of OwnData."""
-    targets.check("data._loader_", {**LOADER, **choice.loader})
+    targets.check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
     data, target = _made(choice, seed, samples)
     classed = not target.is_floating_point() and data.outputs > 0
     if isinstance(data, SampleData):

@@ -4,12 +4,15 @@ A plan holds the name and the arguments alone. Nothing is imported here: a rank 
 process of its own (`lockstep.targets`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lockstep.config_error import as_typed, config_error, nearest
+
 KEY, ARGS, PARTIAL = "_target_", "_args_", "_partial_"
 """Hydra's names: what to call, arguments by position, and whether to call it later with more."""
+RESERVED = (KEY, ARGS, PARTIAL)
 
 
 @dataclass(frozen=True)
@@ -58,3 +61,19 @@ def nested(key: str, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     elif isinstance(value, list):
         for index, own in enumerate(value):
             yield from nested(f"{key}[{index}]", own)
+
+
+def require_spelling(key: str, values: Any, own: Iterable[str] = ()) -> None:
+    """Refuse a key such as `_traget_`, wherever among the values: it would be an argument, or nothing at all.
+
+    Args:
+        own: such names beside Hydra's, that the outermost keys may have.
+    """
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        if isinstance(name, str) and name[0] == name[-1] == "_" and name not in (*RESERVED, *own):
+            near = nearest(name, [*RESERVED, *own]) or KEY
+            why = f"there is no such key (did you mean {near}?)"
+            raise config_error(f"{key}.{name}", value, why, f"{key}.{near}={as_typed(value)}")
+        require_spelling(f"{key}.{name}", value)
+    for index, value in enumerate(values if isinstance(values, list) else ()):
+        require_spelling(f"{key}[{index}]", value)

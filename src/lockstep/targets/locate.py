@@ -10,7 +10,7 @@ import os
 import pkgutil
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
@@ -18,11 +18,10 @@ from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest
 from lockstep.schemas.coerce import coerce_value
-from lockstep.schemas.target import ARGS, KEY, PARTIAL, nested
+from lockstep.schemas.target import ARGS, KEY, PARTIAL, RESERVED, nested
 from lockstep.targets.frames import called_traceback
 
 NOT_IMPORTED = "its module cannot be imported; mend it, or write another path."
-RESERVED = (KEY, ARGS, PARTIAL)
 PLAIN = (int, float, bool, str)
 """Types whose values are checked against a parameter's annotation."""
 
@@ -60,8 +59,13 @@ def create(key: str, value: Any, filled: Mapping[str, Any] | None = None) -> Any
         return call(*positional, **named)
 
 
-def check(key: str, value: Mapping[str, Any], filled: Mapping[str, Any] | None = None) -> Any:
+def check(
+    key: str, value: Mapping[str, Any], filled: Mapping[str, Any] | None = None, ours: Collection[str] = ()
+) -> Any:
     """Find all targets of `value` and hold their arguments against their signatures, without a call. The outermost.
+
+    Args:
+        ours: arguments of the outermost that are not the user's to give.
 
     Raises:
         ConfigError: as `create`.
@@ -71,7 +75,8 @@ def check(key: str, value: Mapping[str, Any], filled: Mapping[str, Any] | None =
         found = locate(f"{own_key}.{KEY}", own[KEY])
         given = {name: argument for name, argument in own.items() if name not in RESERVED}
         whole = not (own.get(ARGS) or own.get(PARTIAL))
-        arguments(own_key, found, given, (filled or {}) if own is value else {}, whole)
+        more = (filled or {}, whole, ours) if own is value else ({}, whole)
+        arguments(own_key, found, given, *more)
     return found
 
 
@@ -131,12 +136,18 @@ def user_errors(override: str, why: str) -> AbstractContextManager[None]:
 
 
 def arguments(
-    key: str, call: Callable[..., Any], given: Mapping[str, Any], filled: Mapping[str, Any], whole: bool = True
+    key: str,
+    call: Callable[..., Any],
+    given: Mapping[str, Any],
+    filled: Mapping[str, Any],
+    whole: bool = True,
+    ours: Collection[str] = (),
 ) -> dict[str, Any]:
     """The arguments of a call: those given, whose plain types are made those of the annotations, and those filled in.
 
     Args:
         whole: whether no other arguments are to come, so that one that is missing is an error.
+        ours: parameters that are not the user's to give.
 
     Raises:
         ConfigError: one is not taken, is of another type, or is missing.
@@ -148,19 +159,27 @@ def arguments(
     named = {
         name: parameter
         for name, parameter in parameters.items()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and name not in ours
     }
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name, value in given.items():
-        if name not in named and not takes_any:
+        if name not in named and (name in ours or not takes_any):
             raise _not_taken(key, call, name, value, named)
     hints = _hints(call)
     fitting = {name: _typed(f"{key}.{name}", hints.get(name), value) for name, value in given.items()}
     fitting |= {name: value for name, value in filled.items() if name in named and name not in given}
     for name, parameter in named.items():
         if whole and name not in fitting and parameter.default is parameter.empty:
-            raise ConfigError(f"{key}.{name} is missing: {_name(call)} needs it; write {key}.{name}=VALUE.")
+            raise _missing(key, call, name)
     return fitting
+
+
+def _missing(key: str, call: Callable[..., Any], name: str) -> ConfigError:
+    """A function among the arguments may be meant to be called later."""
+    instead = f"{key}.{name}=VALUE"
+    if "." in key and not isinstance(call, type):
+        instead = f"{key}.{PARTIAL}=true to have it called later, or {instead}"
+    return ConfigError(f"{key}.{name} is missing: {_name(call)} needs it; write {instead}.")
 
 
 def _not_taken(key: str, call: Callable[..., Any], name: str, value: Any, named: Mapping[str, Any]) -> ConfigError:
