@@ -19,7 +19,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets"},
     {"plan", "data"},
-    {"memory", "world_dependence", "loggers"},
+    {"memory", "world_dependence", "loggers", "torch_flags"},
     {"optimizers", "seeding"},
     {"schedulers"},
     {"record"},

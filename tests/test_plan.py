@@ -87,8 +87,8 @@ REFUSED = [
     (["+max_steps=5"], "max_steps=5: there is no such key: training is counted in epochs", "max_epochs=N"),
     (
         ["+limit_train_batches=2"],
-        "limit_train_batches=2: there is no such key: every epoch takes all",
-        "data.samples=N",
+        "limit_train_batches=2: there is no such key, it is trainer.limit_train_batches here",
+        "write trainer.limit_train_batches=2",
     ),
     (["name='a/" + "ü" * 200 + "'"], "a folder's name has 255 bytes at the most", "name=train"),
     (["data.name=[[1]]"], "data.name=[[1]]: there is no such option", "one of digits"),

@@ -19,7 +19,7 @@ from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
-from lockstep.schemas import GROUPS, OWN_CODE, SEVERAL, Checkpoint, ProcessGroup, Record, Target
+from lockstep.schemas import GROUPS, OWN_CODE, SEVERAL, Checkpoint, ProcessGroup, Record, Target, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
 from lockstep.schemas.target import KEY, require_spelling
 
@@ -32,7 +32,9 @@ SOURCES: dict[str, Any] = {
 }
 """What others are derived from, and the types that it has before."""
 
-NESTED: dict[str, type] = {"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Record}
+NESTED: dict[str, type] = {
+    **{"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Record, "trainer": Trainer}
+}
 """Keys of keys, of which there is one kind only."""
 
 
@@ -135,6 +137,8 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     if values.pop("scale_lr"):
         optimizer = values["optimizer"]
         values["optimizer"] = optimizer.with_lr(optimizer.lr * sharers * nodes)
+    if values["trainer"].fast_dev_run:
+        values |= {"trainer": values["trainer"].resolved(), "max_epochs": 1, "logger": []}
     if values["strategy"].in_process is None:
         values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())
     if values["threads"] is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep import schemas
-from lockstep.batch_math import batch_count, window_count, window_samples
+from lockstep.batch_math import batch_count, window_samples
 from lockstep.config_error import config_error, require
 from lockstep.objectives import Objective, objective_of
 from lockstep.strategies import Strategy
@@ -42,6 +42,7 @@ class Plan:
     process_group: schemas.ProcessGroup
     checkpoint: schemas.Checkpoint
     record: schemas.Record
+    trainer: schemas.Trainer
     devices: int
     num_nodes: int
     accelerator: Literal["cpu", "gpu"]
@@ -70,7 +71,7 @@ class Plan:
         self._check_numbers()
         self.strategy.check(self)
         self._check_batches()
-        for part in (self.model, self.task, self.scheduler, *self.logger, self.checkpoint):
+        for part in (self.model, self.task, self.scheduler, *self.logger, self.checkpoint, self.trainer):
             part.check(self)
         self._check_work()
 
@@ -105,7 +106,26 @@ class Plan:
     @cached_property
     def epoch_batches(self) -> int:
         """Global batches of an epoch."""
-        return batch_count(self.data.train_samples, self.batch_size, self.drop_last)
+        return batch_count(self.epoch_samples, self.batch_size, self.drop_last)
+
+    @cached_property
+    def epoch_samples(self) -> int:
+        """Training samples of an epoch, over all ranks."""
+        return self.trainer.limited("train", self.data.train_samples, self.batch_size, self.drop_last)
+
+    def samples_of(self, stage: Literal["val", "test"], size: int) -> int:
+        """Of a split of so many samples, those that are evaluated."""
+        return self.trainer.limited(stage, size, self.batch_size)
+
+    @property
+    def epoch_steps(self) -> int:
+        """Optimizer steps of an epoch: one for each window of `accumulate_grad_batches`, the last maybe of fewer."""
+        return batch_count(self.epoch_batches, self.accumulate_grad_batches)
+
+    @property
+    def validates(self) -> bool:
+        """Whether epochs have a validation."""
+        return self.samples_of("val", self.data.val_size) > 0
 
     def batches_before(self, epoch: int, batch: int) -> int:
         """Global batches of the whole run before batch `batch` of epoch `epoch`, both from 0."""
@@ -114,8 +134,7 @@ class Plan:
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run."""
-        windows = window_count(self.data.train_samples, self.batch_size, self.accumulate_grad_batches, self.drop_last)
-        return windows * self.max_epochs
+        return self.epoch_steps * self.max_epochs
 
     @property
     def objective(self) -> Objective:
@@ -127,14 +146,14 @@ class Plan:
     @property
     def monitor(self) -> tuple[str, Literal["min", "max"]]:
         """The metric that the best checkpoint is best by, and in which direction."""
-        usual = f"val/{self.objective.monitor}" if self.data.val_size else "train/loss"
+        usual = f"val/{self.objective.monitor}" if self.validates else "train/loss"
         name = self.checkpoint.monitor or usual
         return name, self.objective.better(name)
 
     @property
     def measured(self) -> list[str]:
         """The names of what the run measures: what may be monitored or optimized."""
-        stages = {"train": self.train, "val": self.train and self.data.val_size > 0, "test": self.test}
+        stages = {"train": self.train, "val": self.train and self.validates, "test": self.test}
         measured = [name for stage, runs in stages.items() if runs for name in self.objective.names(stage)]
         return measured + (["train_seconds", "samples_per_second"] if self.train else [])
 
@@ -148,7 +167,7 @@ class Plan:
         accumulate = self.accumulate_grad_batches
         if batch < self.epoch_batches - accumulate:  # its window is full
             return self.world_size / self.batch_size
-        samples = window_samples(self.data.train_samples, self.batch_size, accumulate, batch, self.drop_last)
+        samples = window_samples(self.epoch_samples, self.batch_size, accumulate, batch, self.drop_last)
         return self.world_size * accumulate / samples
 
     def summary(self) -> dict[str, str | int | float]:

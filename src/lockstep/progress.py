@@ -13,3 +13,8 @@ def epoch_line(epoch: int, epochs: int, metrics: Mapping[str, float], seconds: f
 def notice(sentence: str) -> None:
     """Print a line on stderr about something that does not end the run."""
     print(sentence, file=sys.stderr, flush=True)
+
+
+def shows_bar(wanted: bool | None) -> bool:
+    """Whether epochs are shown as a bar; None: in a terminal."""
+    return sys.stdout.isatty() if wanted is None else wanted

@@ -51,8 +51,13 @@ class ShardSampler(Sampler[Tensor]):
         seed: int | None = None,
         drop_last: bool = False,
         begin: tuple[int, int] = (0, 0),
+        batches: int | None = None,
     ) -> None:
-        """`begin`: training resumes in this epoch at this batch; that epoch leaves out the batches before it."""
+        """An epoch has so many `batches`, the first of its order; None: all.
+
+        `begin`: training resumes in this epoch at this batch; that epoch leaves out the batches before it.
+        """
+        self.batches = batches
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
         self.epoch, self.begin = 0, begin
@@ -62,7 +67,7 @@ class ShardSampler(Sampler[Tensor]):
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
-        return batch_count(self.samples, self.batch_size, self.drop_last)
+        return batch_count(self.samples, self.batch_size, self.drop_last) if self.batches is None else self.batches
 
     def __iter__(self) -> Iterator[Tensor]:
         order = torch.arange(self.samples) if self.seed is None else epoch_order(self.samples, self.seed, self.epoch)

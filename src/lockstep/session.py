@@ -1,7 +1,7 @@
 """What both engines do before and after their loops, once: from a plan to what trains, from there to the metrics."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
 from lockstep.sums.running import RunningSums
 from lockstep.targets.task import make_task
+from lockstep.torch_flags import torch_flags
 from lockstep.world_dependence import heading
 
 
@@ -96,6 +97,12 @@ class Session:
         """What a checkpoint holds beside the engine's own state. To be called by every rank."""
         sums = {"epoch": self.measured.epoch.sums, "curve": self.curve.sums.sums}
         return self.checkpoints.extra_state(at, self.measured.results, sums, self.net)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around training and testing: torch's flags are the plan's, and if it fails the loggers are told."""
+        with self.loggers, torch_flags(self.plan.trainer):
+            yield
 
     def listening(self) -> AbstractContextManager[None]:
         """Around training: here a request to stop is heeded."""

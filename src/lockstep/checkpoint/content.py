@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.batch_math import window_count
 from lockstep.checkpoint.checks import check, is_count, is_dense, is_number
 from lockstep.objectives.objective import SAMPLES
 from lockstep.plan import Plan
@@ -41,8 +40,7 @@ class Progress:
 
     def require(self, plan: Plan) -> None:
         check(all(is_count(value) for value in (self.epochs, self.batch, self.steps)), "position")
-        windows = window_count(plan.data.train_samples, plan.batch_size, plan.accumulate_grad_batches, plan.drop_last)
-        steps = self.epochs * windows + self.batch // plan.accumulate_grad_batches
+        steps = self.epochs * plan.epoch_steps + self.batch // plan.accumulate_grad_batches
         skipping = plan.precision == "16-mixed"  # the scaler leaves out steps that overflow
         check(self.batch < plan.epoch_batches, "position")
         check(self.steps == steps or (skipping and self.steps <= steps), "position")

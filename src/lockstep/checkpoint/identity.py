@@ -10,6 +10,7 @@ from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
 from lockstep.schemas.coerce import flatten
 from lockstep.schemas.data import FOUND, OwnData
+from lockstep.schemas.trainer import DEFAULTS, PREFIX, what_matters
 
 MATTERS = (
     *("model", "task", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
@@ -29,7 +30,7 @@ def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
         world_dependent: as `lockstep.world_dependence` says of the net.
     """
     values = asdict(plan)
-    found = flatten({key: values[key] for key in MATTERS})
+    found = flatten({key: values[key] for key in MATTERS}) | what_matters(plan.trainer)
     if found["task"] in ("auto", "classification" if plan.data.classes else "regression"):
         del found["task"]  # what the data asks for, and nobody said before there was the key
     if world_dependent:
@@ -50,7 +51,8 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
         saved: the identity of the checkpoint's plan. It has the world where its net depended on it, and so would the
             same net now; another model is refused whatever the world.
     """
-    own = identity(plan, not saved.keys().isdisjoint(WORLD))
+    usual = {PREFIX + name: value for name, value in DEFAULTS.items()}
+    own, saved = usual | identity(plan, not saved.keys().isdisjoint(WORLD)), usual | {**saved}
     differ = [key for key in {**own, **saved} if own.get(key) != saved.get(key)]  # null: as before there was the key
     if not differ:
         return

@@ -1,6 +1,6 @@
 """The LightningDataModule: hands each rank its share of every global batch, on its device."""
 
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
@@ -27,22 +27,27 @@ class ShardedData(pl.LightningDataModule):
 
     def train_dataloader(self) -> Loader | SampleLoader:
         plan, begin = self.plan, (self.begin.epochs, self.begin.batch)
-        return self._loader(self.data.train, plan.batch_size, seed=plan.seed, drop_last=plan.drop_last, begin=begin)
+        options = {"seed": plan.seed, "drop_last": plan.drop_last, "begin": begin, "batches": plan.epoch_batches}
+        return self._loader(self.data.train, len(self.data.train), plan.batch_size, **options)
 
     def val_dataloader(self) -> list[Loader | SampleLoader]:
-        return [self._evaluation(self.data.val)] if len(self.data.val) else []
+        return [self._evaluation("val")] if self.plan.validates else []
 
     def test_dataloader(self) -> Loader | SampleLoader:
-        return self._evaluation(self.data.test)
+        return self._evaluation("test")
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """The loader has moved it, together with others."""
         return batch
 
-    def _evaluation(self, split: Split | SampleSplit) -> Loader | SampleLoader:
-        return self._loader(split, evaluation_batch(self.plan.batch_size))
+    def _evaluation(self, stage: Literal["val", "test"]) -> Loader | SampleLoader:
+        split = getattr(self.data, stage)
+        return self._loader(split, self.plan.samples_of(stage, len(split)), evaluation_batch(self.plan.batch_size))
 
-    def _loader(self, split: Split | SampleSplit, batch_size: int, **options: Any) -> Loader | SampleLoader:
+    def _loader(
+        self, split: Split | SampleSplit, samples: int, batch_size: int, **options: Any
+    ) -> Loader | SampleLoader:
+        """Of the split's first samples, so many."""
         rank, world = self.context.rank, self.context.world_size
-        sampler = ShardSampler(len(split), batch_size, rank=rank, world_size=world, **options)
+        sampler = ShardSampler(samples, batch_size, rank=rank, world_size=world, **options)
         return create_loader(self.data, split, sampler, self.device, dtype_of(self.plan))

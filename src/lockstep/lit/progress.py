@@ -1,12 +1,11 @@
 """What rank 0 shows while it trains: a bar in a terminal, a line an epoch elsewhere."""
 
-import sys
 import time
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 
-from lockstep.progress import epoch_line
+from lockstep.progress import epoch_line, shows_bar
 
 REFRESH_STEPS = 20
 
@@ -29,6 +28,6 @@ class EpochLines(Callback):
         print(epoch_line(trainer.current_epoch + 1, trainer.max_epochs or 0, metrics, seconds), flush=True)
 
 
-def create_progress() -> Callback:
+def create_progress(bar: bool | None) -> Callback:
     """tqdm's bar, by name: Lightning would take rich's where it is installed, which is slower at small steps."""
-    return TQDMProgressBar(refresh_rate=REFRESH_STEPS) if sys.stdout.isatty() else EpochLines()
+    return TQDMProgressBar(refresh_rate=REFRESH_STEPS) if shows_bar(bar) else EpochLines()

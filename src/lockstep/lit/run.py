@@ -40,7 +40,8 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     module = Supervised(session.net, plan, session.masks)
     loaders = ShardedData(session.data, plan, context, start.at, device)
     stopwatch = Stopwatch()
-    callbacks: list[Callback] = [stopwatch, EpochMetrics(session), create_progress()]  # the last shows what is summed
+    progress = create_progress(plan.trainer.enable_progress_bar)
+    callbacks: list[Callback] = [stopwatch, EpochMetrics(session), progress]  # the last shows what is summed
     if plan.logger:
         callbacks.append(StepLogger(session))
     if plan.train:
@@ -50,7 +51,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         callbacks.append(CheckpointCallback(session))
     trainer = create_trainer(plan, session.loggers.lightning, callbacks)
 
-    with session.loggers:
+    with session.running():
         if session.finished:  # Lightning would not even restore it
             session.load_weights()
             session.restore()

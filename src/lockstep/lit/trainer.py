@@ -1,7 +1,5 @@
 """The Trainer of a plan: its loggers and callbacks."""
 
-import sys
-
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
@@ -11,7 +9,7 @@ from lockstep.lit.checkpoint import CrossEngineCheckpointIO
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private
-from lockstep.progress import notice
+from lockstep.progress import notice, shows_bar
 
 
 def create_trainer(plan: Plan, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:
@@ -25,6 +23,8 @@ def create_trainer(plan: Plan, loggers: list[Logger], callbacks: list[Callback])
         precision=plan.precision,
         max_epochs=plan.max_epochs,
         gradient_clip_val=plan.gradient_clip_val,
+        gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm,
+        detect_anomaly=plan.trainer.detect_anomaly,
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=loggers,
@@ -34,7 +34,7 @@ def create_trainer(plan: Plan, loggers: list[Logger], callbacks: list[Callback])
         num_sanity_val_steps=0,
         enable_checkpointing=plan.train,
         enable_model_summary=False,
-        enable_progress_bar=sys.stdout.isatty(),
+        enable_progress_bar=shows_bar(plan.trainer.enable_progress_bar),
     )
     private.disable_signal_handlers(trainer)
     use_fast_loop(trainer)

@@ -1,5 +1,7 @@
 """An evaluation: this rank's share of a split through the net, and the sums of it."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -15,13 +17,14 @@ from lockstep.sums.running import EvaluationSums, batch_stats
 
 
 @torch.inference_mode()
-def evaluate(session: Session, wrapped: Wrapped, precision: Precision, split: Split | SampleSplit) -> Tensor:
+def evaluate(session: Session, wrapped: Wrapped, precision: Precision, stage: Literal["val", "test"]) -> Tensor:
     """`EvaluationSums.totals` of this rank, over a split whose samples the ranks share."""
+    split: Split | SampleSplit = getattr(session.data, stage)
     plan, context, objective = session.plan, session.context, session.plan.objective
     wrapped.net.eval()
     broadcast_buffers(wrapped.net)
-    size = evaluation_batch(plan.batch_size)
-    sampler = ShardSampler(len(split), size, rank=context.rank, world_size=context.world_size)
+    samples, size = plan.samples_of(stage, len(split)), evaluation_batch(plan.batch_size)
+    sampler = ShardSampler(samples, size, rank=context.rank, world_size=context.world_size)
     sums = EvaluationSums(objective, session.device)
     for inputs, targets, _ids in create_loader(session.data, split, sampler, session.device, precision.dtype):
         with precision.autocast():

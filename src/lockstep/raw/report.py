@@ -1,12 +1,11 @@
 """What rank 0 shows and logs: an epoch's line or bar, and points on the curves, under Lightning's names."""
 
-import sys
 from collections.abc import Mapping
 from typing import Never
 
 from tqdm import tqdm
 
-from lockstep.progress import epoch_line
+from lockstep.progress import epoch_line, shows_bar
 from lockstep.session import Session
 from lockstep.sums.running import BatchStats, RunningSums
 
@@ -23,7 +22,7 @@ class Report:
     def begin(self, epoch: int, batches: int, done: int) -> None:
         """An epoch begins, or goes on where so many of its batches are done."""
         self.session.curve.resume(self.session.curve.sums if done else RunningSums(self.plan.objective))
-        if self.shows and sys.stdout.isatty():
+        if self.shows and shows_bar(self.plan.trainer.enable_progress_bar):
             name = f"epoch {epoch}/{self.plan.max_epochs}"
             self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)
 

@@ -29,12 +29,12 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         session.restore()
     elif not plan.train:
         session.load_weights()
-    with session.loggers:
+    with session.running():
         if plan.train:
             with session.listening():
                 fit(training)
         if plan.test:
-            tested = session.end_test(evaluate(session, wrapped, precision, session.data.test))
+            tested = session.end_test(evaluate(session, wrapped, precision, "test"))
             session.loggers.log_metrics({**tested, "epoch": training.at.epochs}, training.at.steps)
         session.loggers.close(session.measured.results)
     return session.finish(training.at, training.seconds)

@@ -62,8 +62,7 @@ def fit(run: Training) -> None:
         run.seconds += time.perf_counter() - began
         run.at = Progress(run.at.epochs + 1, 0, run.at.steps)
         session.recorder.end_epoch(run.at.epochs, run.at.steps)
-        val = session.data.val
-        validated = evaluate(session, run.wrapped, run.precision, val) if len(val) else None
+        validated = evaluate(session, run.wrapped, run.precision, "val") if session.plan.validates else None
         if validation := session.measured.end_epoch(validated):
             session.loggers.log_metrics({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
             session.recorder.validation(run.at.epochs, validation)
@@ -90,6 +89,7 @@ def train_epoch(run: Training) -> None:
         seed=plan.seed,
         drop_last=plan.drop_last,
         begin=(run.at.epochs, run.at.batch),
+        batches=plan.epoch_batches,
     )
     sampler.set_epoch(run.at.epochs)
     loader = create_loader(session.data, split, sampler, session.device, run.precision.dtype)
@@ -142,7 +142,9 @@ def optimizer_step(run: Training, ends_epoch: bool) -> float:
     run.precision.unscale(run.optimizer)
     recorder.step(rate)
     if plan.gradient_clip_val is not None:
-        nn.utils.clip_grad_norm_(run.wrapped.net.parameters(), plan.gradient_clip_val)
+        by_norm = plan.trainer.gradient_clip_algorithm == "norm"
+        clip = nn.utils.clip_grad_norm_ if by_norm else nn.utils.clip_grad_value_
+        clip(run.wrapped.net.parameters(), plan.gradient_clip_val)
     run.precision.step(run.optimizer)
     if run.scheduler is not None and plan.scheduler.interval in (("step", "epoch") if ends_epoch else ("step",)):
         run.scheduler.step()

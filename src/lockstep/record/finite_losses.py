@@ -36,8 +36,7 @@ class FiniteLosses:
         losses = to_floats(self.unchecked)
         for batch, loss in enumerate(losses, start=self.batch + 1 - len(losses)):
             if not math.isfinite(loss):
-                steps = self.plan.total_steps // self.plan.max_epochs
-                step = self.epoch * steps + batch // self.plan.accumulate_grad_batches + 1
+                step = self.epoch * self.plan.epoch_steps + batch // self.plan.accumulate_grad_batches + 1
                 raise not_finite(f"the loss of step {step}", loss)
         self.unchecked = []
 

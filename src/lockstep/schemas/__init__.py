@@ -14,6 +14,7 @@ from lockstep.schemas.record import Record
 from lockstep.schemas.scheduler import Constant, OneCycle, OwnScheduler, Scheduler, WarmupLinear
 from lockstep.schemas.target import OneOfSeveral, Target
 from lockstep.schemas.task import Auto, Autoencoding, Classification, LanguageModelling, OwnTask, Regression, Task
+from lockstep.schemas.trainer import Trainer
 from lockstep.strategies import STRATEGIES
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "Target",
     "Task",
     "TensorBoard",
+    "Trainer",
     "Wandb",
     "WarmupLinear",
 ]

@@ -98,9 +98,18 @@ def _leaf(key: str) -> str:
     return key.rpartition(".")[2]
 
 
+def _one_of(kinds: tuple[type, ...], key: str, value: Any) -> Any:
+    """A number or truth value as it is written: 1 is one, and 1.0 or true is all."""
+    if bool in kinds and isinstance(value, bool):
+        return value
+    return coerce_value(float if float in kinds and isinstance(value, float) else int, key, value)
+
+
 def coerce_value(kind: Any, key: str, value: Any) -> Any:
     """`value` as a `kind`; whole floats pass as ints, as 1e6 is one in YAML."""
     options = get_args(kind)
+    if set(options) in ({int, float}, {bool, int}):
+        return _one_of(options, key, value)
     if get_origin(kind) in (Union, types.UnionType):
         if value is None and type(None) in options:
             return None

@@ -1,6 +1,9 @@
 """Names that users of other tools type, of Lightning's Trainer above all: what the key is here, or that none is."""
 
+from dataclasses import fields
+
 from lockstep.config_error import ConfigError, as_typed, config_error, typed_command
+from lockstep.schemas.trainer import Trainer
 
 SAME: dict[str, str] = {
     "lr": "optimizer.lr",
@@ -31,6 +34,7 @@ SAME: dict[str, str] = {
     "net": "model",
     "dataset": "data",
     "backend": "process_group.backend",
+    **{field.name: f"trainer.{field.name}" for field in fields(Trainer)},
 }
 """Another name of the same thing."""
 
@@ -44,23 +48,16 @@ LIKE: dict[str, tuple[str, str]] = {
     "min_steps": ("training runs for max_epochs", "max_epochs=N"),
     "min_epochs": ("training runs for max_epochs", "max_epochs=N"),
     "max_time": ("training runs for max_epochs", "max_epochs=N, or timeout 3600 {command} …"),
-    "limit_train_batches": ("every epoch takes all training samples", "data.samples=N where the data set has it"),
-    "limit_val_batches": ("all validation samples are taken", "data.val_size=N where the data set has it"),
-    "limit_test_batches": ("all test samples are taken", "test=false, or data.test_size=N where the data set has it"),
     "limit_predict_batches": ("nothing is predicted batch by batch", "test=true to measure the final net"),
     "overfit_batches": ("every epoch takes all training samples", "data.samples=N where the data set has it"),
-    "fast_dev_run": ("there is no such mode", "max_epochs=1 logger=none for a short run"),
     "val_check_interval": ("validation comes after each epoch", "checkpoint.every_n_steps=N to save more often"),
     "check_val_every_n_epoch": ("validation comes after each epoch", "data.val_size=0 for none"),
     "num_sanity_val_steps": ("nothing is validated before training", "nothing in its place"),
     "num_workers": ("data lies in memory, no workers load it", "threads=N for the CPU threads of a rank"),
     "pin_memory": ("data lies in memory, and on the GPU where it fits", "nothing in its place"),
-    "gradient_clip_algorithm": ("gradients are clipped by their norm", "gradient_clip_val=1.0"),
-    "deterministic": ("every run is repeatable as it is", "seed=N for another one"),
-    "benchmark": ("every run is repeatable, so no kernel is chosen by its speed", "nothing in its place"),
-    "enable_progress_bar": ("the bar shows in a terminal alone", "2>/dev/null behind the command"),
     "enable_checkpointing": ("a checkpoint is saved after each epoch", "checkpoint.every_n_steps=N for more"),
     "enable_model_summary": ("no summary is printed", "show_shapes=true for what each replica sees of a batch"),
+    "barebones": ("a run keeps its record and its checkpoints", "logger=none checkpoint.every_n_steps=null"),
     "callbacks": ("a run has its own callbacks alone", "one of the keys that {command} --help lists"),
     "plugins": ("a run has its own plugins alone", "precision=bf16-mixed, say, or process_group.backend=gloo"),
     "profiler": ("a run is not profiled", "python -m lockstep.bench quick=true for what costs how much"),

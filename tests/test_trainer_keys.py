@@ -1,0 +1,194 @@
+"""trainer.*: arguments of Lightning's Trainer, which mean the same in both engines."""
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep import launch
+from lockstep.checkpoint.content import net_state
+from lockstep.checkpoint.reading import check_checkpoint
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.launch.topology import RankContext
+from lockstep.plan import Plan
+from lockstep.progress import shows_bar
+from lockstep.record.recorder import Recorder
+from lockstep.schemas.engine import ENGINES
+from lockstep.torch_flags import torch_flags
+from tests.rank_helpers import ENGINES as RUN
+from tests.test_resume import alike, killed, record, start
+
+SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
+DDP = ("strategy=ddp", "devices=2")
+MakePlan = Callable[..., Plan]
+
+
+@pytest.mark.parametrize(
+    ("words", "samples", "steps"),
+    [
+        # 1,257 samples in batches of 60: 20 full and one of 57
+        ((), 1257, 21),
+        (("trainer.limit_train_batches=1.0",), 1257, 21),
+        (("trainer.limit_train_batches=1",), 60, 1),
+        (("trainer.limit_train_batches=0.5",), 600, 10),
+        (("trainer.limit_train_batches=100",), 1257, 21),
+        (("trainer.limit_train_batches=7", "accumulate_grad_batches=3"), 420, 3),
+        (("trainer.limit_train_batches=100", "drop_last=true"), 1200, 20),
+        (("trainer.fast_dev_run=3",), 180, 3),
+        (("trainer.fast_dev_run=true",), 60, 1),
+    ],
+)
+def test_an_epoch_by_hand(words: tuple[str, ...], samples: int, steps: int, make_plan: MakePlan) -> None:
+    plan = make_plan(*SMALL, *words)
+    assert (plan.epoch_samples, plan.epoch_steps) == (samples, steps)
+    assert plan.total_steps == steps * plan.max_epochs
+    sizes = [min(60, samples - 60 * batch) for batch in range(plan.epoch_batches)]
+    scaled = sum(size * plan.loss_scale(batch) for batch, size in enumerate(sizes))
+    assert scaled / plan.accumulate_grad_batches == pytest.approx(steps), "each step is a mean"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("trainer.limit_train_batches=0",), "trainer.limit_train_batches=0: of 21 batches that is none; write trai"),
+        (("trainer.limit_train_batches=0.01",), "trainer.limit_train_batches=0.01: of 21 batches that is none; write"),
+        (
+            ("trainer.limit_val_batches=0.01",),
+            "is none; write trainer.limit_val_batches=1, or 0 for no validation.",
+        ),
+        (("trainer.limit_test_batches=0",), "that is none; write trainer.limit_test_batches=1, or test=false."),
+        (("trainer.limit_train_batches=-1",), "trainer.limit_train_batches=-1: it must be 0 or more; write"),
+        (("trainer.limit_train_batches=1.5",), "=1.5: a share is at most 1.0, a number of batches is whole; write"),
+        (("trainer.limit_train_batches=true",), "trainer.limit_train_batches=true: it takes a whole number; write"),
+        (("trainer.fast_dev_run=-1",), "trainer.fast_dev_run=-1: it must be 0 or more batches, true or false; write"),
+        (("trainer.gradient_clip_algorithm=value",), "without gradient_clip_val nothing is clipped; write gradient"),
+        (("trainer.gradient_clip_algorithm=norms",), "trainer.gradient_clip_algorithm=norms: it is none of the poss"),
+        (("trainer.deterministic=maybe",), "trainer.deterministic=maybe: it is true, false, warn or null; write"),
+        (("trainer.benchmark=1",), "trainer.benchmark=1: it takes true or false; write trainer.benchmark=true, say."),
+    ],
+)
+def test_what_cannot_be_is_refused(words: tuple[str, ...], sentence: str, make_plan: MakePlan) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make_plan(*SMALL, *words)
+    assert sentence in str(raised.value)
+
+
+def lines(folder: Path, kind: str) -> list[Any]:
+    found = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    return [line[kind] for line in found if kind in line]
+
+
+def by_both(plan: Plan, folder: Path) -> Path:
+    """The folder of the raw engine's run, which is identical to Lightning's."""
+    for name, path in ENGINES.items():
+        (folder / name).mkdir(parents=True)
+        launch.start(replace(plan, run_dir=str(folder / name)), path)
+    verdict = compare(folder / "lightning", folder / "raw")
+    assert verdict.verdict == "identical", verdict.text()
+    return folder / "raw"
+
+
+def test_limits_cut_what_would_have_come(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Bit for bit the first steps of an unlimited epoch, on two ranks, three batches a step."""
+    job = (*DDP, "accumulate_grad_batches=3", "max_epochs=2", "test=false", "precision=64-true")
+    whole = by_both(make_plan(*SMALL, *job), tmp_path / "whole")
+    few = ("trainer.limit_train_batches=7", "trainer.limit_val_batches=2")
+    limited = by_both(make_plan(*SMALL, *job, *few), tmp_path / "limited")
+    steps = lines(limited, "step")
+    assert steps[:2] == lines(whole, "step")[:2]
+    assert [step["samples"] for step in steps] == [180, 180, 60] * 2
+    assert steps[2]["ids"] != lines(whole, "step")[2]["ids"]
+    shares = [line["val/acc"] * 120 for line in lines(limited, "validation")]
+    assert shares == pytest.approx([round(share) for share in shares], abs=1e-9), "of 2 batches of 60"
+
+
+def test_a_fast_run_does_each_stage_once(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan(*SMALL, *DDP, "trainer.fast_dev_run=2", "logger=csv", "max_epochs=5")
+    folder = by_both(plan, tmp_path / "fast")
+    assert [step["samples"] for step in lines(folder, "step")] == [60, 60]
+    assert len(lines(folder, "validation")) == 1
+    assert not (folder / "csv").exists()
+    with (folder / "confusion.csv").open() as file:
+        assert sum(int(count) for row in list(csv.reader(file))[1:] for count in row[1:]) == 120
+
+
+def test_without_validation(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan(*SMALL, *DDP, "trainer.limit_train_batches=2", "trainer.limit_val_batches=0", "max_epochs=1")
+    assert plan.monitor == ("train/loss", "min")
+    assert lines(by_both(plan, tmp_path / "none"), "validation") == []
+
+
+def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
+    """One step of SGD with rate 1: no weight moves further than the bound, and many by just that."""
+    one = ("optimizer=sgd", "optimizer.lr=1", "max_epochs=1", "trainer.limit_train_batches=1", "test=false")
+    plan = make_plan(*SMALL, *DDP, *one, "gradient_clip_val=0.001", "trainer.gradient_clip_algorithm=value")
+    stepped = net_state(by_both(plan, tmp_path / "value") / "checkpoints" / "last.ckpt")
+    still = replace(plan, optimizer=plan.optimizer.with_lr(1e-12), run_dir=str(tmp_path))
+    start = net_state(path_of(still))
+    moved = torch.cat([(stepped[name] - start[name]).abs().flatten() for name in start])
+    assert moved.max().item() == pytest.approx(0.001, rel=1e-4)
+    assert (moved > 0.000999).sum() > 100
+
+
+def path_of(plan: Plan) -> Path:
+    launch.start(plan, ENGINES["raw"])
+    return Path(plan.run_dir) / "checkpoints" / "last.ckpt"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_killed_within_a_limited_epoch_it_ends_the_same(
+    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = ("trainer.limit_train_batches=4", "accumulate_grad_batches=3", "checkpoint.every_n_steps=1", "max_epochs=3")
+    plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle", f"engine={engine}")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    resumed = killed(own, monkeypatch, 4)
+    alike(start(resumed, monkeypatch), expected)
+    assert record(own) == record(plan)
+    with pytest.raises(ConfigError) as refused:
+        check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
+    assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
+    assert "write trainer.limit_train_batches=4." in str(refused.value)
+
+
+@pytest.mark.parametrize("engine", RUN)
+def test_torchs_flags_hold_while_it_trains(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    step = Recorder.step
+
+    def seeing(self: Recorder, lr: float) -> None:
+        seen.append((*flags(), torch.is_anomaly_enabled()))
+        step(self, lr)
+
+    monkeypatch.setattr(Recorder, "step", seeing)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    wanted = ("trainer.deterministic=warn", "trainer.benchmark=true", "trainer.detect_anomaly=true")
+    before = flags()
+    RUN[engine](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), RankContext(0, 1, 0, 1))
+    assert seen == [(True, True, True, True)]
+    assert flags() == before
+
+
+def flags() -> tuple[bool, ...]:
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled(), warns, torch.backends.cudnn.benchmark
+
+
+def test_flags_that_nobody_asks_for_are_left(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    with torch_flags(make_plan(*SMALL).trainer):
+        assert torch.backends.cudnn.benchmark
+
+
+def test_a_bar_is_shown_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal in (True, False):
+        monkeypatch.setattr("sys.stdout.isatty", lambda at=terminal: at)
+        assert [shows_bar(wanted) for wanted in (None, True, False)] == [terminal, True, False]
