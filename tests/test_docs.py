@@ -6,6 +6,7 @@ A command whose row, or whose paragraph, says *needs …* is not run; its test i
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -54,17 +55,19 @@ def needs(text: str) -> str:
 
 OWN_TESTS = ("sources.md", "your_own.md")
 """tests/test_sources.py runs the commands of the one, a test below those of the other."""
-YOUR_OWN = "mine/conf"
+YOUR_OWN = " mine|=mine"
 """In commands with the files of your_own.md."""
 ALL = dict.fromkeys(
     line
     for name, page in PAGES.items()
     if name not in OWN_TESTS
     for line in commands(page)
-    if YOUR_OWN not in line.words
+    if not re.search(YOUR_OWN, line.words)
 )
 """In the order of the pages, each once."""
-README_LINES = {part for line in commands(README) if YOUR_OWN not in line.words for part in line.words.split(" && ")}
+README_LINES = {
+    part for line in commands(README) if not re.search(YOUR_OWN, line.words) for part in line.words.split(" && ")
+}
 LONG = re.compile("torchrun|engine=both|tensorboard|resume|collectives|train.py -m |^python train.py strategy")
 """The README's commands that `pytest` leaves to `pytest -m slow`: other tests prove their parts."""
 
@@ -130,25 +133,30 @@ def test_from_python_as_it_stands_there(command: Command) -> None:
     assert json.loads((ended.run_dir / "metrics.json").read_text())["digest"] in ended.out.split("DIGEST")[1]
 
 
+@pytest.mark.slow
 def test_your_own_code_as_it_stands_there(command: Command) -> None:
-    """The page's files, its commands, the verdict and the refusal that it shows."""
+    """The page's commands, in a checkout, with the files and the outputs that it shows."""
     page = PAGES["your_own.md"]
-    for name in ("train.py", "conf", "src"):
+    (command.folder / "src").mkdir()
+    for name in ("train.py", "src/lockstep"):
         (command.folder / name).symlink_to(ROOT / name)
-    files = re.findall(r"`(mine/[\w/]+\.\w+)`:\n\n```\w+\n(.*?)```", page, re.DOTALL)
-    assert [name for name, _ in files] == ["mine/rings.py", "mine/conf/model/net.yaml", "mine/conf/data/rings.yaml"]
-    for name, content in files:
-        path = command.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    lines = [line.words.split() for line in commands(page)]
-    assert len(lines) == 3
-    assert [line.words.split() for line in commands(README) if YOUR_OWN in line.words] == [lines[1]]
-    shown = [command(sys.executable, *words[1:]) for words in lines]
-    assert [ended.status for ended in shown] == [0, 0, 0], [ended.err for ended in shown]
-    assert "identical; expected: identical" in shown[1].out
-    assert "2 finished, 0 refused, 0 failed" in shown[2].out
-    wrong = command(sys.executable, *lines[0][1:], "+model.widht=8")
+    shutil.copytree(ROOT / "conf", command.folder / "conf")
+    steps = page[: page.index("What is wrong")]
+    shown = re.findall(r"```bash\n(.*?)\n```\n\n```\n(.*?)```", steps, re.DOTALL)
+    lines = [line.words for line in commands(steps)]
+    assert [words for words, _ in shown] == lines
+    assert len(lines) == 5
+    assert {line.words for line in commands(README) if re.search(YOUR_OWN, line.words)} == {lines[0], lines[3]}
+    for words, output in shown:
+        ended = command(sys.executable, *words.split()[1:], PYTHONPATH=str(command.folder / "src"))
+        assert ended.status == 0, ended.err
+        assert output in ended.out
+    files = re.findall(r"`((?:src|conf)/[\w/]+\.\w+)`:\n\n```\w+\n(.*?)```", page, re.DOTALL)
+    assert len(files) == 4
+    assert [content for _, content in files] == [(command.folder / name).read_text() for name, _ in files]
+    wrong = command(
+        sys.executable, *lines[2].split()[1:], "model=mine", "+model.widht=8", PYTHONPATH=str(command.folder / "src")
+    )
     assert (wrong.status, wrong.err.strip() in page) == (2, True), wrong.err
 
 

@@ -35,7 +35,7 @@ LAYERS = [
     {"command_line"},
     {"job"},
     {"sweep"},
-    {"bench", "cli"},
+    {"bench", "cli", "new"},
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}

@@ -19,7 +19,8 @@ def installed(tmp_path: Path) -> Path:
     if missing := [name for name in ("pip", "setuptools") if importlib.util.find_spec(name) is None]:
         pytest.skip(f"needs {missing[0]} to build and install a wheel")
     tree, wheels, environment = tmp_path / "tree", tmp_path / "wheels", tmp_path / "environment"
-    tree.mkdir()
+    (tree / "tests").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "test_example.py", tree / "tests")
     for name in BUILT_FROM:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -54,6 +55,13 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     assert (ended.run_dir / "metrics.json").is_file()
     assert (found := command(str(installed / "python"), "-c", "import lockstep.conf; print(lockstep.conf.CONF)").out)
     assert Path(found.strip()).is_relative_to(installed.parent)
+
+    new = command(str(installed / "python"), "-m", "lockstep.new", "mine")
+    assert (new.status, len(new.out.splitlines())) == (0, 8), new.err
+    assert "example" not in command(lockstep, "--help").out, "it is no package of the wheel"
+    started = new.out.splitlines()[-1].split()[1:]
+    ended = command(lockstep, *started, "hydra.run.dir=run", "max_epochs=1")
+    assert ended.status == 0, ended.err
 
     help_page = command(lockstep, "--help").out
     assert "under any parallel strategy:  lockstep strategy=ddp devices=2" in help_page

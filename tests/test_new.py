@@ -1,0 +1,77 @@
+"""`python -m lockstep.new`: a set that runs at once, or one sentence and nothing written."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep.config_error import ConfigError
+from lockstep.new import command, write
+from tests.conftest import ROOT, Command
+
+
+@pytest.mark.slow
+def test_outside_a_checkout_it_trains_at_once(command: Command) -> None:
+    written = command.fresh(sys.executable, "-m", "lockstep.new", "mine", "place")
+    assert written.status == 0, written.err
+    line = written.out.splitlines()[-1]
+    assert line == "cd place && lockstep --config-dir conf model=mine data=mine strategy=ddp devices=2 engine=both"
+    inside = Command(command.folder / "place")
+    ended = inside(sys.executable, "-m", "lockstep", *line.split()[4:], "max_epochs=1")
+    assert ended.status == 0, ended.err
+    assert "identical; expected: identical" in ended.out
+    tested = inside(sys.executable, "-m", "pytest", "-q", "tests")
+    assert (tested.status, "1 passed" in tested.out) == (0, True), tested.out
+
+
+def test_in_a_checkout_it_lies_beside_lockstep(tmp_path: Path) -> None:
+    (tmp_path / "src" / "lockstep").mkdir(parents=True)
+    (tmp_path / "train.py").touch()
+    written = [str(path.relative_to(tmp_path)) for path in write("mine", tmp_path)]
+    assert written == [
+        *("src/mine/__init__.py", "src/mine/data.py", "src/mine/net.py"),
+        *("conf/data/mine.yaml", "conf/model/mine.yaml", "tests/test_mine.py"),
+    ]
+    assert "example" not in "".join((tmp_path / path).read_text() for path in written)
+    there = f"cd {tmp_path} && python train.py model=mine data=mine strategy=ddp devices=2 engine=both"
+    assert command("mine", tmp_path) == there
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("My-Net", "NAME=My-Net: a package has a name of small letters, digits and _; write my_net, say."),
+        ("true", "NAME=true: a package has a name of small letters, digits and _; write mine, say."),
+        ("../up", "NAME=../up: a package has a name of small letters, digits and _; write up, say."),
+        ("class", "NAME=class: a package has a name of small letters, digits and _; write mine, say."),
+        ("json", f"NAME=json: there is a module of this name already ({sys.modules['json'].__file__}); write another"),
+        ("mlp", "NAME=mlp: model=mlp is there already; write another name."),
+        ("there", "NAME=there: "),
+    ],
+)
+def test_a_name_that_cannot_be(name: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "precious.py").touch()
+    with pytest.raises(ConfigError) as raised:
+        write(name, tmp_path)
+    assert str(raised.value).startswith(sentence)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "there", tmp_path / "there" / "precious.py"]
+
+
+def test_nothing_is_half_written(tmp_path: Path) -> None:
+    """The last of the files cannot be made: `tests` is one itself."""
+    (tmp_path / "tests").write_text("precious")
+    with pytest.raises(ConfigError, match=r"it cannot be written there \(Not a directory\); write another folder.$"):
+        write("mine", tmp_path)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "tests"]
+
+
+def test_help_is_instant_and_imports_no_torch() -> None:
+    began = time.monotonic()
+    words = [sys.executable, "-X", "importtime", "-m", "lockstep.new", "--help"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True, cwd=ROOT)
+    assert "model=NAME data=NAME" in ended.stdout
+    assert not {"torch", "hydra", "omegaconf"} & {line.split("|")[-1].strip() for line in ended.stderr.splitlines()}
+    assert time.monotonic() - began < 5
