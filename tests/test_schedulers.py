@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "thres
 @pytest.mark.parametrize(
     ("monitor", "epochs", "better"),
     [((), 9, "max"), (("+scheduler._monitor_=val/loss",), 9, "min"), (("data._split_={val:0}",), 9, "min")],
+    ids=["usual", "loss", "no validation"],
 )
 def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, better: str, make_own: MakeOwn) -> None:
     """By itself what best.ckpt is best by, in its direction; the rule worked out here from the record's metrics."""
@@ -128,10 +130,12 @@ def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, b
 def test_killed_in_any_step_it_ends_the_same(
     typed: tuple[str, ...], engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the middle of an epoch, and behind a step of the schedule."""
+    """In the middle of an epoch, and in the first step at another rate, which the checkpoint before it has to know."""
     plan = make_own(*JOB, *typed, "checkpoint.every_n_steps=1", f"engine={engine}")
     expected = start(plan, monkeypatch)
-    for step in (7, 17):
+    rates = [line["lr"] for line in lines(Path(plan.run_dir), "step")]
+    first = next(step for step, (before, rate) in enumerate(pairwise(rates), start=2) if rate != before)
+    for step in (first, first + 2):
         own = replace(plan, run_dir=str(tmp_path / f"killed-{step}"))
         Path(own.run_dir).mkdir()
         alike(start(killed(own, monkeypatch, step), monkeypatch), expected)

@@ -290,11 +290,11 @@ MUTATIONS = [
         "tests/test_objectives.py::test_confusion_and_macro_f1_by_hand",
     ),
     Mutation(
-        "a plateau steps behind the checkpoint",
-        "lit/run.py",
-        "callbacks.append(CheckpointCallback(session))",
-        "callbacks.insert(len(callbacks) - 1, CheckpointCallback(session))",
-        "tests/test_schedulers.py::test_killed_in_any_step_it_ends_the_same[plateau-lightning]",
+        "Lightning steps a plateau's schedule too",
+        "lit/module.py",
+        '"frequency": NEVER',
+        '"frequency": 1',
+        "tests/test_schedulers.py::test_a_plateau_of_what_is_monitored[usual]",
     ),
     Mutation(
         "a user's mean loss is added as it is",
