@@ -240,7 +240,7 @@ def test_a_mirror_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.
         def log_message(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(mnist_download, "DOWNLOAD_LIMIT", 0.5)
+    monkeypatch.setattr("lockstep.data.download.DOWNLOAD_LIMIT", 0.5)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trickle) as httpd:
         httpd.daemon_threads = True
         threading.Thread(target=httpd.serve_forever, daemon=True).start()

@@ -76,3 +76,5 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     own = command(lockstep, "--config-dir", str(configs), "experiment=mine", "strategy=single", "data=points")
     assert own.status == 0, own.err
     assert "epoch 1/1" in own.out
+    text = command(lockstep, "data=text", "task=language_modelling", "model=char_rnn", "model.width=4", "max_epochs=1")
+    assert text.status == 0, text.err

@@ -48,7 +48,9 @@ def _about(path: Path, defaults: str) -> str:
     about = next(line.lstrip("# ") for line in lines if line.startswith("#") and "@package" not in line)
     mark = "; the default" if f"- {path.parent.name}: {path.stem}\n" in defaults else ""
     own = [
-        line.split("#")[0].strip() for line in lines if line and line[0] not in "# -" and not line.startswith("name:")
+        line.split("#")[0].strip()
+        for line in lines
+        if line and line[0] not in "# -" and not line.startswith(("name:", "_target_:"))
     ]
     is_part = path.parent.name != "experiment"  # an experiment sets keys of other groups
     return f"{about}{mark}" + (f"  ({', '.join(own)})" if own and is_part else "")

@@ -2,8 +2,6 @@
 
 import contextlib
 import io
-import time
-import urllib.request
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +9,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from lockstep.config_error import ConfigError, config_error
+from lockstep.data.download import DOWNLOAD_LIMIT, fetched
 from lockstep.data.idx import IdxFile, find, uncompressed
 
 LOCK = ".download.lock"
-DOWNLOAD_TIMEOUT = 15
-"""Seconds without a byte after which the next mirror is tried."""
-DOWNLOAD_LIMIT = 300
-"""Seconds that a mirror has for one file, however it trickles in."""
 
 
 def download(root: Path, files: Sequence[IdxFile]) -> None:
@@ -56,28 +51,13 @@ def _remove_if_empty(folder: Path, new: Sequence[Path]) -> None:
                 path.rmdir()
 
 
-def _fetched(url: str, most: int) -> bytes:
-    """The first `most` bytes behind an address.
-
-    Raises:
-        OSError: no answer, or not within DOWNLOAD_LIMIT.
-    """
-    content, deadline = bytearray(), time.monotonic() + DOWNLOAD_LIMIT
-    with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as answer:
-        while len(content) < most and (part := answer.read1(most - len(content))):
-            content += part
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(content)} bytes within {DOWNLOAD_LIMIT} s")
-    return bytes(content)
-
-
 def _download(file: IdxFile, folder: Path, mirrors: Sequence[str]) -> None:
     """Fetch the .gz from the first mirror with the right bits, under a temporary name, and rename it once checked."""
     reasons = []
     for mirror in mirrors:
         url = f"{mirror}{file.name}.gz"
         try:
-            packed = _fetched(url, 2 * file.length)  # packed it is smaller
+            packed = fetched(url, 2 * file.length)  # packed it is smaller
             if file.has_digest(uncompressed(io.BytesIO(packed), file)):
                 part = folder / f".{file.name}.gz.part"
                 part.write_bytes(packed)

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 
 from lockstep import targets
 from lockstep.config_error import ConfigError, config_error, require
+from lockstep.data.rows import split_rows
 from lockstep.data.samples import SampleData, SampleSplit, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
 from lockstep.random_state import generators_kept, seed_all
@@ -95,18 +96,10 @@ def _divided(choice: OwnData, whole: Any) -> dict[str, Any]:
     """One data set in three parts, by a permutation that is always the same."""
     total = len(whole)
     require(total > 0, f"data.{KEY}", choice.call[KEY], "it has no samples", "another")
-    sizes = {name: _count(choice.split.get(name, 0.1), total) for name in ("val", "test")}
-    train = total - sum(sizes.values())
-    require(train > 0, "data._split_", choice.split, f"it leaves nothing of {total} samples to train on", "less")
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
-    cut = train + sizes["val"]
-    rows = {"train": order[:train], "val": order[train:cut], "test": order[cut:]}
+    rows = split_rows(total, {name: choice.split.get(name, 0.1) for name in ("val", "test")})
+    why = f"it leaves nothing of {total} samples to train on"
+    require(bool(rows["train"]), "data._split_", choice.split, why, "less")
     return {name: Subset(whole, own) for name, own in rows.items()}
-
-
-def _count(size: float, total: int) -> int:
-    """A number of samples, or the share of all that they are."""
-    return round(size * total) if 0 < size < 1 else int(size)
 
 
 def _dataset(choice: OwnData, own: Any) -> Any:

@@ -1,0 +1,18 @@
+"""A recurrent net over tokens: embedded, through gated recurrent units, to logits of the next token at each place."""
+
+from torch import Tensor, nn
+
+
+class CharRNN(nn.Module):
+    """Int64 tokens (batch, length) → (batch, length, outputs)."""
+
+    def __init__(self, outputs: int, width: int = 128, layers: int = 1) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(outputs, width)
+        self.recurrent = nn.GRU(width, width, layers, batch_first=True)
+        self.affine = nn.Linear(width, outputs)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden, _ = self.recurrent(self.embedding(tokens))
+        y: Tensor = self.affine(hidden)
+        return y
