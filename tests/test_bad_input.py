@@ -74,7 +74,7 @@ VALUES: list[tuple[str, str, str]] = [
     ("data=mnisst", "data=mnisst:", "write data=mnist"),
     ("modell=mlp", "modell=mlp:", "write model=mlp."),
     ("optimizer.learning_rate=1", "optimizer.learning_rate=1:", "write optimizer.lr=1."),
-    ("model.dropout=0.1", "model.dropout=0.1:", "write model=lenet"),
+    ("model.dropout=0.1", "model.dropout=0.1:", "write model=example or model=lenet"),
     ("model=split_cnn data=line", "model=split_cnn:", "write model=mlp or model=linear"),
     ("batch_size=0", "batch_size=0:", "write batch_size=1."),
     ("batch_size=1.5", "batch_size=1.5:", "write batch_size=1"),
