@@ -34,16 +34,16 @@ def test_by_hand() -> None:
     numbers = ("dampening", 0), ("lr", 0.25), ("maximize", 0), ("momentum", 0), ("nesterov", 0), ("weight_decay", 0)
     group = b"weight\n" + b"".join(f"{name}[0]\n".encode() + struct.pack("<d", value) for name, value in numbers)
     expected = [hashlib.sha256(content).digest() for content in (weights, b"", group)]
-    assert [own.numpy().tobytes() for own in fingerprints(net, optimizer)] == expected
+    assert [own.numpy().tobytes() for own in fingerprints(net, [optimizer])] == expected
 
 
 def seen(change: Callable[[nn.Module, Any], object]) -> list[bool]:
     """Of weights, buffers and optimizer: which have another fingerprint after a change."""
     net, optimizer = trained()
-    before = fingerprints(net, optimizer)
+    before = fingerprints(net, [optimizer])
     with torch.no_grad():
         change(net, optimizer)
-    return (fingerprints(net, optimizer) != before).any(1).tolist()
+    return (fingerprints(net, [optimizer]) != before).any(1).tolist()
 
 
 def in_the_last_bit(tensor: torch.Tensor) -> None:

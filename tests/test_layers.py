@@ -26,7 +26,7 @@ LAYERS = [
     {"checkpoint"},
     {"compare"},
     {"launch"},
-    {"session"},
+    {"session", "own_module"},
     {"lit", "raw", "early_start"},
     {"tool_command"},
     {"collectives"},

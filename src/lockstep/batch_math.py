@@ -6,11 +6,6 @@ def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
     return samples // batch_size if drop_last else -(-samples // batch_size)
 
 
-def window_count(samples: int, batch_size: int, accumulate: int, drop_last: bool = False) -> int:
-    """How many optimizer steps an epoch has: a window of `accumulate` global batches each, the last maybe of fewer."""
-    return batch_count(batch_count(samples, batch_size, drop_last), accumulate)
-
-
 def window_samples(samples: int, batch_size: int, accumulate: int, batch: int, drop_last: bool = False) -> int:
     """How many samples the optimizer step that takes in global batch `batch` averages over.
 

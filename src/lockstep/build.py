@@ -28,7 +28,7 @@ DERIVED = ("batch_size_per_device", "scale_lr")
 
 SOURCES: dict[str, Any] = {
     **{"devices": int, "num_nodes": int, "threads": int | None, "accelerator": Literal["auto", "cpu", "gpu"]},
-    **{"batch_size_per_device": int | None, "scale_lr": bool},
+    **{"batch_size": int | None, "batch_size_per_device": int | None, "scale_lr": bool},
 }
 """What others are derived from, and the types that it has before."""
 

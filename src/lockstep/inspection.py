@@ -9,12 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep import launch, schemas, targets
+from lockstep.config_error import config_error
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.target import PARTIAL
 from lockstep.schemas.task import Samples
 
 FROM_DATA = ("shape", "outputs")
 """What a net gets from the data, if it has parameters of these names."""
+
+BATCH_SIZE = 64
+"""Where neither the plan nor a DataLoader of the user's says how many samples a global batch has."""
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
@@ -26,38 +30,69 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     own = {group: values[group] for group in schemas.OWN_CODE if isinstance(values[group], schemas.Target)}
     own |= {one.key: one for group in schemas.SEVERAL for one in values[group] if isinstance(one, schemas.OneOfSeveral)}
     if not own:
-        return values
+        return {**values, "batch_size": _batch_size(values, 0)}
     samples = values["task"].samples
+    asked = own | {"data": values["data"]}, values["optimizer"], values["seed"], samples, values["batch_size"]
     if launch.rank_from_env() is not None or values["strategy"].in_process:
         with targets.edited_modules_anew():
-            found = inspect(own, values["optimizer"], values["seed"], samples)
+            found = inspect(*asked)
     else:
         engine = values["engine"].name
         launch.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
         from lockstep.launch.child import in_child  # with torch
 
-        found = in_child(inspect, own, values["optimizer"], values["seed"], samples)
-    for group in found.keys() - {"data"}:
-        values = {**values, group: replace(values[group], **found[group])}
-    if "data" not in found:
-        return values
-    parts = {key: tuple(found["data"][key]) for key in ("shape", "parts")}
-    data = replace(values["data"], **{**found["data"], **parts})
-    return {**values, "data": data, "test": values["test"] and data.test_size > 0}
+        found = in_child(inspect, *asked)
+    return _with(values, found)
+
+
+def _with(values: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with what was found of the model, the task and the data."""
+    model, choice, data = values["model"], values["data"], {**found["data"]}
+    if found["module"] is not None:
+        model = schemas.OwnModule(model.name, model._target_, model.arguments, **found["module"])
+    for group in ("task", "scheduler"):
+        if found[group]:
+            values = {**values, group: replace(values[group], **found[group])}
+    size, dropping = data.pop("size", 0), data.pop("drop_last", False)
+    if found["loaders"] and isinstance(choice, schemas.OwnData):
+        _require_none_of_ours(choice)
+        choice = schemas.OwnLoaders(choice.name, choice._target_, choice.arguments)
+    if data:
+        choice = replace(choice, **{name: tuple(own) if isinstance(own, list) else own for name, own in data.items()})
+    tests = values["test"] and (not data or data["test_size"] > 0)
+    return {
+        **values,
+        **{"model": model, "data": choice, "test": tests, "drop_last": values["drop_last"] or dropping},
+        "batch_size": _batch_size(values, size),
+    }
+
+
+def _batch_size(values: Mapping[str, Any], theirs: int) -> int:
+    """As the plan says, else as their loader, else the usual."""
+    given: int | None = values["batch_size"]
+    return given if given is not None else theirs or BATCH_SIZE
+
+
+def _require_none_of_ours(choice: schemas.OwnData) -> None:
+    for name, key in (("split", "_split_"), ("loader", "_loader_"), ("class_count", "_classes_")):
+        if own := getattr(choice, name):
+            raise config_error(f"data.{key}", own, "a LightningDataModule says it itself", "nothing in its place")
 
 
 def inspect(
-    own: Mapping[str, schemas.Target], optimizer: schemas.Optimizer, seed: int, samples: Samples
-) -> dict[str, dict[str, Any]]:
-    """By group, the code that is to be called. What data and task say of themselves, by group.
+    own: Mapping[str, Any], optimizer: schemas.Optimizer, seed: int, samples: Samples, batch_size: int | None
+) -> dict[str, Any]:
+    """By group, the code that is to be called, and the data whatever it is. What they say of themselves.
+
+    `module`: None of a plain net; `loaders`: whether the data comes in DataLoaders of the user's; `data`: its sizes.
 
     Args:
         optimizer: that a schedule is tried on.
         samples: what the task takes for a sample.
     """
-    found = {}
-    if "model" in own:
-        targets.check("model", own["model"].call, dict.fromkeys(FROM_DATA))
+    choice, model = own["data"], own.get("model")
+    found: dict[str, Any] = {"module": None, "loaders": False, "data": {}, "task": {}, "scheduler": {}}
+    kind = None if model is None else targets.check("model", model.call, dict.fromkeys(FROM_DATA))
     if "optimizer" in own:
         targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True}, ours=["params"])
     if isinstance(scheduler := own.get("scheduler"), schemas.OwnScheduler):
@@ -69,13 +104,29 @@ def inspect(
         from lockstep.targets.task import describe_task  # with torch
 
         found["task"] = describe_task(task)
-    for choice in own.values():
-        if isinstance(choice, schemas.OwnLogger):
+    for one in own.values():
+        if isinstance(one, schemas.OwnLogger):
             from lockstep.loggers.for_lightning import check  # with Lightning
 
-            check(choice)
-    if isinstance(data := own.get("data"), schemas.OwnData):
-        from lockstep.data.own import describe  # with torch
+            check(one)
+    if isinstance(choice, schemas.OwnData):
+        from lockstep.data.own import describe, made_by  # with torch
+        from lockstep.targets.kinds import is_data_module
 
-        found["data"] = describe(data, seed, samples)
+        made = made_by(choice, seed)
+        found["loaders"] = is_data_module(made)
+        if not found["loaders"]:
+            found["data"] = describe(choice, seed, "theirs" if _is_module(kind) else samples, made)
+    if model is not None and _is_module(kind):
+        from lockstep.own_module.facts import inspect_module  # with torch
+
+        found |= inspect_module(model, choice, found, seed, batch_size)
     return found
+
+
+def _is_module(kind: Any) -> bool:
+    """Whether it is a LightningModule, or a function of which only a call can tell."""
+    from lockstep.targets.kinds import lightning_module
+
+    module = lightning_module()
+    return module is not None and kind is not None and (not isinstance(kind, type) or issubclass(kind, module))

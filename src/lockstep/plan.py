@@ -60,6 +60,7 @@ class Plan:
     show_shapes: bool
     log_every_n_steps: int
     detect_nan: bool
+    loss_reduction: Literal["mean", "sum", "as_is"]
     ckpt_path: str | None
     resume: bool
     train: bool
@@ -105,7 +106,9 @@ class Plan:
 
     @cached_property
     def epoch_batches(self) -> int:
-        """Global batches of an epoch."""
+        """Global batches of an epoch; 0 where only the user's own loader knows, when it ends."""
+        if isinstance(self.data, schemas.Loaders) and not self.data.regular:
+            return self.trainer.kept("train", self.data.train_batches)
         return batch_count(self.epoch_samples, self.batch_size, self.drop_last)
 
     @cached_property
@@ -118,14 +121,14 @@ class Plan:
         return self.trainer.limited(stage, size, self.batch_size)
 
     @property
-    def epoch_steps(self) -> int:
-        """Optimizer steps of an epoch: one for each window of `accumulate_grad_batches`, the last maybe of fewer."""
-        return batch_count(self.epoch_batches, self.accumulate_grad_batches)
-
-    @property
     def validates(self) -> bool:
         """Whether epochs have a validation."""
         return self.samples_of("val", self.data.val_size) > 0
+
+    @property
+    def epoch_steps(self) -> int:
+        """Optimizer steps of an epoch: a window of `accumulate_grad_batches` each, the last maybe of fewer."""
+        return batch_count(self.epoch_batches, self.accumulate_grad_batches)
 
     def batches_before(self, epoch: int, batch: int) -> int:
         """Global batches of the whole run before batch `batch` of epoch `epoch`, both from 0."""
@@ -138,7 +141,9 @@ class Plan:
 
     @property
     def objective(self) -> Objective:
-        """The loss, and what is measured."""
+        """The loss, and what is measured; of a LightningModule the sums alone that the record has."""
+        if self.model.lightning:
+            return objective_of("regression", 0)
         if isinstance(self.task, schemas.OwnTask):
             return own_objective(self.task)
         return objective_of(self.task.name, self.data.classes)
@@ -147,8 +152,8 @@ class Plan:
     def monitor(self) -> tuple[str, Literal["min", "max"]]:
         """The metric that the best checkpoint is best by, and in which direction."""
         usual = f"val/{self.objective.monitor}" if self.validates else "train/loss"
-        name = self.checkpoint.monitor or usual
-        return name, self.objective.better(name)
+        name = self.checkpoint.monitor or ("" if self.model.lightning else usual)
+        return name, self.checkpoint.mode or self.objective.better(name)
 
     @property
     def measured(self) -> list[str]:
@@ -213,6 +218,8 @@ class Plan:
             raise config_error("precision", self.precision, "it needs a GPU", instead)
 
     def _check_batches(self) -> None:
+        if isinstance(self.data, schemas.Loaders) and not self.data.regular:
+            return  # ranks may have unequal shares, each weighed by its samples
         world, samples = self.world_size * self.strategy.virtual_ranks(self.devices), self.data.train_samples
         if self.batch_size < world:
             why = f"batch_size={self.batch_size} is less than a sample for each of {world} ranks"
@@ -241,7 +248,13 @@ class Plan:
         if not self.train and self.ckpt_path is None:
             why = "with train=false there is no trained net to test"
             raise config_error("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")
-        if self.optimized_metric is not None:
+        if self.loss_reduction != "mean" and not self.model.lightning:
+            why = "the loss of a plain net is its task's"
+            raise config_error("loss_reduction", self.loss_reduction, why, "loss_reduction=mean")
+        if isinstance(self.data, schemas.Loaders) and not self.model.lightning:
+            why = f"a plain net is trained on a Dataset or on tensors, and data={self.data.name} comes in loaders"
+            raise config_error("model", self.model.name, why, "a LightningModule, or its Dataset as data")
+        if self.optimized_metric is not None and not self.model.lightning:
             known = self.optimized_metric in self.measured
             why = "this run measures no such thing"
             require(known, "optimized_metric", self.optimized_metric, why, f"one of {', '.join(self.measured)}")

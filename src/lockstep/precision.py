@@ -1,5 +1,7 @@
 """In which numbers a plan computes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,3 +16,14 @@ MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 def dtype_of(plan: "Plan") -> torch.dtype:
     """Of parameters and inputs."""
     return torch.float64 if plan.precision == "64-true" else torch.float32
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """New tensors are of this type."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)

@@ -79,7 +79,7 @@ class Session:
     def load_weights(self) -> None:
         """From the checkpoint, if there is one."""
         if self.start.checkpoint is not None:
-            state = own_names(self.start.checkpoint["state_dict"])
+            state = own_names(self.start.checkpoint)
             self.plan.strategy.load_state_dict(self.net, state)
 
     def restore(self) -> None:

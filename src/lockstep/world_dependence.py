@@ -25,6 +25,8 @@ def per_rank_buffers(plan: Plan, net: nn.Module) -> bool:
 def heading(plan: Plan, net: nn.Module) -> dict[str, str | int | float]:
     """What tells runs apart beside their results; `dropout_rng` is none where the net drops nothing."""
     summary = plan.summary()
+    if plan.model.lightning:  # it has an optimizer and schedules of its own
+        summary = {name: own for name, own in summary.items() if name not in ("optimizer", "lr", "scheduler")}
     return summary if drops(net) else {**summary, "dropout_rng": "none"}
 
 

@@ -68,7 +68,7 @@ def when_starting(go_wrong: Callable[[], None], count: int) -> None:
 
 def in_step(go_wrong: Callable[[], None], count: int) -> None:
     """Between the gradient of optimizer step `count` and the step itself."""
-    counted(Recorder, "step", go_wrong, count)
+    counted(Recorder, "norms", go_wrong, count)
 
 
 def in_validation(go_wrong: Callable[[], None], count: int) -> None:

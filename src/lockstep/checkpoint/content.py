@@ -42,6 +42,8 @@ class Progress:
         check(all(is_count(value) for value in (self.epochs, self.batch, self.steps)), "position")
         steps = self.epochs * plan.epoch_steps + self.batch // plan.accumulate_grad_batches
         skipping = plan.precision == "16-mixed"  # the scaler leaves out steps that overflow
+        if plan.epoch_batches == 0:  # nobody knows how long an epoch is
+            return
         check(self.batch < plan.epoch_batches, "position")
         check(self.steps == steps or (skipping and self.steps <= steps), "position")
 
@@ -51,13 +53,15 @@ class RankState:
     """What one rank alone knows: its random numbers to come, and what has not met the other ranks' yet.
 
     `sums`: of metrics and of the record; `gradients`: of an optimizer step that is under way, by parameter;
-    `buffers`: of ranks above 0, whose BatchNorm may have statistics of their own.
+    `buffers`: of ranks above 0, whose BatchNorm may have statistics of their own; `module`: what a LightningModule has
+    logged and measured in the epoch under way.
     """
 
     random: Mapping[str, Any] = field(default_factory=dict)
     sums: Mapping[str, Tensor] = field(default_factory=dict)
     gradients: Mapping[str, Tensor] = field(default_factory=dict)
     buffers: Mapping[str, Tensor] = field(default_factory=dict)
+    module: Mapping[str, Any] = field(default_factory=dict)
 
     def require(self, plan: Plan) -> None:
         sums = self.sums
@@ -96,7 +100,7 @@ class Content:
 
     `record`: the lines of record.jsonl that were written by then; `record_size`, `record_sha256`: bytes and digest of
     those behind the first; `best`: how good the best epoch is, by which metric; `sum_names`: what each of the ranks'
-    sums is of, as `Objective.sums`; an older version did not say.
+    sums is of, as `Objective.sums`; `prefix`: in front of the names of weights; an older version did not say.
     """
 
     identity: Mapping[str, Any]
@@ -110,6 +114,7 @@ class Content:
     record_size: int
     record_sha256: str
     sum_names: Sequence[str] = field(default_factory=list)
+    prefix: str = PREFIX
 
     def as_saved(self) -> dict[str, Any]:
         """Tensors and plain values only, since nothing else is loaded."""
@@ -131,6 +136,7 @@ class Content:
         pair = isinstance(best, tuple | list) and len(best) == 2
         check(best is None or (pair and isinstance(best[0], str) and is_number(best[1])), "best")
         check(isinstance(self.best_yet, bool), "best_yet")
+        check(self.prefix in ("", PREFIX), "prefix")
         check(len(self.ranks) > 0, "ranks")
         for state in self.ranks:
             state.require(plan)
@@ -196,11 +202,13 @@ def prefixed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {PREFIX + name: tensor for name, tensor in state.items()}
 
 
-def own_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The other way: a checkpoint's parameters and buffers by the net's own names."""
-    return {name.removeprefix(PREFIX): tensor for name, tensor in state.items()}
+def own_names(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The other way: a checkpoint's parameters and buffers by the net's own names; a LightningModule's are saved so."""
+    section = checkpoint.get(OWN, {})
+    prefix = section.get("prefix", PREFIX) if isinstance(section, Mapping) else PREFIX
+    return {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()}
 
 
 def net_state(path: Path) -> dict[str, Tensor]:
     """The parameters and buffers in a checkpoint file, by the net's own names."""
-    return own_names(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
+    return own_names(torch.load(path, map_location="cpu", weights_only=True))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.checkpoint.checks import check, is_count, is_dense, is_like, unfit
-from lockstep.checkpoint.content import OWN, Content, Progress, prefixed, require_mark
+from lockstep.checkpoint.content import OWN, Content, Progress, own_names, require_mark
 from lockstep.checkpoint.files import can_be_mapped, damage
 from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.checkpoint.optimizer_form import require_state
@@ -56,17 +56,31 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
 
 def resume_state(plan: Plan, net: nn.Module) -> ResumeState:
     """By the checkpoint of the plan's `ckpt_path`, if it has one; refused, too, if it is of another net."""
+    start = read_start(plan)
+    if start.checkpoint is not None:
+        require_net(plan, net, start.checkpoint)
+    if start.checkpoint is not None and start.content is not None:
+        with of_the_file(Path(str(plan.ckpt_path))):
+            require_state(plan, net, start.checkpoint, start.content)
+    return start
+
+
+def read_start(plan: Plan) -> ResumeState:
+    """The same, whatever net it is of: one may be there only later."""
     if plan.ckpt_path is None:
         return ResumeState()
     checkpoint, content = _read(plan, mmap=False)
     if content is not None:
         _done(plan, content)
-    why = f"it holds another net than model={plan.model.name} with its options"
-    require(_fits(net, checkpoint), "ckpt_path", plan.ckpt_path, why, ANOTHER)
-    if content is not None:
-        with _of_the_file(Path(plan.ckpt_path)):
-            require_state(plan, net, checkpoint, content)
     return ResumeState(checkpoint, content)
+
+
+def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose weights are not those of such a net, by names, shapes and kind of number."""
+    wanted, own = net.state_dict(), own_names(checkpoint)
+    fits = wanted.keys() == own.keys() and all(is_like(tensor, own[name]) for name, tensor in wanted.items())
+    why = f"it holds another net than model={plan.model.name} with its options"
+    require(fits, "ckpt_path", plan.ckpt_path, why, ANOTHER)
 
 
 def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
@@ -74,7 +88,7 @@ def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
     path = Path(str(plan.ckpt_path))
     torn = damage(path)
     require(torn is None, "ckpt_path", path, str(torn), ANOTHER)
-    with _of_the_file(path):
+    with of_the_file(path):
         checkpoint: Mapping[str, Any] = torch.load(
             path, map_location="cpu", weights_only=True, mmap=mmap and can_be_mapped(path)
         )
@@ -86,17 +100,17 @@ def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
         whole = digest_of(content.identity) == content.digest
     require(whole, "ckpt_path", path, "it does not say of which plan it is", ANOTHER)
     require_same(plan, content.identity)
-    with _of_the_file(path):
+    with of_the_file(path):
         names = content.named_sums
     here = ", ".join(plan.objective.sums)
     require(names == here, "ckpt_path", path, f"it holds sums of {names}, and this version measures {here}", ANOTHER)
-    with _of_the_file(path):
+    with of_the_file(path):
         content.require(plan)
     return checkpoint, content
 
 
 @contextmanager
-def _of_the_file(path: Path) -> Iterator[None]:
+def of_the_file(path: Path) -> Iterator[None]:
     """Any error within is the file's fault: raise a ConfigError that names it."""
     try:
         yield
@@ -119,12 +133,6 @@ def _require_weights(checkpoint: Mapping[str, Any]) -> None:
     """Raise WrongForm unless the checkpoint holds a net's state by name."""
     state = checkpoint["state_dict"]
     check(isinstance(state, Mapping) and all(is_dense(value) for value in state.values()), "state_dict")
-
-
-def _fits(net: nn.Module, checkpoint: Mapping[str, Any]) -> bool:
-    """Whether the checkpoint's weights are those of such a net, by names, shapes and kind of number."""
-    wanted, own = prefixed(net.state_dict()), checkpoint["state_dict"]
-    return wanted.keys() == own.keys() and all(is_like(tensor, own[name]) for name, tensor in wanted.items())
 
 
 def require_comparable(checkpoint: Mapping[str, Any], leaves: Iterable[tuple[str, Any]]) -> None:

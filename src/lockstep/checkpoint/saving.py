@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep.checkpoint.content import OWN, Content, Progress, RankState
+from lockstep.checkpoint.content import OWN, PREFIX, Content, Progress, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
 from lockstep.checkpoint.identity import digest_of, identity
 from lockstep.disk import not_written, of_the_disk
@@ -29,6 +29,7 @@ class CheckpointManager:
 
     def __init__(self, plan: Plan, rank: int, recorder: Recorder) -> None:
         self.plan, self.rank, self.recorder = plan, rank, recorder
+        self.monitor = plan.monitor
         self.best: float | None = None
         self.best_yet = False
         self.folder = Path(plan.run_dir) / FOLDER
@@ -58,14 +59,19 @@ class CheckpointManager:
             if name in state.buffers:
                 buffer.copy_(state.buffers[name])
         self.recorder.load_partial(state.sums)
-        if self.plan.resume and content.best and content.best[0] == self.plan.monitor[0]:
+        if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
             self.best = content.best[1]  # in a new folder the best is that of its own epochs
         if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
             hardlink(self.folder / PREVIOUS, LAST)  # don't rotate a corrupt last.ckpt
         return state.sums
 
     def extra_state(
-        self, position: Progress, results: Mapping[str, float], sums: Mapping[str, Tensor], net: nn.Module
+        self,
+        position: Progress,
+        results: Mapping[str, float],
+        sums: Mapping[str, Tensor],
+        net: nn.Module,
+        module: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """What a checkpoint of this moment holds under `lockstep`, for rank 0 to save. The record is written so far.
 
@@ -73,6 +79,7 @@ class CheckpointManager:
             results: the latest metrics.
             sums: of this rank, since they last met those of the others.
             net: its gradients are saved where an optimizer step is under way.
+            module: of a LightningModule, what this rank knows of the epoch under way.
 
         Raises:
             NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
@@ -89,16 +96,18 @@ class CheckpointManager:
             if under_way and own.grad is not None
         }
         buffers = {name: own.cpu() for name, own in buffers_of(net).items()} if self.rank else {}  # the engine has 0's
-        ranks = self._gathered(RankState(random_state(self.plan.strategy.devices(self.plan)), here, gradients, buffers))
+        random = random_state(self.plan.strategy.devices(self.plan))
+        ranks = self._gathered(RankState(random, here, gradients, buffers, module or {}))
         nothing = {name: torch.zeros_like(own) for name, own in here.items()}
-        for random, statistics in self.plan.strategy.other_ranks(net):
-            ranks.append(RankState(random, nothing, gradients, statistics))
+        for generators, statistics in self.plan.strategy.other_ranks(net):
+            ranks.append(RankState(generators, nothing, gradients, statistics))
         own = identity(self.plan, world_dependent(self.plan, self.recorder.net))
-        best = None if self.best is None else (self.plan.monitor[0], self.best)
+        best = None if self.best is None else (self.monitor[0], self.best)
         mark, best_yet = self.recorder.mark, self.best_yet
         content = Content(
             *(own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256),
             [*self.plan.objective.sums],
+            PREFIX if module is None else "",
         )
         self.best_yet = False
         return {OWN: content.as_saved()}
@@ -108,7 +117,7 @@ class CheckpointManager:
 
         Its checkpoint, which is saved next, is then the best, too.
         """
-        name, mode = self.plan.monitor
+        name, mode = self.monitor
         value = torch.tensor(metrics[name], dtype=torch.float32).item()
         badness = math.inf if math.isnan(value) else value if mode == "min" else -value
         self.best_yet = self.best is None or badness < self.best

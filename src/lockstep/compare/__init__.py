@@ -22,6 +22,8 @@ __all__ = ["Comparison", "RunFolder", "compare", "compare_runs"]
 
 FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")
 """The fields of a step, a cause before its effects."""
+LOGGED = ("logged", "metrics")
+"""What a LightningModule has logged on a step: numbers, and metrics as objects."""
 
 RANKS, VALIDATION, RESULTS, TENSORS = range(len(FIELDS), len(FIELDS) + 4)
 """What follows within a step, in this order; what is in files follows all tensors."""
@@ -85,11 +87,28 @@ def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) ->
         for order, key in enumerate(FIELDS):
             name = entry_of(f"record.jsonl:step.{key}")[1].quantity
             comparison.of(name).add(a.get(key), b.get(key), f"{where}, {key}", (step, order))
-        for key in (a.keys() | b.keys()) - {"epoch", "step", "grad_norm_spread", *FIELDS}:
+        _compare_logged(comparison, a, b, where, step)
+        for key in (a.keys() | b.keys()) - {"epoch", "step", "grad_norm_spread", *LOGGED, *FIELDS}:
             comparison.leave_out(entry_of(f"record.jsonl:step.{key}")[1].reason, f"record.jsonl:step.{key}")
         for run, line in ((left, a), (right, b)):
             inside = f"{where}, grad_norm_spread in {run.folder}"
             comparison.of("ranks in step").add(line.get("grad_norm_spread"), 0.0, inside, (step, len(FIELDS)))
+
+
+def _compare_logged(comparison: Comparison, a: Mapping[str, Any], b: Mapping[str, Any], where: str, step: int) -> None:
+    """What a LightningModule has logged on a step; metrics where the same bits are expected, since a mean over ranks of
+    a metric is no metric of the whole batch.
+    """
+    for kind in LOGGED:
+        pattern, entry = entry_of(f"record.jsonl:step.{kind}.x")
+        pair = a.get(kind, {}), b.get(kind, {})
+        names = sorted(pair[0].keys() | pair[1].keys())
+        if names and entry.how == "bits" and comparison.tolerance.within:
+            comparison.leave_out(entry.reason, pattern)
+            continue
+        for name in names:
+            one, other = (own.get(name, MISSING) for own in pair)
+            comparison.of(entry.quantity).add(one, other, f"{where}, {name}", (step, len(FIELDS)))
 
 
 def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:

@@ -114,8 +114,8 @@ class RunFolder:
         """Parameters and buffers at the end, from the last checkpoint; empty where it is missing or damaged."""
         from lockstep.checkpoint.content import own_names
 
-        state = (self.checkpoint("last.ckpt") or {}).get("state_dict", {})
-        return own_names(state) if isinstance(state, Mapping) else {}
+        checkpoint = self.checkpoint("last.ckpt") or {}
+        return own_names(checkpoint) if isinstance(checkpoint.get("state_dict"), Mapping) else {}
 
     def _read_results(self, text: str) -> None:
         self.results.update(json.loads(text))

@@ -109,6 +109,8 @@ TABLE: dict[str, Entry] = {
     "record.jsonl:step.loss_sum": bound("loss"),
     "record.jsonl:step.grad_norm": bound("gradient norm"),
     "record.jsonl:step.grad_norm_spread": exact("ranks in step"),
+    "record.jsonl:step.logged.*": bound("logged"),
+    "record.jsonl:step.metrics.*": bits("metrics of batches"),
     "record.jsonl:fingerprint.*": bits("fingerprints"),
     "record.jsonl:validation.*": bound("validation"),
     "record.jsonl:tensor.*": bound("parameters and buffers"),
@@ -124,6 +126,7 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:lockstep.record*": itself(),
     "last.ckpt:lockstep.results*": bound("results"),
     "last.ckpt:lockstep.sum_names*": exact("configuration"),
+    "last.ckpt:lockstep.prefix": exact("configuration"),
     "last.ckpt:lockstep.best_yet": bits("best epoch"),
     "last.ckpt:lockstep.best*": bound("best epoch"),
     "last.ckpt:lockstep.ranks.*.random.*": bits("random states"),
@@ -131,7 +134,11 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:lockstep.ranks.*.sums.*": bits("partial sums"),
     "last.ckpt:lockstep.ranks.*.gradients*": bits("partial gradients"),
     "last.ckpt:lockstep.ranks.*.buffers*": bits("buffers of each rank"),
-    **{f"last.ckpt:{key}": LIGHTNING for key in ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*")},
+    "last.ckpt:lockstep.ranks.*.module*": bits("what a module has logged so far"),
+    **{
+        f"last.ckpt:{key}": LIGHTNING
+        for key in ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*", "hyper_parameters*")
+    },
     **{f"{name}:lockstep.position.*": bits(name) for name in ("best.ckpt", "previous.ckpt")},
     **{f"{name}:state_dict.*": bound("weights saved") for name in ("best.ckpt", "previous.ckpt")},
     **{f"{name}:optimizer_states*": bound("optimizer state") for name in ("best.ckpt", "previous.ckpt")},

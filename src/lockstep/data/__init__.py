@@ -72,8 +72,8 @@ def _loaded(choice: schemas.Data) -> "TensorData":
             from lockstep.data import random_regression
 
             return random_regression.load(choice.features, choice.outputs, choice.noise, choice.samples)
-        case schemas.OwnData():
-            raise TypeError("the user's own data is loaded by load_splits")
+        case _:
+            raise TypeError("the user's own data is loaded by load_splits, and their loaders are their own")
 
 
 def _require_sizes(choice: schemas.Data, found: "TensorData | SampleData") -> None:

@@ -26,34 +26,51 @@ LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
 
 
 def load(choice: OwnData, seed: int, samples: Samples = "pairs") -> TensorData | SampleData:
-    """The splits; whatever the target draws is drawn under the run's seed, the same on every rank.
+    """The splits.
 
     Raises:
         ConfigError: the target makes something else than data.
     """
-    return _made(choice, seed, samples)[0]
+    return _splits(choice, seed, samples, made_by(choice, seed))[0]
 
 
-def _made(choice: OwnData, seed: int, samples: Samples) -> tuple[TensorData | SampleData, Tensor]:
-    """The splits, and the target of the first sample."""
+def made_by(choice: OwnData, seed: int) -> Any:
+    """What the target makes: whatever it draws is drawn under the run's seed, the same on every rank."""
     with generators_kept():
         seed_all(seed)
-        splits = _three(choice, targets.create("data", choice.call))
+        return targets.create("data", choice.call)
+
+
+def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[TensorData | SampleData, Tensor]:
+    """The splits, and the target of the first sample; no number where only a LightningModule knows what samples are."""
+    splits = _three(choice, made)
     options = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
-    inputs, target = _first_sample(choice, splits["train"], options, samples)
-    parts = {name: _in_tensors(own, samples) for name, own in splits.items()}
-    outputs, shape = _outputs(choice, splits["train"], [*parts.values()], target, samples), tuple(inputs.shape)
-    if all(isinstance(part, Split) for part in parts.values()):
+    target, outputs = torch.zeros(0), 0
+    shape: tuple[int, ...] = ()
+    parts: dict[str, Any] = {}
+    try:
+        inputs, target = _first_sample(choice, splits["train"], options, samples)
+        parts = {name: _in_tensors(own, samples) for name, own in splits.items()}
+        outputs, shape = _outputs(choice, splits["train"], [*parts.values()], target, samples), tuple(inputs.shape)
+    except ConfigError as error:
+        if samples != "theirs" or isinstance(error, targets.UserCodeError):
+            raise
+    if parts and all(isinstance(part, Split) for part in parts.values()):
         own_targets = samples == "inputs"
         return TensorData(parts["train"], parts["val"], parts["test"], outputs, own_targets=own_targets), target
     train, val, test = (SampleSplit(splits[name]) for name in NAMES)
     return SampleData(train, val, test, outputs, shape, seed, options, samples), target
 
 
-def describe(choice: OwnData, seed: int, samples: Samples = "pairs") -> dict[str, Any]:
-    """What a plan has to know of the data, by the fields of OwnData."""
+def describe(choice: OwnData, seed: int, samples: Samples = "pairs", made: Any = None) -> dict[str, Any]:
+    """What a plan has to know of the data, by the fields of OwnData.
+
+    Args:
+        made: by the target; None: it is called here.
+    """
+    made = made_by(choice, seed) if made is None else made
     targets.check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
-    data, target = _made(choice, seed, samples)
+    data, target = _splits(choice, seed, samples, made)
     classed = not target.is_floating_point() and data.outputs > 0
     if isinstance(data, SampleData):
         try:
@@ -132,6 +149,8 @@ def _in_tensors(own: Any, samples: Samples) -> Any:
     elif type(own) is TensorDataset and len(own.tensors) <= 2:
         tensors = [*own.tensors]
     else:
+        return own
+    if samples == "theirs" and len(tensors) != 2:
         return own
     inputs, target = pair_of(tensors, samples)
     return Split(inputs, targets_for_loss(target))

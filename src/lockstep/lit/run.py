@@ -1,14 +1,11 @@
 """One run by Lightning, from its plan to its metrics: module, data, callbacks, Trainer; fit and test."""
 
-import logging
-import os
-import warnings
-
 from lightning.pytorch.callbacks import Callback
 
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
 from lockstep.lit.datamodule import ShardedData
+from lockstep.lit.hush import hush
 from lockstep.lit.metrics import EpochMetrics
 from lockstep.lit.module import Supervised
 from lockstep.lit.plateau import PlateauStep
@@ -22,19 +19,14 @@ from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.session import Session
 
-NOT_FOR_US = (
-    "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
-    "The number of training batches .* is smaller than the logging interval",
-    "You're resuming from a checkpoint that ended before the epoch ended",  # ShardSampler goes on within it
-    "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint, so it has no use for theirs
-    "Total length of `list` across ranks is zero",  # no validation split
-    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
-)
-
 
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
-    _hush()
+    if plan.model.lightning:
+        from lockstep.lit.modules import run as run_module
+
+        return run_module(plan, context)
+    hush()
     session = Session(plan, context)
     plan, start, device = session.plan, session.start, session.device
     module = Supervised(session.net, plan, session.masks)
@@ -65,13 +57,3 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         session.loggers.close(session.measured.results)
     epochs, steps = max(trainer.current_epoch, start.at.epochs), max(trainer.global_step, start.at.steps)
     return session.finish(Progress(epochs, 0, steps), stopwatch.seconds)
-
-
-def _hush() -> None:
-    """Leave the terminal to the run's own lines, and the driver in peace."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for message in NOT_FOR_US:
-        warnings.filterwarnings("ignore", message)
-    # Lightning sets it on import, which is now where torchrun started this process. Every step of Adam would load the
-    # driver anew to ask whether there is a GPU.
-    os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)

@@ -1,6 +1,7 @@
 """The Trainer of a plan: its loggers and callbacks."""
 
 import lightning.pytorch as pl
+from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
@@ -12,32 +13,46 @@ from lockstep.private_api import lightning as private
 from lockstep.progress import notice, shows_bar
 
 
-def create_trainer(plan: Plan, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:
-    """What could surprise (samplers, sanity steps, summaries) is off."""
+def create_trainer(
+    plan: Plan,
+    loggers: list[Logger],
+    callbacks: list[Callback],
+    io: CheckpointIO | None = None,
+    own_loop: bool = False,
+) -> pl.Trainer:
+    """What could surprise (samplers, sanity steps, summaries) is off.
+
+    Args:
+        io: how checkpoints are read and written; None: those of plain nets.
+        own_loop: Lightning's, whose every hook a user's module may ask for.
+    """
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
         devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
         num_nodes=plan.num_nodes,
         strategy=plan.strategy.lightning(plan),
-        plugins=[CrossEngineCheckpointIO(plan)],
+        plugins=[io or CrossEngineCheckpointIO(plan)],
         precision=plan.precision,
         max_epochs=plan.max_epochs,
         gradient_clip_val=plan.gradient_clip_val,
-        gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm,
+        gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm if plan.gradient_clip_val is not None else None,
         detect_anomaly=plan.trainer.detect_anomaly,
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=loggers,
         callbacks=[BroadcastBuffers(), RestoreSignalHandlers(), *callbacks],
         default_root_dir=plan.run_dir,
+        limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
-        enable_checkpointing=plan.train,
+        enable_checkpointing=plan.train and not own_loop,
         enable_model_summary=False,
         enable_progress_bar=shows_bar(plan.trainer.enable_progress_bar),
     )
     private.disable_signal_handlers(trainer)
-    use_fast_loop(trainer)
+    if not own_loop:
+        use_fast_loop(trainer)
+    private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)
     return trainer
 
 
@@ -51,4 +66,3 @@ def use_fast_loop(trainer: pl.Trainer) -> None:
         trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(trainer, own.min_steps, own.max_steps)
     elif trainer.is_global_zero:
         notice(f"{obstacle}: its own loop trains, which is slower and computes the same")
-    private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)

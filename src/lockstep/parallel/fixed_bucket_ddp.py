@@ -35,3 +35,14 @@ class FixedBucketDDP(LastToFirst):
             fix_buckets(self)
         elif dist.get_rank() == 0:
             notice(f"torch {torch.__version__} differs: DDP looks for unused parameters in every step, which is slower")
+
+
+class TrainingStep(nn.Module):
+    """A LightningModule whose forward is its training step. Its parameters come in the module's own order."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.module.training_step(*arguments)

@@ -31,20 +31,25 @@ class VirtualRanks:
     def __call__(self, inputs: Tensor) -> Any:
         if not self.net.training:
             self.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
-        for rank in range(1, self.count):
-            if rank not in self.buffers and self.net.training:  # before rank 0 changes its own
-                self.buffers[rank] = self._copies()
+        if self.net.training:
+            self.begin()
         shares = [torch.arange(rank, len(inputs), self.count, device=inputs.device) for rank in range(self.count)]
         parts = []
         for rank, rows in enumerate(shares):
             if len(rows):
-                with self._as_rank(rank), _named(rank):
+                with self.as_rank(rank), _named(rank):
                     parts.append(self.net(inputs.index_select(0, rows)))
         order = torch.cat(shares).argsort()
         return map_tensors(lambda *own: torch.cat(own).index_select(0, order), *parts)
 
+    def begin(self) -> None:
+        """Before rank 0 changes its own buffers: each rank has some of its own."""
+        for rank in range(1, self.count):
+            if rank not in self.buffers:
+                self.buffers[rank] = self._copies()
+
     @contextmanager
-    def _as_rank(self, rank: int) -> Iterator[None]:
+    def as_rank(self, rank: int) -> Iterator[None]:
         """The net's buffers and the generators are that rank's, and go on where they were."""
         if rank == 0:
             yield

@@ -89,3 +89,15 @@ def fix_buckets(ddp: LastToFirst) -> None:
     """Lay out the buckets as if all gradients had come in the order of the parameters; torch does it only once."""
     ddp.reducer._push_all_rebuilt_params()
     ddp.reducer._rebuild_buckets()
+
+
+def prepare_for_backward(ddp: DistributedDataParallel, loss: Tensor) -> None:
+    """Tell DDP that a backward pass from this loss comes, without a forward of its own.
+
+    What the loss does not depend on gets no gradient. Not where ranks keep their gradients for themselves.
+    """
+    if not torch.is_grad_enabled() or not ddp.require_backward_grad_sync:
+        ddp.require_forward_param_sync = False
+        return
+    ddp.require_forward_param_sync = True
+    ddp.reducer.prepare_for_backward([loss] if ddp.find_unused_parameters else [])

@@ -16,6 +16,10 @@ from lockstep.session import Session
 
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
+    if plan.model.lightning:
+        from lockstep.raw.modules import run as run_module
+
+        return run_module(plan, context)
     session = Session(plan, context)
     plan, net, at = session.plan, session.net, replace(session.start.at)
     precision = Precision(plan, session.device)

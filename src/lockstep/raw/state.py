@@ -38,7 +38,7 @@ class TrainingState:
         return checkpoint | ({SCALER: self.scaler.state_dict()} if self.scaler.is_enabled() else {})
 
     def load_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        self.strategy.load_state_dict(self.net, own_names(checkpoint["state_dict"]))
+        self.strategy.load_state_dict(self.net, own_names(checkpoint))
         self.strategy.load_optimizer_state(self.optimizer, checkpoint["optimizer_states"][0])
         if self.scheduler is not None and checkpoint["lr_schedulers"]:
             self.scheduler.load_state_dict(checkpoint["lr_schedulers"][0])

@@ -7,7 +7,7 @@ fingerprints on every rank, in either engine and after a resume.
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,10 @@ IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
 """Of a parameter group: what says how its step is computed, and is no state."""
 
 
-def fingerprints(net: nn.Module, optimizer: Optimizer, held: Held = lambda tensor: tensor) -> Tensor:
+def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer], held: Held = lambda tensor: tensor) -> Tensor:
     """(kinds, SIZE) uint8, in the order of FINGERPRINTED, of what is `held` of each tensor. Waits for a GPU."""
     weights = dict(net.named_parameters())
-    shas = (_of_tensors(weights, held), _of_tensors(buffers_of(net), held), _of_optimizer(optimizer, weights, held))
+    shas = (_of_tensors(weights, held), _of_tensors(buffers_of(net), held), _of_optimizers(optimizers, weights, held))
     return torch.from_numpy(np.frombuffer(b"".join(shas), dtype=np.uint8).reshape(len(FINGERPRINTED), SIZE).copy())
 
 
@@ -47,17 +47,22 @@ def _of_tensors(tensors: Mapping[str, Tensor], held: Held) -> bytes:
     return sha.digest()
 
 
-def _of_optimizer(optimizer: Optimizer, weights: Mapping[str, Tensor], held: Held) -> bytes:
-    """The state of each parameter, then the rates and other options of each group."""
+def _of_optimizers(optimizers: Sequence[Optimizer], weights: Mapping[str, Tensor], held: Held) -> bytes:
     sha = hashlib.sha256()
     names = {parameter: name for name, parameter in weights.items()}
+    for optimizer in optimizers:
+        _add_optimizer(sha, optimizer, names, held)
+    return sha.digest()
+
+
+def _add_optimizer(sha: Any, optimizer: Optimizer, names: Mapping[Tensor, str], held: Held) -> None:
+    """The rates and other options of each group, then the state of each parameter."""
     for group in optimizer.param_groups:
         _of_group(sha, group, [names.get(parameter, "?") for parameter in group["params"]])
     states = [(names.get(parameter, "?"), state) for parameter, state in optimizer.state.items()]
     for name, state in sorted(states, key=lambda pair: pair[0]):
         for key in sorted(state):
             _add(sha, f"{name}.{key}", held(state[key]) if isinstance(state[key], Tensor) else state[key])
-    return sha.digest()
 
 
 def _of_group(sha: Any, group: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ def step_lines(
     epoch: int,
     last_step: int,
     sharded: bool = False,
+    logged: Sequence[Mapping[str, Mapping[str, float]]] = (),
 ) -> Iterator[Line]:
     """The lines of an epoch's steps up to `last_step`, each followed by its fingerprints where it has any.
 
@@ -31,6 +32,7 @@ def step_lines(
         rates: one a step.
         sharded: whether each rank holds a shard, so that fingerprints may differ. Written beside them, since another
             strategy may continue the record.
+        logged: of each step what a LightningModule has logged on it, numbers and metrics, by name.
     """
     losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
     norms, digests = parts[:, :, 2], parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
@@ -48,6 +50,7 @@ def step_lines(
                 "loss_sum": losses[index],
                 "grad_norm": norms[0, index].item(),
                 "grad_norm_spread": spread[index],
+                **({kind: own for kind, own in logged[index].items() if own} if logged else {}),
             }
         }
         if index in prints:

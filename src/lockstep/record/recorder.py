@@ -4,8 +4,9 @@ While an epoch runs each rank buffers its own part. At the epoch's end, and befo
 0 in one collective, and rank 0 writes the lines.
 """
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.objectives.objective import LOSS
+from lockstep.parallel import gather_bytes
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest
@@ -24,7 +26,7 @@ from lockstep.record.finite_losses import FiniteLosses, not_finite
 from lockstep.record.lines import step_lines
 from lockstep.record.step_buffer import StepBuffer
 from lockstep.run_files import FINGERPRINTED
-from lockstep.sums.running import BatchStats
+from lockstep.sums.running import BatchStats, Scalar
 from lockstep.world_dependence import heading, per_rank_buffers
 
 
@@ -90,16 +92,25 @@ class Recorder:
 
     def step(self, lr: float) -> None:
         """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
-        self.steps.step(lr, [parameter.grad for parameter in self.parameters if parameter.grad is not None])
+        self.steps.step(lr, self.norms(self.parameters))
 
-    def stepped(self, optimizer: Optimizer) -> None:
-        """After `step` and `batch` of an optimizer step, when its optimizer and schedule have stepped.
+    def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
+        """Of each gradient there is, over all ranks."""
+        return self.plan.strategy.norms([own.grad for own in parameters if own.grad is not None])
+
+    def stepped(self, *optimizers: Optimizer, last: bool | None = None) -> None:
+        """After `step` and `batch` of an optimizer step, when its optimizers and schedules have stepped.
+
+        Args:
+            last: whether it is the epoch's last; None: by the plan's count.
 
         Each rank takes the fingerprints of its own memory here, before anything is shared: after the validation, say,
         all have the buffers of rank 0.
         """
-        if self.plan.record.weights == "step" or self.steps.next_batch == self.plan.epoch_batches:
-            self.fingerprints[len(self.steps.rates) - 1] = fingerprints(self.net, optimizer, self.plan.strategy.held)
+        last = self.steps.next_batch == self.plan.epoch_batches if last is None else last
+        if self.plan.record.weights == "step" or last:
+            own = fingerprints(self.net, optimizers, self.plan.strategy.held)
+            self.fingerprints[len(self.steps.rates) - 1] = own
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1) that has none yet.
@@ -108,6 +119,7 @@ class Recorder:
         """
         self.losses.check()
         part, carried = self.steps.columns()
+        logged = self._logged_over_ranks()
         own, rates = self._own_fingerprints(), self.steps.rates
         parts = self._gathered(torch.cat([part.flatten(), own.flatten().view(torch.float64)]))
         if self.file and rates:
@@ -115,9 +127,21 @@ class Recorder:
             steps = parts[:, :split].view(world, *part.shape)
             prints = parts[:, split:].contiguous().view(torch.uint8).view(world, *own.shape)
             of_steps = dict(zip(self.fingerprints, prints.unbind(1), strict=True))
-            self.file.append(step_lines(steps, of_steps, rates, epoch, last_step, self.plan.strategy.sharded))
+            sharded = self.plan.strategy.sharded
+            self.file.append(step_lines(steps, of_steps, rates, epoch, last_step, sharded, logged))
         self.steps = StepBuffer(self.plan, self.rank, self.steps.next_batch, carried)
         self.fingerprints = {}
+
+    def _logged_over_ranks(self) -> Sequence[Mapping[str, Mapping[str, float]]]:
+        """By step what a LightningModule has logged on it: means over ranks; on rank 0 alone."""
+        if not self.plan.model.lightning:
+            return ()
+        steps = [{kind: _floats(values) for kind, values in step.items()} for step in self.steps.logged]
+        own = json.dumps(steps)
+        parts = gather_bytes(own.encode()) if dist.is_initialized() else [own.encode()]
+        kinds = ("logged", "metrics")
+        of_steps = zip(*map(json.loads, parts), strict=True)
+        return [{kind: _means([own.get(kind, {}) for own in ranks]) for kind in kinds} for ranks in of_steps]
 
     @property
     def carried(self) -> Mapping[str, Tensor]:
@@ -134,11 +158,12 @@ class Recorder:
         self.epoch, self.steps.first_batch = epoch, 0
 
     def validation(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """After the epoch's end."""
+        """After the epoch's end, with what it was measured to be."""
         if self.file:
             self.file.append([{"validation": {"epoch": epoch, **metrics}}])
-        if self.plan.detect_nan and not math.isfinite(metrics["val/loss"]):
-            raise not_finite(f"the validation loss after epoch {epoch}", metrics["val/loss"])
+        loss = metrics.get("val/loss", 0.0)
+        if self.plan.detect_nan and not math.isfinite(loss):
+            raise not_finite(f"the validation loss after epoch {epoch}", loss)
 
     def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
@@ -161,3 +186,17 @@ class Recorder:
         parts = [torch.empty_like(part) for _ in range(self.plan.world_size)] if self.rank == 0 else None
         dist.gather(part, parts)
         return torch.stack(parts).cpu() if parts else part[None]
+
+
+def _floats(values: Mapping[str, tuple[Scalar, float]]) -> dict[str, list[float]]:
+    return {name: [float(total), weight] for name, (total, weight) in values.items()}
+
+
+def _means(ranks: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, float]:
+    """Of one step's names: from each rank's sum of values by weight, and its weight."""
+    totals: dict[str, list[float]] = {}
+    for values in ranks:
+        for name, (total, weight) in values.items():
+            here = totals.setdefault(name, [0.0, 0.0])
+            totals[name] = [here[0] + total, here[1] + weight]
+    return {name: total / weight for name, (total, weight) in sorted(totals.items()) if weight}

@@ -11,6 +11,9 @@ from lockstep.record import sample_ids
 from lockstep.record.lines import COLUMNS
 from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
+Logged = Mapping[str, Mapping[str, tuple[Scalar, float]]]
+"""Of a step what a LightningModule has logged, numbers and metrics, by name: value times weight, and weight."""
+
 
 class StepBuffer:
     """`first_batch`, from 0, is the first of the epoch that is not in the record.
@@ -27,6 +30,7 @@ class StepBuffer:
         self.norms: list[Scalar] = []
         self.norm_counts: list[int] = []
         self.rates: list[float] = []
+        self.logged: list[Logged] = []
 
     @property
     def next_batch(self) -> int:
@@ -37,10 +41,11 @@ class StepBuffer:
         self.batches.append(stats)
         self.ids.append(ids)
 
-    def step(self, lr: float, gradients: Sequence[Tensor]) -> None:
-        self.norms += map(to_scalar, self.plan.strategy.norms(gradients))
-        self.norm_counts.append(len(gradients))
+    def step(self, lr: float, norms: Sequence[Tensor], logged: Logged | None = None) -> None:
+        self.norms += map(to_scalar, norms)
+        self.norm_counts.append(len(norms))
         self.rates.append(lr)
+        self.logged.append(logged or {})
 
     def columns(self) -> tuple[Tensor, Mapping[str, Tensor]]:
         """(steps, COLUMNS) float64, the digest's 64 bits in a float's place; and what the next buffer carries."""

@@ -4,10 +4,21 @@ No torch here: a wrong value is refused before anything heavy is imported.
 """
 
 from lockstep.schemas.checkpoint import Checkpoint
-from lockstep.schemas.data import MNIST, Data, Digits, Line, OwnData, Points, RandomRegression
+from lockstep.schemas.data import (
+    MNIST,
+    Data,
+    Digits,
+    Line,
+    Loaders,
+    ModelLoaders,
+    OwnData,
+    OwnLoaders,
+    Points,
+    RandomRegression,
+)
 from lockstep.schemas.engine import Engine, Lightning, Raw
 from lockstep.schemas.logger import CSV, Logger, MLflow, NoLogger, OwnLogger, TensorBoard, Wandb
-from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, OwnNet, SplitCNN
+from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, OwnModule, OwnNet, SplitCNN
 from lockstep.schemas.optimizer import SGD, Adam, Optimizer, OwnOptimizer
 from lockstep.schemas.process_group import ProcessGroup
 from lockstep.schemas.record import Record
@@ -40,15 +51,19 @@ __all__ = [
     "Lightning",
     "Line",
     "Linear",
+    "Loaders",
     "Logger",
     "MLflow",
     "Model",
+    "ModelLoaders",
     "NoLogger",
     "OneCycle",
     "OneOfSeveral",
     "Optimizer",
     "OwnData",
+    "OwnLoaders",
     "OwnLogger",
+    "OwnModule",
     "OwnNet",
     "OwnOptimizer",
     "OwnScheduler",
@@ -80,7 +95,10 @@ GROUPS: dict[str, dict[str, type]] = {
         "autoencoding": Autoencoding,
         "language_modelling": LanguageModelling,
     },
-    "data": {"digits": Digits, "mnist": MNIST, "points": Points, "line": Line, "random_regression": RandomRegression},
+    "data": {
+        **{"digits": Digits, "mnist": MNIST, "points": Points, "line": Line, "random_regression": RandomRegression},
+        "model": ModelLoaders,
+    },
     "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},
     "scheduler": {"none": Constant, "onecycle": OneCycle, "warmup_linear": WarmupLinear},
     "logger": {"tensorboard": TensorBoard, "csv": CSV, "wandb": Wandb, "mlflow": MLflow, "none": NoLogger},

@@ -1,7 +1,7 @@
 """Which checkpoints are saved, and how often."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lockstep.config_error import require
 
@@ -14,9 +14,11 @@ class Checkpoint:
     """Written after each epoch, and after every `every_n_steps` optimizer steps.
 
     `monitor`: the metric that best.ckpt is best by; None: validation accuracy, or loss where nothing is classed.
+    `mode`: in which direction; None: the smaller is the better, but of accuracy and F1.
     """
 
     monitor: str | None
+    mode: Literal["min", "max"] | None
     every_n_steps: int | None
 
     def __post_init__(self) -> None:
@@ -25,7 +27,7 @@ class Checkpoint:
 
     def check(self, plan: "Plan") -> None:
         """Refuse a metric that no epoch of the plan measures."""
-        if plan.train and self.monitor is not None:
+        if plan.train and self.monitor is not None and not plan.model.lightning:
             measured = [name for name in plan.measured if name.startswith(("train/", "val/"))]
             why = "no epoch of this run measures such a thing"
             known = self.monitor in measured

@@ -11,12 +11,16 @@ from lockstep.config_error import ConfigError, as_typed, config_error, option_er
 from lockstep.schemas.synonyms import synonym
 
 T = TypeVar("T")
+FOUND = "found"
 
 
 def coerce(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
-    """An instance of the dataclass `cls`: each value of its field's type, none missing, none unknown."""
+    """An instance of the dataclass `cls`: each value of its field's type, none missing, none unknown.
+
+    A field with FOUND among its metadata is nobody's to type.
+    """
     hints = get_type_hints(cls)
-    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(cls) if FOUND not in field.metadata]  # type: ignore[arg-type]
     check_keys(prefix, values, names)
     return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
 

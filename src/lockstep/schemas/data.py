@@ -1,10 +1,11 @@
 """Which data set, and how many samples of it train, validate and test."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, not_negative, positive, require
+from lockstep.schemas.coerce import FOUND as FOUND_LATER
 from lockstep.schemas.target import KEY, Target
 
 
@@ -121,7 +122,10 @@ class RandomRegression:
         return self.samples
 
 
-FOUND = ("train_samples", "val_size", "test_size", "classes", "outputs", "shape", "parts")
+FOUND = (
+    *("train_samples", "val_size", "test_size", "classes", "outputs", "shape", "parts"),
+    *("train_batches", "regular"),
+)
 """What the data says of itself: nothing that anybody types."""
 
 PLANNED = {
@@ -203,6 +207,44 @@ class OwnData(Target):
         return len(self.shape) == 3
 
 
+class Loaders:
+    """Data that comes in DataLoaders of the user's own. What they come to is asked of them before any rank starts.
+
+    train_batches: of an epoch, 0 where nobody knows; `regular`: all but the last have one size.
+    """
+
+    train_samples: int
+    val_size: int
+    test_size: int
+    train_batches: int
+    regular: bool
+    classes: ClassVar[int] = 0
+    images: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class OwnLoaders(Target, Loaders):
+    """A LightningDataModule."""
+
+    train_samples: int = 0
+    val_size: int = 0
+    test_size: int = 0
+    train_batches: int = 0
+    regular: bool = True
+
+
+@dataclass(frozen=True)
+class ModelLoaders(Loaders):
+    """The dataloaders that a LightningModule has itself."""
+
+    name: Literal["model"]
+    train_samples: int = field(default=0, metadata={FOUND_LATER: True})
+    val_size: int = field(default=0, metadata={FOUND_LATER: True})
+    test_size: int = field(default=0, metadata={FOUND_LATER: True})
+    train_batches: int = field(default=0, metadata={FOUND_LATER: True})
+    regular: bool = field(default=True, metadata={FOUND_LATER: True})
+
+
 def _group(key: str, values: Any) -> dict[str, Any]:
     if values is not None and not isinstance(values, Mapping):
         raise config_error(key, values, "it is a group of keys", f"{key}={{KEY:VALUE}}")
@@ -223,4 +265,4 @@ def _class_count(value: Any) -> int | None:
     return count
 
 
-Data = Digits | MNIST | Points | Line | RandomRegression | OwnData
+Data = Digits | MNIST | Points | Line | RandomRegression | OwnData | OwnLoaders | ModelLoaders

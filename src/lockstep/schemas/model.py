@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import config_error, fraction, require
+from lockstep.config_error import as_typed, config_error, fraction, require
 from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ class Net:
     images_only: ClassVar[bool] = False
     stages: ClassVar[int] = 0
     own_code: ClassVar[bool] = False
+    lightning: ClassVar[bool] = False
+    """Whether it is a LightningModule, which brings its loss, its optimizers and what it logs."""
+    manual: bool = False
+    """Whether it steps its optimizers itself."""
 
     def check(self, plan: "Plan") -> None:
         """Refuse data that the net does not take."""
@@ -73,4 +77,42 @@ class OwnNet(Target, Net):
     own_code: ClassVar[bool] = True
 
 
-Model = Linear | MLP | CNN | LeNet | SplitCNN | OwnNet
+@dataclass(frozen=True)
+class OwnModule(Target, Net):
+    """A LightningModule of the user's own. `manual`: whether it steps its optimizers itself."""
+
+    manual: bool = False
+    own_code: ClassVar[bool] = True
+    lightning: ClassVar[bool] = True
+
+    def check(self, plan: "Plan") -> None:
+        """Refuse what the plan would do, and a LightningModule does itself."""
+        own = "a LightningModule"
+        if not plan.strategy.trains_modules:
+            why = f"strategy={plan.strategy.name} divides a plain net, and {own} computes its loss itself"
+            raise config_error("strategy", plan.strategy.name, why, "strategy=ddp, ddp_spawn, single or virtual")
+        if self.manual and plan.strategy.virtual_ranks(plan.devices) > 1:
+            why = f"{own} with manual optimization steps by itself, in the middle of each virtual rank"
+            raise config_error("strategy", plan.strategy.name, why, "strategy=ddp")
+        if plan.precision == "16-mixed":
+            why = f"the loss of {own} is not scaled here"
+            raise config_error("precision", plan.precision, why, "precision=bf16-mixed")
+        if plan.gradient_sync not in ("none", "ddp"):
+            why = f"the gradients of {own} are averaged by DistributedDataParallel"
+            raise config_error("engine.gradient_sync", plan.gradient_sync, why, "engine.gradient_sync=ddp")
+        for key, value, usual in (
+            ("dropout_rng", plan.dropout_rng, "per_rank"),
+            ("show_shapes", plan.show_shapes, False),
+        ):
+            if value != usual:
+                raise config_error(key, value, "it is for plain nets", f"{key}={as_typed(usual)}")
+        if not self.manual:
+            return
+        why = f"{self.name} optimizes manually, and does it itself"
+        if (batches := plan.accumulate_grad_batches) != 1:
+            raise config_error("accumulate_grad_batches", batches, why, "accumulate_grad_batches=1")
+        if (clip := plan.gradient_clip_val) is not None:
+            raise config_error("gradient_clip_val", clip, why, "gradient_clip_val=null")
+
+
+Model = Linear | MLP | CNN | LeNet | SplitCNN | OwnNet | OwnModule

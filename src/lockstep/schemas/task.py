@@ -10,9 +10,9 @@ from lockstep.schemas.target import Target
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-Samples = Literal["pairs", "any", "inputs", "sequences"]
+Samples = Literal["pairs", "any", "inputs", "sequences", "theirs"]
 """What samples are: (input, target); these, or an input alone; an input, which is the target too; sequences of tokens,
-each with the token that comes next, which is the target.
+each with the token that comes next, which is the target; whatever a LightningModule takes.
 """
 
 

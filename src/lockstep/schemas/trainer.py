@@ -57,14 +57,18 @@ class Trainer:
         Raises:
             ConfigError: none, though the split has some; validation may have none, if that is what was written.
         """
+        return min(samples, self.kept(stage, batch_count(samples, batch_size, drop_last)) * batch_size)
+
+    def kept(self, stage: Stage, batches: int) -> int:
+        """Of so many batches, how many are used. Raises ConfigError, as above."""
         key = f"limit_{stage}_batches"
-        limit, batches = getattr(self, key), batch_count(samples, batch_size, drop_last)
-        kept = min(limit, batches) if isinstance(limit, int) else int(limit * batches)
+        limit = getattr(self, key)
+        kept: int = min(limit, batches) if isinstance(limit, int) else int(limit * batches)
         if kept == 0 and batches > 0 and (limit > 0 or stage != "val"):
             why = f"of {batches} batches that is none"
             instead = f"{PREFIX}{key}=1" + (f", or {stage}=false" if stage != "val" else ", or 0 for no validation")
             raise config_error(PREFIX + key, limit, why, instead)
-        return min(samples, kept * batch_size)
+        return kept
 
     def resolved(self) -> "Trainer":
         """With the limits that `fast_dev_run` comes to."""

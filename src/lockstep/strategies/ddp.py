@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error
-from lockstep.strategies.strategy import Distributed, Wrapped
+from lockstep.strategies.strategy import Distributed, Wrapped, WrappedModule
 
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Replicated(Distributed):
     """Each rank has the whole net, however ranks start."""
 
+    trains_modules: ClassVar[bool] = True
     find_unused_parameters: bool = False
     """Whether DDP looks in each step for parameters that get no gradient in it, and does not wait for theirs."""
 
@@ -38,12 +39,22 @@ class Replicated(Distributed):
         if plan.gradient_sync != "ddp":
             return Wrapped(net, plain.forward, plain.evaluate, partial(average_gradients, plan.gradient_sync, net))
         device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
-        ddp = FixedBucketDDP(net, device_ids, **self._ddp_options)
+        ddp = FixedBucketDDP(net, device_ids, **self._ddp_options(plan))
         return Wrapped(net, ddp, plain.evaluate, accumulating=ddp.no_sync)
 
-    @property
-    def _ddp_options(self) -> dict[str, bool]:
-        return {"gradient_as_bucket_view": True, "find_unused_parameters": self.find_unused_parameters}
+    def wrap_module(self, plan: "Plan", module: Any) -> WrappedModule:
+        """Around its training step, since that is where the loss comes from. A manual one calls no forward of DDP."""
+        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
+
+        super().wrap_module(plan, module)
+        device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
+        ddp = FixedBucketDDP(TrainingStep(module), device_ids, **self._ddp_options(plan))
+        return WrappedModule(ddp, ddp.no_sync, ddp)
+
+    def _ddp_options(self, plan: "Plan") -> dict[str, bool]:
+        """A module that steps several optimizers by itself gives each backward to some of its parameters."""
+        unused = self.find_unused_parameters or plan.model.manual
+        return {"gradient_as_bucket_view": True, "find_unused_parameters": unused}
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -51,7 +62,7 @@ class Replicated(Distributed):
 
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 
-        options = self._ddp_options
+        options = self._ddp_options(plan)
 
         class FixedBucketDDPStrategy(DDPStrategy):
             """Wraps the module as the raw engine wraps its net."""

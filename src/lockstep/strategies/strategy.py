@@ -38,6 +38,15 @@ class Wrapped:
     """Around forward and backward of all batches of a step but the last: they need not be synchronised."""
 
 
+@dataclass(frozen=True)
+class WrappedModule:
+    """A LightningModule's training step as the strategy calls it. `ddp`: what averages its gradients, if anything."""
+
+    forward: Callable[..., Any]
+    accumulating: Callable[[], AbstractContextManager[None]] = nullcontext
+    ddp: Any = None
+
+
 class Strategy:
     """A frozen dataclass with a literal `name` and the options of conf/strategy/NAME.yaml as its fields.
 
@@ -57,6 +66,8 @@ class Strategy:
     """By torch's elastic agent, or by torch.multiprocessing."""
     distributed: ClassVar[bool] = False
     """Whether there is a rank for each device, and the ranks form a process group. Else there is one process."""
+    trains_modules: ClassVar[bool] = False
+    """Whether it trains a LightningModule, whose training_step computes the loss itself."""
     sharded: ClassVar[bool] = False
     """Whether each rank holds a shard of every parameter, so that ranks' weights differ by right."""
 
@@ -131,6 +142,11 @@ class Strategy:
         self.move_to_devices(plan, net)
         forward = self.forward(plan, net)
         return Wrapped(net, forward, forward)
+
+    def wrap_module(self, plan: "Plan", module: Any) -> WrappedModule:
+        """For the raw engine: put a LightningModule where it computes."""
+        self.move_to_devices(plan, module)
+        return WrappedModule(module.training_step)
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """For Lightning: the wrapping alone, since the processes are there, and so is their group."""

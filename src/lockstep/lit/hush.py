@@ -1,0 +1,24 @@
+"""Lightning's warnings and logs that are not for a user of this project."""
+
+import logging
+import os
+import warnings
+
+NOT_FOR_US = (
+    "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
+    "The number of training batches .* is smaller than the logging interval",
+    "You're resuming from a checkpoint that ended before the epoch ended",  # ShardSampler goes on within it
+    "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint, so it has no use for theirs
+    "Total length of `list` across ranks is zero",  # no validation split
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
+)
+
+
+def hush() -> None:
+    """Leave the terminal to the run's own lines, and the driver in peace."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in NOT_FOR_US:
+        warnings.filterwarnings("ignore", message)
+    # Lightning sets it on import, which is now where torchrun started this process. Every step of Adam would load the
+    # driver anew to ask whether there is a GPU.
+    os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)

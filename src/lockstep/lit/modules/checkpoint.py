@@ -1,0 +1,63 @@
+"""Lightning reads a module's checkpoints of either engine, and resumes where the session says."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+
+from lockstep.checkpoint.reading import require_net
+from lockstep.checkpoint.saving import save
+from lockstep.own_module.checkpoint import loadable
+from lockstep.own_module.session import ModuleSession
+from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
+
+
+class ModuleCheckpointIO(TorchCheckpointIO):
+    """The state of Lightning's loops follows from where training stood."""
+
+    def __init__(self, session: ModuleSession) -> None:
+        super().__init__()
+        self.session = session
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        at = self.session.at
+        epoch = at.epochs if at.batch else at.epochs - 1
+        save(loadable({**checkpoint, "epoch": epoch}), Path(path))
+
+    def load_checkpoint(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        checkpoint: dict[str, Any] = super().load_checkpoint(*arguments, **options)
+        require_net(self.session.plan, self.session.module, checkpoint)
+        checkpoint["pytorch-lightning_version"] = lightning.__version__
+        checkpoint.pop("loops", None)
+        if self.session.plan.train:
+            fit_loop = self._fit_loop(int(checkpoint["global_step"]))
+            checkpoint["loops"] = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
+        return checkpoint
+
+    def _fit_loop(self, steps: int) -> dict[str, Any]:
+        """The progress of a fit loop within an epoch, or before the next one begins; so many steps of optimizers."""
+        at = self.session.start.at
+        epoch = _all(at.epochs)
+        if at.batch:
+            epoch |= {"ready": at.epochs + 1, "started": at.epochs + 1}
+        return {
+            "epoch_loop.state_dict": {BATCHES_THAT_STEPPED: at.steps},
+            "epoch_loop.batch_progress": {**_both(at.batch), "is_last_batch": False},
+            "epoch_loop.automatic_optimization.optim_progress": {
+                "optimizer": {"step": _both(steps), "zero_grad": _both(steps)}
+            },
+            "epoch_loop.manual_optimization.optim_step_progress": {
+                "total": {"ready": steps, "completed": steps},
+                "current": {"ready": 0, "completed": 0},
+            },
+            "epoch_progress": {"total": epoch, "current": {**epoch}},
+        }
+
+
+def _all(count: int) -> dict[str, int]:
+    return dict.fromkeys(("ready", "started", "processed", "completed"), count)
+
+
+def _both(count: int) -> dict[str, dict[str, int]]:
+    return {"total": _all(count), "current": _all(count)}

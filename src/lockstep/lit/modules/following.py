@@ -1,0 +1,165 @@
+"""Tells the session where the Trainer is, and hands on what the module has logged."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch.optim import Optimizer
+
+from lockstep.errors import TrainingInterrupted
+from lockstep.loggers import Loggers
+from lockstep.own_module.logged import Epoch
+from lockstep.own_module.session import ModuleSession
+from lockstep.progress import epoch_line, shows_bar
+
+
+class Following(Callback):
+    """Before all other callbacks. What has to come behind the module's own hook is put behind it (`follow`)."""
+
+    def __init__(self, session: ModuleSession, curves: Loggers) -> None:
+        self.session, self.curves = session, curves
+        self.epoch_began, self.epoch_ended = time.perf_counter(), False
+
+    def follow(self, trainer: pl.Trainer) -> None:
+        """The module logs in these hooks too."""
+        self.trainer, module = trainer, self.session.module
+        for name, then in (
+            ("on_train_batch_end", self._batch_done),
+            ("on_train_epoch_end", self._epoch_done),
+            ("on_validation_epoch_end", self._validation_done),
+            ("on_test_epoch_end", self._test_done),
+        ):
+            object.__setattr__(module, name, _followed(getattr(module, name), then))
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.begin()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Lightning has restored weights, optimizers and schedules by now."""
+        self.session.restore()
+        if self.session.at.batch == 0:  # an epoch begins, and none is to be ended once more
+            trainer.fit_loop.restarting = False
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """The epoch before is saved only now: schedules that monitor a metric step behind its last hook."""
+        self._finish_epoch()
+        self.session.begin_epoch()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._finish_epoch()
+        self.session.recorder.end()
+
+    def _finish_epoch(self) -> None:
+        """Of an epoch that has ended, the record, its line, a checkpoint."""
+        session, now = self.session, time.perf_counter()
+        if self.epoch_ended:
+            session.end_epoch()
+            if self.trainer.is_global_zero and not shows_bar(session.plan.trainer.enable_progress_bar):
+                seconds = now - self.epoch_began
+                print(epoch_line(session.at.epochs, session.plan.max_epochs, session.results, seconds), flush=True)
+            self._save()
+            if session.should_stop():
+                raise TrainingInterrupted(session.at.steps)
+        self.epoch_ended, self.epoch_began = False, time.perf_counter()
+
+    def _save(self) -> None:
+        self.curves.flush()  # what a checkpoint says was logged is on the disk
+        self.trainer.save_checkpoint(self.session.last)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint |= self.session.extra_state()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self.session.begin_batch()
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        self.session.before_optimizer_step(optimizer)
+
+    def _batch_done(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer, session = self.trainer, self.session
+        last = trainer.is_last_batch
+        due = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or last
+        trainer.callback_metrics.update(_tensors(session.logged.monitored()))
+        trainer.progress_bar_metrics.update(session.logged.bar())
+        values = session.end_batch(trainer.optimizers, due, last)
+        if values and session.at.steps % session.plan.log_every_n_steps == 0:
+            self.curves.log_metrics({**values, "epoch": trainer.current_epoch}, session.at.steps)
+        if last:  # the epoch's end saves by itself
+            return
+        stop = session.should_stop()
+        if stop or (due and session.checkpoints.due(session.at.steps)):
+            self._save()
+        if stop:
+            raise TrainingInterrupted(session.at.steps)
+
+    def _epoch_done(self) -> None:
+        self._publish(self.session.end_epoch_values())
+        self.epoch_ended = True
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.begin_evaluation("val")
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.begin_evaluation("test")
+
+    def on_validation_batch_start(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        self.session.begin_evaluation_batch("val", dataloader_idx)
+
+    def on_test_batch_start(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        self.session.begin_evaluation_batch("test", dataloader_idx)
+
+    def _validation_done(self) -> None:
+        self._publish(self.session.end_evaluation("val"))
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.logged.enter("train")
+
+    def _test_done(self) -> None:
+        self._publish(self.session.end_evaluation("test"))
+
+    def _publish(self, epoch: Epoch) -> None:
+        """The values of an epoch, for callbacks, schedules and loggers."""
+        trainer = self.trainer
+        trainer.callback_metrics.update(_tensors(epoch.monitored))
+        trainer.logged_metrics.update(_tensors(epoch.logger))
+        trainer.progress_bar_metrics.update(epoch.prog_bar)
+        if epoch.logger:
+            self.curves.log_metrics({**epoch.logger, "epoch": trainer.current_epoch}, self.session.at.steps)
+
+
+def _followed(hook: Callable[..., Any], then: Callable[..., None]) -> Callable[..., Any]:
+    """A hook of the module, and what comes behind it."""
+
+    def followed(*arguments: Any) -> Any:
+        returned = hook(*arguments)
+        then(*arguments)
+        return returned
+
+    return followed
+
+
+def _tensors(values: Mapping[str, float]) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}

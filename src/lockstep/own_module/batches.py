@@ -1,0 +1,68 @@
+"""Which samples are in which global batch of a user's DataLoader, epoch by epoch.
+
+Its own sampler is replaced by the contract's order where it shuffles or goes in order; any other one is asked under the
+seed of the epoch, the same on every rank, and its batches are shared out.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+
+from lockstep.random_state import generators_kept, seed_all
+from lockstep.sampler import epoch_order
+
+
+class GlobalBatches:
+    """The global batches of a map-style data set; `set_epoch` selects the order.
+
+    batch_size: instead of the loader's own, where the plan says so. regular: whether all but the last have this size.
+    """
+
+    def __init__(self, loader: "DataLoader[Any]", seed: int, batch_size: int | None = None) -> None:
+        self.loader, self.seed, self.epoch = loader, seed, 0
+        sampler: Any = loader.batch_sampler
+        self.regular = type(sampler) is BatchSampler
+        self.batch_size = (batch_size or sampler.batch_size) if self.regular else None
+        self.drop_last = self.regular and sampler.drop_last
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def batches(self) -> Sequence[Tensor]:
+        """Of the epoch, int64 ids of each."""
+        if not self.regular:
+            return [torch.as_tensor(own) for own in self._drawn(self.loader.batch_sampler)]
+        batches = torch.split(self.order(), self.batch_size or 1)
+        short = self.drop_last and len(batches) > 0 and len(batches[-1]) < (self.batch_size or 1)
+        return batches[:-1] if short else batches
+
+    @property
+    def samples(self) -> int:
+        """Of an epoch, those too that `drop_last` leaves out."""
+        return len(self.order())
+
+    def order(self) -> Tensor:
+        """Of an epoch of regular batches."""
+        batched: Any = self.loader.batch_sampler
+        sampler, samples = batched.sampler, len(self.loader.dataset)  # type: ignore[arg-type]
+        if isinstance(sampler, DistributedSampler):
+            return epoch_order(samples, self.seed, self.epoch) if sampler.shuffle else torch.arange(samples)
+        if type(sampler) is SequentialSampler:
+            return torch.arange(samples)
+        if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples:
+            return epoch_order(samples, self.seed, self.epoch)
+        return torch.as_tensor(list(self._drawn(sampler)), dtype=torch.int64)
+
+    def _drawn(self, sampler: Any) -> Iterator[Any]:
+        """What a sampler of their own draws in this epoch: a function of (seed, epoch)."""
+        with generators_kept():
+            seed_all(self.seed + self.epoch)
+            for own in (sampler, getattr(sampler, "sampler", None)):
+                if isinstance(generator := getattr(own, "generator", None), torch.Generator):
+                    generator.manual_seed(self.seed + self.epoch)
+                if own is not None and hasattr(own, "set_epoch"):
+                    own.set_epoch(self.epoch)
+            return iter(list(sampler))

@@ -1,0 +1,45 @@
+"""What of a module's checkpoint can be loaded again: no more than tensors and plain values."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from lockstep.progress import notice
+
+OURS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "lockstep")
+TOLD: set[str] = set()
+"""Of which keys the user has been told."""
+
+
+def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what would have to run code to be loaded, of which a line on stderr tells once."""
+    kept = {}
+    for key, value in checkpoint.items():
+        if key in OURS or _plain(value):
+            kept[key] = value
+        elif isinstance(value, Mapping):
+            kept[key] = {name: own for name, own in value.items() if _plain(own)}
+            _tell(key, ", ".join(str(name) for name, own in value.items() if not _plain(own)))
+        else:
+            _tell(key, type(value).__name__)
+    return kept
+
+
+def _tell(key: str, what: str) -> None:
+    if key not in TOLD:
+        TOLD.add(key)
+        notice(f"checkpoints hold no {what} of {key}: only tensors and plain values can be loaded safely")
+
+
+def _plain(value: Any) -> bool:
+    if value is None or isinstance(value, str | int | float | bool | torch.Tensor):
+        return True
+    packed = io.BytesIO()
+    try:
+        torch.save(value, packed)
+        torch.load(io.BytesIO(packed.getvalue()), weights_only=True)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,169 @@
+"""The user's LightningModule with its first weights, and whatever its batches come from."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from lockstep import data, schemas, targets
+from lockstep.config_error import ConfigError, config_error, require
+from lockstep.data.samples import SampleData
+from lockstep.data.tensors import Batch, TensorData, as_float
+from lockstep.own_module.loaders import RankLoader, Share, rank_loader
+from lockstep.random_state import generators_kept, seed_all
+from lockstep.schemas.target import KEY
+from lockstep.targets.kinds import is_data_module, is_lightning_module, overrides
+
+STAGES = ("train", "val", "test")
+METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
+STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
+
+
+def create_module(
+    choice: schemas.OwnModule | schemas.OwnNet, facts: Mapping[str, Any], seed: int, require_module: bool = True
+) -> Any:
+    """The module, its weights drawn under the run's seed before anything else, the same on every rank.
+
+    Args:
+        facts: arguments that it gets if it has parameters of these names: shape, outputs.
+
+    Raises:
+        ConfigError: the target makes no LightningModule, or one without a training_step.
+    """
+    seed_all(seed)
+    module = targets.create("model", choice.call, facts)
+    why = f"it makes a {type(module).__name__}, and not a LightningModule"
+    fits = is_lightning_module(module) or not require_module
+    require(fits, f"model.{KEY}", choice.call[KEY], why, "the path of a LightningModule")
+    return module
+
+
+class LoaderSource:
+    """Whose train_dataloader, val_dataloader and test_dataloader a run asks: `owner` is a LightningDataModule, or the
+    module itself; None where the data is one of the other kinds, from which loaders are made here.
+    """
+
+    def __init__(self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> None:
+        self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
+        self.owner: Any = None
+        self.made: TensorData | SampleData | None = None
+        if isinstance(choice, schemas.OwnLoaders):
+            self.owner = self.seeded(lambda: targets.create("data", choice.call))
+            why = f"it makes a {type(self.owner).__name__}, and not a LightningDataModule"
+            fits = is_data_module(self.owner)
+            require(fits, f"data.{KEY}", choice.call[KEY], why, "the path of a LightningDataModule")
+        elif isinstance(choice, schemas.ModelLoaders):
+            self.owner = module
+        else:
+            self.made = data.load_splits(choice, seed, samples="theirs")
+        self.originals: dict[str, Callable[[], Any]] = {
+            stage: getattr(self.owner, METHOD[stage]) for stage in STAGES if self.owner is not None
+        }
+
+    @property
+    def is_data_module(self) -> bool:
+        return self.owner is not None and self.owner is not self.module
+
+    def seeded(self, call: Callable[[], Any]) -> Any:
+        """Whatever is drawn there is drawn under the run's seed, the same on every rank."""
+        with generators_kept():
+            seed_all(self.seed)
+            return call()
+
+    def has(self, stage: str) -> bool:
+        """Whether there is a loader for this stage, and a step of the module that takes it."""
+        if not overrides(self.module, STEP[stage]):
+            return False
+        if self.made is not None:
+            return len(getattr(self.made, stage)) > 0
+        return overrides(self.owner, METHOD[stage])
+
+    def theirs(self, stage: str) -> list[Any]:
+        """The loaders as the user makes them.
+
+        Raises:
+            ConfigError: there is none to train on, or training takes several at a time.
+        """
+        found = [self._of_splits(stage)] if self.made is not None else self.seeded(self.originals[stage])
+        if isinstance(found, Mapping):
+            found = [*found.values()]
+        listed = [*found] if isinstance(found, list | tuple) else [found]
+        if stage == "train" and len(listed) != 1:
+            raise ConfigError(
+                f"{type(self.owner).__name__}.train_dataloader: it returns {len(listed)} loaders at a time, and a "
+                "training step takes one; write one loader."
+            )
+        return listed
+
+    def loaders(self, stage: str, share: Share) -> list[RankLoader]:
+        """This rank's shares of them."""
+        training = stage == "train"
+        size = self.batch_size
+        return [rank_loader(own, share, self.seed, training, size) for own in self.theirs(stage)]
+
+    def _of_splits(self, stage: str) -> "DataLoader[Any]":
+        """Of built-in data, of a Dataset or of tensors: pairs (inputs, targets)."""
+        split = getattr(self.made, stage)
+        options: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": stage == "train"}
+        if isinstance(self.made, SampleData):
+            return DataLoader(split.dataset, **options, **self.made.loader)
+        assert self.made is not None
+        whole = Batch(split.inputs, split.targets, torch.arange(len(split)))
+        inputs, target, _ = as_float(whole, torch.float32, self.made.mean, self.made.std)
+        return DataLoader(TensorDataset(inputs, target), **options)
+
+
+def facts_of(source: LoaderSource) -> dict[str, Any]:
+    """What a plan has to know of a user's loaders, by the fields of OwnLoaders. They are set up here, once.
+
+    Raises:
+        ConfigError: there is nothing to train on.
+    """
+    owner = source.owner
+    with targets.user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
+        owner.prepare_data()
+        source.seeded(lambda: owner.setup("fit"))
+        if not source.has("train"):
+            raise config_error("data", source.choice.name, "it has no train_dataloader", "data with one")
+        share = Share(0, 1)
+        train = source.loaders("train", share)[0]
+        rest = {stage: _samples(source, stage, share) if source.has(stage) else 0 for stage in ("val", "test")}
+    batches = _length(train)
+    regular = getattr(getattr(train, "batches", None), "regular", False)
+    size = train.batches.batch_size if regular else getattr(train, "batch_size", None)  # type: ignore[attr-defined]
+    return {
+        "train_samples": _of_batches(train),
+        "train_batches": batches,
+        "regular": regular,
+        "size": size or 0,
+        "drop_last": bool(regular and train.batches.drop_last),  # type: ignore[attr-defined]
+        "val_size": rest["val"],
+        "test_size": rest["test"],
+    }
+
+
+def _length(loader: RankLoader) -> int:
+    """Batches of an epoch; 0 where nobody knows."""
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return 0
+
+
+def _of_batches(loader: RankLoader) -> int:
+    """Samples of an epoch of regular batches, dropped ones too; 0 where nobody knows."""
+    batches = getattr(loader, "batches", None)
+    if batches is None:
+        return 0
+    whole: Sequence[Any] = batches.batches()
+    total = sum(len(own) for own in whole)
+    return batches.samples if batches.drop_last else total
+
+
+def _samples(source: LoaderSource, stage: str, share: Share) -> int:
+    """Samples of an evaluation, 1 where nobody knows how many there are."""
+    if stage == "test" and source.owner is not None:
+        source.seeded(lambda: source.owner.setup("test"))
+    counts = [_of_batches(own) or 1 for own in source.loaders(stage, share)]
+    return sum(counts)

@@ -1,0 +1,71 @@
+"""What a LightningModule and its data say of themselves, before any rank starts."""
+
+import fcntl
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lockstep import data, schemas
+from lockstep.config_error import config_error
+from lockstep.own_module.create import LoaderSource, create_module, facts_of
+from lockstep.schemas.target import KEY
+from lockstep.targets.kinds import is_lightning_module, overrides
+from lockstep.targets.locate import locate
+
+
+def inspect_module(
+    model: schemas.OwnNet, choice: schemas.Data, found: Mapping[str, Any], seed: int, batch_size: int | None
+) -> dict[str, Any]:
+    """`module`, `loaders` and `data` as `lockstep.inspection` has them; nothing where it is a plain net after all.
+
+    Args:
+        found: what is known of the data.
+
+    Raises:
+        ConfigError: it cannot be trained.
+    """
+    call = locate(f"model.{KEY}", model.call[KEY])
+    facts = filled(call, choice, found["data"], seed)
+    module = create_module(model, facts, seed, require_module=False)
+    if not is_lightning_module(module):
+        return {}
+    why = "it has no training_step"
+    if not overrides(module, "training_step"):
+        raise config_error(f"model.{KEY}", model.call[KEY], why, "a LightningModule with one")
+    answer: dict[str, Any] = {"module": {"manual": not module.automatic_optimization}}
+    if found["loaders"] or isinstance(choice, schemas.ModelLoaders):
+        if isinstance(choice, schemas.OwnData):
+            choice = schemas.OwnLoaders(choice.name, choice._target_, choice.arguments)
+        with _one_at_a_time(call):
+            answer["data"] = facts_of(LoaderSource(choice, module, seed, batch_size))
+        answer["loaders"] = True
+    return answer
+
+
+def filled(call: Any, choice: schemas.Data, known: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """What a module is handed of the data, if it has parameters of these names: shape and outputs."""
+    try:
+        names = {*inspect.signature(call).parameters} & {"shape", "outputs"}
+    except (ValueError, TypeError):
+        return {}
+    if not names or isinstance(choice, schemas.Loaders):
+        return {}
+    if known:
+        return {"shape": tuple(known["shape"]), "outputs": known["outputs"]}
+    data.prepare(choice)
+    splits = data.load_splits(choice, seed, samples="theirs")
+    return {"shape": splits.shape, "outputs": splits.outputs}
+
+
+@contextmanager
+def _one_at_a_time(call: Any) -> Iterator[None]:
+    """Around prepare_data: an external launcher's ranks all come here, and it may download."""
+    source = inspect.getsourcefile(call) if isinstance(call, type) else None
+    if source is None or not Path(source).is_file():
+        yield
+        return
+    with Path(source).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,322 @@
+"""What a module logs by `self.log`: Lightning's rules, but each value of an epoch is over all ranks and exact.
+
+A mean is weighed by samples, over batches and ranks; a metric of torchmetrics is computed over all ranks, and reset.
+Values of a single step are this rank's own, as Lightning has them; the record gets their mean over ranks.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lockstep.config_error import ConfigError
+from lockstep.parallel import all_gather_bytes
+from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
+from lockstep.sums.running import Scalar, to_floats, to_scalar
+
+REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
+EMPTY = {"mean": (0.0, 0.0), "sum": (0.0, 0.0), "min": (math.inf, 0.0), "max": (-math.inf, 0.0)}
+"""Of no batch: a total and a weight."""
+SUM, MIN, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX
+
+
+@dataclass
+class Value:
+    """One name in one stage. `pending`: values and weights that are not in `total` yet."""
+
+    name: str
+    reduction: str
+    on_step: bool
+    on_epoch: bool
+    prog_bar: bool
+    logger: bool
+    metric: Any = None
+    total: float = 0.0
+    weight: float = 0.0
+    pending: list[tuple[Scalar, float]] = field(default_factory=list)
+
+    @property
+    def options(self) -> list[Any]:
+        """What tells it from other values, plain."""
+        return [self.name, self.reduction, self.on_step, self.on_epoch, self.prog_bar, self.logger]
+
+    @property
+    def step_name(self) -> str:
+        return f"{self.name}_step" if self.on_epoch else self.name
+
+    @property
+    def epoch_name(self) -> str:
+        return f"{self.name}_epoch" if self.on_step else self.name
+
+    def reset(self) -> None:
+        self.total, self.weight = EMPTY[self.reduction]
+        self.pending = []
+        if self.metric is not None:
+            self.metric.reset()
+
+    def settle(self) -> None:
+        """Add what is pending."""
+        values = to_floats([value for value, _ in self.pending])
+        for value, (_, weight) in zip(values, self.pending, strict=True):
+            if self.reduction == "mean":
+                self.total, self.weight = self.total + value * weight, self.weight + weight
+            elif weight > 0:
+                joined = {"sum": self.total + value, "min": min(self.total, value), "max": max(self.total, value)}
+                self.total, self.weight = joined[self.reduction], 1.0
+        self.pending = []
+
+
+@dataclass
+class StepValue:
+    """Of one name in one batch: value and weight, by virtual rank."""
+
+    entry: Value
+    of_ranks: dict[int, tuple[Scalar, float]] = field(default_factory=dict)
+
+    @property
+    def first(self) -> float:
+        """This rank's own."""
+        return float(next(iter(self.of_ranks.values()))[0])
+
+    @property
+    def weighed(self) -> tuple[Scalar, float]:
+        """The sum of value times weight, and of weights."""
+        values, weights = zip(*self.of_ranks.values(), strict=True)
+        return sum(value * weight for value, weight in zip(values, weights, strict=True)), sum(weights)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The values of an epoch by name: all, those for loggers, for the progress bar; and what callbacks may monitor."""
+
+    values: Mapping[str, float]
+    logger: Mapping[str, float]
+    prog_bar: Mapping[str, float]
+    monitored: Mapping[str, float]
+
+
+class Logged:
+    """One for each rank. Engines say where a run stands; `log` and `log_dict` are the module's."""
+
+    def __init__(self, module: nn.Module, rank: int, device: torch.device) -> None:
+        self.module, self.rank, self.device = module, rank, device
+        self.stages: dict[str, dict[str, Value]] = {}
+        self.stage, self.samples, self.suffix = "", 0, ""
+        self.seen: dict[str, int] = {}
+        self.in_batch = False
+        self.virtual_rank = 0
+        self.step_values: dict[str, StepValue] = {}
+
+    # where a run stands
+
+    def begin_epoch(self, stage: str) -> None:
+        self.stage, self.samples, self.suffix, self.in_batch = stage, 0, "", False
+        self.seen[stage] = 0
+
+    def enter(self, stage: str) -> None:
+        """Back to a stage that goes on, or hooks between epochs."""
+        self.stage, self.in_batch = stage, False
+
+    def begin_batch(self, samples: int, loader: int | None = None) -> None:
+        """`loader`: which of several in an evaluation."""
+        self.samples, self.in_batch = samples, True
+        self.seen[self.stage] = self.seen.get(self.stage, 0) + samples
+        self.suffix = "" if loader is None else f"/dataloader_idx_{loader}"
+        self.step_values, self.virtual_rank = {}, 0
+
+    def end_batch(self) -> None:
+        self.in_batch, self.suffix = False, ""
+
+    # what the module calls
+
+    def log_dict(self, dictionary: Any, *arguments: Any, **options: Any) -> None:
+        """As LightningModule.log_dict."""
+        items = dictionary.items(keep_base=False, copy_state=False) if is_collection(dictionary) else dictionary.items()
+        for name, value in items:
+            self.log(name, value, *arguments, **options)
+
+    def log(
+        self,
+        name: str,
+        value: Any,
+        prog_bar: bool = False,
+        logger: bool | None = None,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        reduce_fx: Any = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
+        batch_size: int | None = None,
+        metric_attribute: str | None = None,
+        rank_zero_only: bool = False,
+    ) -> None:
+        """As LightningModule.log. Values of an epoch meet those of the other ranks with `sync_dist` and without.
+
+        Raises:
+            ValueError: the value is no single number and no metric.
+        """
+        in_training = self.stage == "train" and self.in_batch
+        step = in_training if on_step is None else on_step and self.in_batch
+        epoch = (not in_training) if on_epoch is None else on_epoch
+        full = f"{name}{self.suffix}" if add_dataloader_idx else name
+        entry = self._entry(full, _reduction(name, reduce_fx), step, epoch or not step, prog_bar, logger is not False)
+        if is_metric(value):
+            entry.metric = value
+            if step and (forward := last_forward(value)) is not None:
+                self._add_step(full, entry, to_scalar(forward.detach().double().mean()), float(self.samples))
+            return
+        number = to_scalar(_single(name, value))
+        weight = float(self.samples if batch_size is None else batch_size) if self.in_batch else self._seen()
+        if (self.in_batch and self.samples == 0) or (rank_zero_only and self.rank):
+            weight = 0.0
+        if step:
+            self._add_step(full, entry, number, weight)
+        if entry.on_epoch:
+            entry.pending.append((number, weight))
+
+    def _add_step(self, name: str, entry: Value, value: Scalar, weight: float) -> None:
+        self.step_values.setdefault(name, StepValue(entry)).of_ranks[self.virtual_rank] = value, weight
+
+    def _seen(self) -> float:
+        """What a value of a whole epoch stands for: the samples of this rank in it."""
+        return float(self.seen.get(self.stage, 0)) or 1.0
+
+    def _entry(self, name: str, reduction: str, step: bool, epoch: bool, prog_bar: bool, logger: bool) -> Value:
+        entries = self.stages.setdefault(self.stage, {})
+        if name not in entries:
+            entries[name] = Value(name, reduction, step, epoch, prog_bar, logger)
+            entries[name].reset()
+        return entries[name]
+
+    # what comes of it
+
+    def step(self) -> dict[str, float]:
+        """This rank's values of the batch, by the names of loggers."""
+        return {own.entry.step_name: own.first for own in self.step_values.values() if own.entry.logger}
+
+    def bar(self) -> dict[str, float]:
+        return {own.entry.step_name: own.first for own in self.step_values.values() if own.entry.prog_bar}
+
+    def monitored(self) -> dict[str, float]:
+        """What callbacks may see of a batch of training."""
+        if self.stage != "train":
+            return {}
+        return {key: own.first for name, own in self.step_values.items() for key in (name, own.entry.step_name)}
+
+    def for_record(self, metrics: bool) -> dict[str, tuple[Scalar, float]]:
+        """Value times weight, and weight, of each name in the batch; of metrics as objects, or of plain numbers.
+
+        The record has the mean over ranks. That of a metric need not be the metric of the whole batch.
+        """
+        found = [own for own in self.step_values.values() if (own.entry.metric is not None) == metrics]
+        return {own.entry.step_name: own.weighed for own in found}
+
+    def end_epoch(self, stage: str) -> Epoch:
+        """The values of a stage over all ranks, which are then reset. To be called by every rank."""
+        entries = self._on_all_ranks(stage)
+        for entry in entries:
+            entry.settle()
+        plain = [entry for entry in entries if entry.metric is None and entry.on_epoch]
+        values = dict(zip([own.name for own in plain], self._over_ranks(plain), strict=True))
+        for entry in entries:
+            if entry.metric is not None and entry.on_epoch:
+                values[entry.name] = float(entry.metric.compute())
+        for entry in entries:
+            entry.reset()
+        found = [(entry, values[entry.name]) for entry in entries if values.get(entry.name) is not None]
+        return Epoch(
+            {entry.epoch_name: value for entry, value in found if value is not None},
+            {entry.epoch_name: value for entry, value in found if entry.logger and value is not None},
+            {entry.epoch_name: value for entry, value in found if entry.prog_bar and value is not None},
+            {key: value for entry, value in found for key in (entry.name, entry.epoch_name) if value is not None},
+        )
+
+    def _on_all_ranks(self, stage: str) -> list[Value]:
+        """The stage's names in one order on every rank: one without samples has logged nothing."""
+        entries = self.stages.setdefault(stage, {})
+        if not dist.is_initialized():
+            return [*entries.values()]
+        names = {id(metric): name for name, metric in metric_modules(self.module)}
+        own = [
+            [entry.options, None if entry.metric is None else names.get(id(entry.metric))] for entry in entries.values()
+        ]
+        for part in all_gather_bytes(json.dumps(own).encode()):
+            for options, metric in json.loads(part):
+                name = options[0]
+                if name not in entries:
+                    held = None if metric is None else self.module.get_submodule(metric)
+                    entries[name] = Value(*options)
+                    entries[name].metric = held
+                    entries[name].reset()
+        order = sorted(entries)
+        return [entries[name] for name in order]
+
+    def _over_ranks(self, entries: Sequence[Value]) -> list[float | None]:
+        """One message for all sums, one for the extremes; None of a name that nobody has logged."""
+        totals = torch.tensor([[own.total, own.weight] for own in entries], dtype=torch.float64).reshape(-1, 2)
+        if dist.is_initialized() and entries:
+            for kinds, operation in ((("mean", "sum"), SUM), (("min",), MIN), (("max",), MAX)):
+                rows = torch.tensor([own.reduction in kinds for own in entries])
+                if rows.any():
+                    part = totals[rows].to(self.device)
+                    dist.all_reduce(part, op=operation)
+                    totals[rows] = part.cpu()
+        return [_value(own.reduction, *row) for own, row in zip(entries, totals.tolist(), strict=True)]
+
+    # checkpoints within an epoch
+
+    def state(self) -> dict[str, list[Any]]:
+        """Of training: name, options and sums of each value, plain."""
+        kept = {}
+        for name, entry in self.stages.get("train", {}).items():
+            entry.settle()
+            kept[name] = [*entry.options, entry.total, entry.weight]
+        return kept
+
+    def restore(self, state: Mapping[str, Sequence[Any]]) -> None:
+        """What `state` gave; on top of what another rank's has given."""
+        for name, (*options, total, weight) in state.items():
+            entry = self.stages.setdefault("train", {}).setdefault(name, Value(*options))
+            if entry.weight:
+                joined = {"min": min(entry.total, total), "max": max(entry.total, total)}
+                total, weight = joined.get(entry.reduction, entry.total + total), entry.weight + weight
+            entry.total, entry.weight = total, weight
+
+
+def _value(reduction: str, total: float, weight: float) -> float | None:
+    if reduction == "mean":
+        return total / weight if weight else None
+    if reduction == "sum":
+        return total if weight else None
+    return None if math.isinf(total) else total
+
+
+def _reduction(name: str, given: Any) -> str:
+    called = given if isinstance(given, str) else getattr(given, "__name__", str(given))
+    if called.lower() not in REDUCTIONS:
+        raise ConfigError(
+            f"self.log({name!r}, reduce_fx={called}): it is one of mean, sum, min, max; write one of them."
+        )
+    return REDUCTIONS[called.lower()]
+
+
+def _single(name: str, value: Any) -> Tensor:
+    """A tensor of one number, without its graph."""
+    if isinstance(value, Mapping):
+        raise ValueError(f"self.log({name!r}, …) takes one number; log a mapping by self.log_dict")
+    own = value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+    if own.numel() != 1:
+        raise ValueError(f"self.log({name!r}, …) takes one number, and this tensor has the shape {tuple(own.shape)}")
+    return own.reshape(())
+
+
+def metric_modules(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """The torchmetrics objects of a module, by name."""
+    return ((name, own) for name, own in module.named_modules() if is_metric(own))

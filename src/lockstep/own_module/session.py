@@ -1,0 +1,450 @@
+"""What both engines do for a LightningModule before, in and after their loops, once.
+
+The module is the user's own object. Of this one instance some methods are wrapped: `log` and `log_dict` keep what is
+logged, `training_step` notes its loss, `backward` weighs it, `setup` and `configure_model` draw under the run's seed,
+the dataloaders are divided among ranks. All else an engine calls as it stands.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lockstep.checkpoint.choice import resume_after_restart
+from lockstep.checkpoint.content import Progress
+from lockstep.checkpoint.reading import read_start, require_net
+from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.config_error import config_error
+from lockstep.launch.topology import RankContext
+from lockstep.loggers import Loggers
+from lockstep.loggers import create as create_loggers
+from lockstep.memory.malloc import disable_malloc_trim
+from lockstep.own_module.create import METHOD, STAGES, LoaderSource, create_module
+from lockstep.own_module.facts import filled
+from lockstep.own_module.loaders import RankLoader, Share, Taken
+from lockstep.own_module.logged import Epoch, Logged, metric_modules
+from lockstep.own_module.loss_weight import loss_of, loss_sum, loss_weight, with_loss
+from lockstep.own_module.shares import each_tensor
+from lockstep.parallel import convert_batchnorm
+from lockstep.parallel.virtual_ranks import VirtualRanks
+from lockstep.plan import Plan
+from lockstep.precision import default_dtype, dtype_of
+from lockstep.private_api.torchmetrics import metric_state, restore_metric
+from lockstep.random_state import seed_rank
+from lockstep.record.digest import digest
+from lockstep.record.recorder import Recorder
+from lockstep.run_files import Metrics
+from lockstep.targets.kinds import overrides
+from lockstep.targets.locate import locate
+from lockstep.torch_flags import torch_flags
+from lockstep.world_dependence import heading
+
+TRAIN_LOSS = "train/loss"
+BEST_BY = ("val_loss", "val/loss", "valid_loss", "validation_loss", TRAIN_LOSS)
+"""What best.ckpt is best by where nobody says: the first of these that a module logs."""
+
+
+class ModuleSession:
+    """One run in one rank's place. `recorder` and `checkpoints` are there once `begin` was called, to train."""
+
+    recorder: Recorder
+    checkpoints: CheckpointManager
+
+    def __init__(self, plan: Plan, context: RankContext) -> None:
+        """The module's weights are drawn before anything else.
+
+        Raises:
+            ConfigError: the plan's module, data or checkpoint is not what the plan says.
+        """
+        disable_malloc_trim()
+        self.plan = plan = resume_after_restart(plan, context.restarts)
+        self.context = context
+        self.device, *_ = plan.strategy.devices(plan)
+        call = locate("model._target_", plan.model.call["_target_"])  # type: ignore[union-attr]
+        facts = filled(call, plan.data, _known(plan), plan.seed)
+        self.module = create_module(plan.model, facts, plan.seed)  # type: ignore[arg-type]
+        self._convert()
+        regular = getattr(plan.data, "regular", True)
+        self.source = LoaderSource(plan.data, self.module, plan.seed, plan.batch_size if regular else None)
+        seed_rank(plan.seed, context.rank)  # from here on random numbers of its own
+        self.logged = Logged(self.module, context.rank, self.device)
+        self.start = read_start(plan)
+        self.loggers = create_loggers(plan, context.rank, self.start.at.steps, self.heading)
+        self.at = replace(self.start.at)
+        self.results: dict[str, float] = {}
+        self.epoch_values: dict[str, float] = {}
+        self.trained = 0
+        self.rank_loaders: dict[str, list[RankLoader]] = {}
+        self.virtual: VirtualRanks | None = None
+        if (ranks := plan.strategy.virtual_ranks(plan.devices)) > 1:
+            self.virtual = VirtualRanks(self.module, ranks, plan.seed)
+        self.taken = Taken(torch.arange(0), 0, None)
+        self.loss: Tensor | None = None
+        self.weight = 1.0
+        self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
+        self._wrap()
+
+    @property
+    def manual(self) -> bool:
+        """Whether the module steps its optimizers itself."""
+        return not self.module.automatic_optimization
+
+    @property
+    def heading(self) -> dict[str, str | int | float]:
+        return heading(self.plan, self.module)
+
+    @property
+    def finished(self) -> bool:
+        """Whether training was done when the run was interrupted."""
+        return self.plan.train and self.start.at.epochs == self.plan.max_epochs
+
+    def runs(self, stage: str) -> bool:
+        """Whether there is a loader and a step for a stage, and the plan leaves it some batches."""
+        return self.source.has(stage) and getattr(self.plan.trainer, f"limit_{stage}_batches") != 0
+
+    # what is wrapped
+
+    def _wrap(self) -> None:
+        module, owner = self.module, self.source.owner or self.module
+        for own in module.modules():
+            if hasattr(own, "automatic_optimization") and hasattr(own, "log_dict"):  # LightningModules within it, too
+                object.__setattr__(own, "log", self.logged.log)
+                object.__setattr__(own, "log_dict", self.logged.log_dict)
+        _replace(module, "training_step", self._training_step)
+        _replace(module, "backward", self._backward)
+        _replace(module, "optimizer_step", self._optimizer_step)
+        for own in {id(module): module, id(owner): owner}.values():
+            _replace(own, "setup", lambda original: lambda stage=None: self.source.seeded(lambda: original(stage)))
+            _replace(own, "prepare_data", lambda _: lambda: None)  # done before any rank was started
+        if overrides(module, "configure_model"):
+            _replace(module, "configure_model", self._configure_model)
+        for stage in STAGES:
+            if self.runs(stage):
+                object.__setattr__(owner, METHOD[stage], lambda stage=stage: self._loaders(stage))
+
+    def _configure_model(self, original: Callable[[], None]) -> Callable[[], None]:
+        def configure_model() -> None:
+            with default_dtype(torch.float32):  # first weights are drawn in it, whatever the plan's numbers
+                self.source.seeded(original)
+            self._convert()
+
+        return configure_model
+
+    def _convert(self) -> None:
+        convert_batchnorm(self.plan, self.module)
+        self.module.to(dtype_of(self.plan))
+
+    def _loaders(self, stage: str) -> Any:
+        """This rank's shares of the user's loaders, made once."""
+        if stage not in self.rank_loaders:
+            training = stage == "train"
+            ranks = self.plan.strategy.virtual_ranks(self.plan.devices) if training else 1
+            share = Share(self.context.rank, self.context.world_size, ranks)
+            self.rank_loaders[stage] = self.source.loaders(stage, share)
+            for own in self.rank_loaders[stage]:
+                own.begin = (self.start.at.epochs, self.start.at.batch)
+                own.set_epoch(self.start.at.epochs if training else 0)
+                own.accumulate = self.plan.accumulate_grad_batches
+                own.limit = getattr(self.plan.trainer, f"limit_{stage}_batches")
+        found = self.rank_loaders[stage]
+        return found[0] if len(found) == 1 else found
+
+    def _training_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def training_step(batch: Any, *rest: Any, **named: Any) -> Any:
+            if self.taken.stand_in:
+                return self._standing_in(lambda: original(batch, *rest, **named))
+            outputs = original(batch, *rest, **named)
+            loss = loss_of(outputs)
+            if self.virtual is None or loss is None:
+                self.loss = None if loss is None else loss.detach()
+                return outputs
+            return with_loss(outputs, self._of_virtual_ranks(loss, lambda part: original(part, *rest, **named)))
+
+        return training_step
+
+    def _standing_in(self, step: Callable[[], Any]) -> Any:
+        """A step on somebody else's sample, so that this rank takes part in it: nothing of it may count."""
+        metrics = {name: copy.deepcopy(metric_state(own)) for name, own in metric_modules(self.module)}
+        outputs = step()
+        for name, own in metric_modules(self.module):
+            own.reset()
+            restore_metric(own, metrics[name])
+        loss = loss_of(outputs)
+        self.loss = None if loss is None else loss.detach()
+        return outputs
+
+    def _of_virtual_ranks(self, first: Tensor, step: Callable[[Any], Any]) -> Tensor:
+        """The losses of all virtual ranks, weighed and added: rank 0's is there, the others' are computed in turn."""
+        assert self.virtual is not None
+        plan, taken = self.plan, self.taken
+        total = first * loss_weight(plan, taken, taken.own, 1)
+        seen = first.detach() * taken.own
+        samples = self.logged.samples
+        for rank, (part, count) in enumerate(taken.parts, start=1):
+            if count:
+                self.logged.samples, self.logged.virtual_rank = count, rank
+                with self.virtual.as_rank(rank):
+                    loss = loss_of(step(self.transfer(part)))
+                if loss is not None:
+                    total = total + loss * loss_weight(plan, taken, count, 1)
+                    seen = seen + loss.detach() * count
+        self.logged.samples, self.logged.virtual_rank = samples, 0
+        self.loss = seen / taken.samples
+        return total
+
+    def transfer(self, batch: Any, loader: int = 0) -> Any:
+        """A batch in the plan's numbers, brought to the device by hooks of the module or of its LightningDataModule."""
+        dtype = dtype_of(self.plan)
+        batch = each_tensor(batch, lambda own: own.to(dtype) if own.is_floating_point() else own)
+        batch = self.call_transfer("on_before_batch_transfer", batch, loader)
+        batch = self.call_transfer("transfer_batch_to_device", batch, self.device, loader)
+        return self.call_transfer("on_after_batch_transfer", batch, loader)
+
+    def call_transfer(self, name: str, *arguments: Any) -> Any:
+        owner = self.source.owner if self.source.is_data_module and overrides(self.source.owner, name) else self.module
+        return getattr(owner, name)(*arguments)
+
+    def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def backward(loss: Tensor, *arguments: Any, **named: Any) -> None:
+            original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **named)
+
+        return backward
+
+    def _optimizer_step(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def optimizer_step(epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+            if isinstance(optimizer, torch.optim.LBFGS):
+                original(epoch, batch_idx, optimizer, lambda: self._global_loss(optimizer_closure()))
+            else:
+                original(epoch, batch_idx, optimizer, optimizer_closure)
+
+        return optimizer_step
+
+    def _global_loss(self, loss: Tensor | None) -> Tensor | None:
+        """An optimizer that judges by its closure's loss judges by that of all ranks, or they would part."""
+        if loss is None or self.plan.world_size == 1:
+            return loss
+        total = (loss.detach() * self.weight).to(torch.float64)
+        dist.all_reduce(total)
+        return (total / self.plan.world_size).to(loss.dtype)
+
+    # around training
+
+    def begin(self) -> None:
+        """The module is configured, its optimizers are not restored yet: the record and the checkpoints begin.
+
+        Raises:
+            ConfigError: the checkpoint is of another net.
+        """
+        if self.start.checkpoint is not None:
+            require_net(self.plan, self.module, self.start.checkpoint)
+        if self.plan.train:
+            self.recorder = self.start.recorder(self.plan, self.context.rank, self.module)
+            self.checkpoints = CheckpointManager(self.plan, self.context.rank, self.recorder)
+
+    def load_weights(self) -> None:
+        """From the checkpoint, if there is one."""
+        if self.start.checkpoint is not None:
+            self.module.load_state_dict(self.start.checkpoint["state_dict"], strict=self.module.strict_loading)
+
+    def restore(self) -> None:
+        """What is this rank's own, from the checkpoint that training goes on from; the engine restores the rest."""
+        content = self.start.content
+        if content is None:
+            return
+        self.checkpoints.restore(content, self.module)
+        states = [own.module for own in content.ranks]
+        if len(states) == self.plan.world_size:
+            states = [states[self.context.rank]]
+        elif self.context.rank:  # of another world: rank 0 takes over what all had
+            states = []
+        metrics = dict(metric_modules(self.module))
+        for state in states:
+            self.logged.restore(state.get("logged", {}))
+            for name, own in state.get("metrics", {}).items():
+                restore_metric(metrics[name], own)
+        self.results = dict(content.results)
+
+    def extra_state(self) -> Mapping[str, Any]:
+        """What a checkpoint holds beside the engine's own state. To be called by every rank."""
+        none = torch.zeros(len(self.plan.objective.sums), dtype=torch.float64)
+        within = self.at.batch > 0
+        metrics = {name: metric_state(own) for name, own in metric_modules(self.module)} if within else {}
+        module = {"logged": self.logged.state() if within else {}, "metrics": metrics}
+        sums = {"epoch": none, "curve": none}
+        return self.checkpoints.extra_state(self.at, self.results, sums, self.module, module)
+
+    @contextmanager
+    def running(self) -> Iterator[Loggers]:
+        """Around training and testing: torch's flags are the plan's, and if it fails the loggers are told."""
+        with self.loggers as curves, torch_flags(self.plan.trainer):
+            yield curves
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Around training: here a request to stop is heeded."""
+        return self.context.stop.listening(self._batches(self.start.at))
+
+    def should_stop(self) -> bool:
+        """Whether someone asked for the end of training. To be asked after each batch, by every rank."""
+        return self.context.stop.should_stop(self._batches(self.at))
+
+    def _batches(self, at: Progress) -> int:
+        return at.epochs * (self.plan.epoch_batches or 2**31) + at.batch
+
+    # a batch of training
+
+    def begin_epoch(self) -> None:
+        if self.at.batch == 0:
+            self.logged.begin_epoch("train")
+        self.logged.enter("train")
+
+    def begin_batch(self) -> None:
+        """The next batch that the training loader has yielded."""
+        self.taken = self.rank_loaders["train"][0].taken.popleft()
+        virtual = self.virtual is not None
+        averaged_over = 1 if virtual else self.plan.world_size
+        self.weight = 1.0 if virtual else loss_weight(self.plan, self.taken, self.taken_samples, averaged_over)
+        self.loss, self.stepping = None, []
+        self.logged.enter("train")
+        self.logged.begin_batch(self.taken_samples)
+        if self.virtual is not None:
+            self.virtual.begin()
+
+    @property
+    def taken_samples(self) -> int:
+        """This rank's samples of the batch; a stand-in counts for none."""
+        return 0 if self.taken.stand_in else self.taken.own
+
+    def before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """The optimizer's gradients are complete, averaged over ranks, and not clipped yet."""
+        parameters = [own for group in optimizer.param_groups for own in group["params"]]
+        found = optimizer, float(optimizer.param_groups[0]["lr"]), [*self.recorder.norms(parameters)]
+        if self.manual:
+            self.stepping.append(found)
+        else:
+            self.stepping = [found]  # an optimizer may ask for its gradient several times
+
+    def end_batch(self, optimizers: list[Optimizer], due: bool, last: bool) -> dict[str, float]:
+        """A batch is done, and its optimizers and schedules have stepped. What to log of it, where a step was due.
+
+        Args:
+            due: whether it is the last of an optimizer step.
+            last: whether it is the last of the epoch.
+        """
+        taken, plan = self.taken, self.plan
+        count = taken.samples if self.virtual is not None else self.taken_samples
+        loss = 0.0 if self.loss is None else (self.loss if self.loss.is_cuda else self.loss.item())
+        ids = taken.ids if count else taken.ids[:0]
+        self._log_loss(loss)
+        self.recorder.batch((loss_sum(plan, loss, count), count), ids)
+        self.at.batch += 1
+        self.trained += taken.samples
+        due = due or self.manual
+        if due:
+            rate = self.stepping[0][1] if self.stepping else _rate(optimizers)
+            norms = [norm for _, _, own in self.stepping for norm in own]
+            logged = {key: self.logged.for_record(own) for key, own in (("logged", False), ("metrics", True))}
+            self.recorder.steps.step(rate, norms, logged)
+            self.at.steps += 1
+            self.recorder.stepped(*optimizers, last=last)
+        values = self.logged.step()
+        self.logged.end_batch()
+        return values if due else {}
+
+    def _log_loss(self, loss: Any) -> None:
+        """The loss of the epoch, unless the module logs something of this name itself."""
+        theirs = self.logged.stages.get("train", {}).get(TRAIN_LOSS)
+        if self.loss is not None and (theirs is None or not theirs.logger):
+            self.logged.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
+
+    # evaluations and the ends of epochs
+
+    def begin_evaluation(self, stage: str) -> None:
+        if self.virtual is not None:
+            self.virtual.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
+        self.logged.begin_epoch(stage)
+
+    def begin_evaluation_batch(self, stage: str, loader: int) -> None:
+        own = self.rank_loaders[stage]
+        taken = own[loader].taken.popleft()
+        self.logged.enter(stage)
+        self.logged.begin_batch(taken.own, loader if len(own) > 1 else None)
+
+    def end_evaluation(self, stage: str) -> Epoch:
+        """Its values over all ranks, which become results. To be called by every rank."""
+        found = self.logged.end_epoch(stage)
+        self.results |= found.values
+        self.epoch_values |= found.values if stage == "val" else {}
+        return found
+
+    def end_epoch_values(self) -> Epoch:
+        """Of the training epoch. To be called by every rank, after the module's own hook."""
+        found = self.logged.end_epoch("train")
+        self.results |= found.values
+        self.epoch_values |= found.values
+        return found
+
+    def end_epoch(self) -> None:
+        """All of an epoch is done, its validation too: the record, and whether it is the best so far."""
+        self.at = Progress(self.at.epochs + 1, 0, self.at.steps)
+        self.recorder.end_epoch(self.at.epochs, self.at.steps)
+        if self.epoch_values:
+            self.recorder.validation(self.at.epochs, self.epoch_values)
+        self.epoch_values = {}
+        name, mode = self.plan.monitor
+        found = name or next((own for own in BEST_BY if own in self.results), "")
+        if name and name not in self.results:
+            known = ", ".join(sorted(self.results)) or "none"
+            why = f"{self.plan.model.name} logs no such value"
+            raise config_error("checkpoint.monitor", name, why, f"one of {known}")
+        if found:
+            self.checkpoints.monitor = found, mode
+            self.checkpoints.update_best(self.results)
+        else:
+            self.checkpoints.best_yet = True  # nothing says which is better: the newest
+
+    def finish(self, seconds: float) -> Metrics:
+        """What the run returns, on every rank, and metrics.json holds.
+
+        Args:
+            seconds: of training, validation left out.
+        """
+        return {
+            **self.results,
+            **self.heading,
+            "epochs": self.at.epochs,
+            "steps": self.at.steps,
+            "train_seconds": seconds,
+            "samples_per_second": self.trained / seconds if seconds and self.trained else 0.0,
+            "digest": digest(self.plan.strategy.state_dict(self.module)),
+        }
+
+    @property
+    def last(self) -> Path:
+        """Where the newest checkpoint lies."""
+        return self.checkpoints.last
+
+
+def _known(plan: Plan) -> dict[str, Any]:
+    """What the plan knows of the data."""
+    outputs = getattr(plan.data, "outputs", 0)
+    return {"shape": plan.data.shape, "outputs": outputs} if outputs else {}  # type: ignore[union-attr]
+
+
+def _replace(owner: nn.Module, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Of this one object, past nn.Module's own setter."""
+    object.__setattr__(owner, name, wrap(getattr(owner, name)))
+
+
+def _rate(optimizers: list[Optimizer]) -> float:
+    return float(optimizers[0].param_groups[0]["lr"]) if optimizers else 0.0

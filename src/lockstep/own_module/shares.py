@@ -1,0 +1,73 @@
+"""A batch that is made already, divided among ranks: rank r of W takes samples r, r + W, … of whatever holds them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from lockstep.config_error import ConfigError
+
+
+def samples_in(batch: Any) -> int:
+    """How many samples it holds: the length of its first tensor or array, as Lightning counts them.
+
+    Raises:
+        ConfigError: it holds none.
+    """
+    size = next(_sizes(batch), None)
+    if size is None:
+        raise ConfigError(
+            f"data: a batch of it is a {type(batch).__name__} without a tensor, so nobody can tell its samples; write "
+            "a loader of tensors, or a Dataset."
+        )
+    return size
+
+
+def part_of(batch: Any, rank: int, ranks: int) -> Any:
+    """Its samples rank, rank + ranks, …; what is not of single samples stays whole."""
+    return batch if ranks == 1 else _part(batch, samples_in(batch), rank, ranks)
+
+
+def each_tensor(own: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """The same batch with each of its tensors replaced; what is no collection stays."""
+    if isinstance(own, Tensor):
+        return function(own)
+    if isinstance(own, dict):
+        made = {key: each_tensor(value, function) for key, value in own.items()}
+        return made if type(own) is dict else type(own)(made)
+    if isinstance(own, tuple) and hasattr(own, "_fields"):
+        return type(own)(*(each_tensor(value, function) for value in own))
+    if isinstance(own, list | tuple):
+        return type(own)(each_tensor(value, function) for value in own)
+    return own
+
+
+def _part(own: Any, samples: int, rank: int, ranks: int) -> Any:
+    if isinstance(own, Tensor | np.ndarray):
+        return own[rank::ranks] if own.ndim and len(own) == samples else own
+    if isinstance(own, Mapping):
+        parts = {key: _part(value, samples, rank, ranks) for key, value in own.items()}
+        return type(own)(parts) if not isinstance(own, dict) else parts  # type: ignore[call-arg]
+    if isinstance(own, tuple) and hasattr(own, "_fields"):
+        return type(own)(*(_part(value, samples, rank, ranks) for value in own))
+    if isinstance(own, list | tuple):
+        if len(own) == samples and not any(_is_batch(value) for value in own):
+            return own[rank::ranks]
+        return type(own)(_part(value, samples, rank, ranks) for value in own)
+    return own
+
+
+def _is_batch(value: Any) -> bool:
+    return isinstance(value, Tensor | np.ndarray | Mapping | list | tuple)
+
+
+def _sizes(own: Any) -> Iterator[int]:
+    if isinstance(own, Tensor | np.ndarray):
+        yield len(own) if own.ndim else 1
+    elif isinstance(own, Mapping):
+        for value in own.values():
+            yield from _sizes(value)
+    elif isinstance(own, list | tuple):
+        for value in own:
+            yield from _sizes(value)

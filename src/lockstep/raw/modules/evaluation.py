@@ -1,0 +1,45 @@
+"""An evaluation: this rank's share of each loader through the module's step, and what it logs, over all ranks."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from lockstep.parallel import broadcast_buffers
+
+if TYPE_CHECKING:
+    from lockstep.raw.modules.training import Training
+
+NAMES = {"val": "validation", "test": "test"}
+"""How hooks and steps call a stage."""
+
+
+@torch.inference_mode()
+def evaluate(run: "Training", stage: str) -> None:
+    """All batches of all loaders of a stage. Its values become results."""
+    session, trainer, hooks, module, name = run.session, run.trainer, run.hooks, run.module, NAMES[stage]
+    loaders = (getattr(session.source.owner or module, f"{stage}_dataloader"))()
+    loaders = loaders if isinstance(loaders, list) else [loaders]
+    trainer.enter(stage, loaders)
+    modes = {own: own.training for own in module.modules()}
+    getattr(module, f"on_{name}_model_eval")()
+    broadcast_buffers(module)
+    session.begin_evaluation(stage)
+    hooks.call(f"on_{name}_start")
+    hooks.call(f"on_{name}_epoch_start")
+    step = getattr(module, f"{name}_step")
+    for index, loader in enumerate(loaders):
+        which = [index] if len(loaders) > 1 else []
+        for number, batch in enumerate(loader):
+            batch = session.transfer(batch, index)
+            session.begin_evaluation_batch(stage, index)
+            hooks.call(f"on_{name}_batch_start", batch, number, *which)
+            with run.forward_context():
+                outputs = step(*run.arguments(step, batch, number, *which))
+            hooks.call(f"on_{name}_batch_end", outputs, batch, number, *which)
+            session.logged.end_batch()
+    hooks.call(f"on_{name}_epoch_end")
+    trainer.publish(session.end_evaluation(stage), session.at.steps)
+    hooks.call(f"on_{name}_end")
+    for own, training in modes.items():
+        own.training = training
+    trainer.leave(stage)

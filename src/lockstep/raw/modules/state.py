@@ -1,0 +1,61 @@
+"""What the raw engine puts into a module's checkpoint, and takes out again, by Lightning's names."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockstep.checkpoint.reading import of_the_file
+from lockstep.checkpoint.saving import save
+from lockstep.own_module.checkpoint import loadable
+
+if TYPE_CHECKING:
+    from lockstep.raw.modules.training import Training
+
+
+def save_state(run: "Training") -> None:
+    """Where training stands, between two batches. To be called by every rank; rank 0 writes."""
+    session, module, trainer = run.session, run.module, run.trainer
+    at = session.at
+    checkpoint: dict[str, Any] = {
+        "epoch": at.epochs if at.batch else at.epochs - 1,
+        "global_step": trainer.global_step,
+        "state_dict": module.state_dict(),
+        "optimizer_states": [own.state_dict() for own in trainer.optimizers],
+        "lr_schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
+        "callbacks": {own.state_key: state for own in trainer.callbacks if (state := own.state_dict())},
+    }
+    for owner in (module, session.source.owner):
+        if hparams := dict(getattr(owner, "hparams", {}) or {}):
+            checkpoint["hyper_parameters" if owner is module else "datamodule_hyper_parameters"] = hparams
+    run.hooks.of_callbacks("on_save_checkpoint", checkpoint)
+    if session.source.is_data_module and (state := session.source.owner.state_dict()):
+        checkpoint[type(session.source.owner).__qualname__] = state
+    module.on_save_checkpoint(checkpoint)
+    checkpoint |= session.extra_state()
+    if session.context.rank == 0:
+        run.curves.flush()
+        save(loadable(checkpoint), session.last)
+
+
+def load_state(run: "Training") -> None:
+    """From the checkpoint that the run begins at, if it has one."""
+    session, module, trainer = run.session, run.module, run.trainer
+    checkpoint: Any = session.start.checkpoint
+    if checkpoint is None:
+        return
+    module.on_load_checkpoint(checkpoint)
+    module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading)
+    if not session.plan.train:
+        return
+    for callback in trainer.callbacks:
+        callback.on_load_checkpoint(trainer, module, checkpoint)
+        if (state := checkpoint.get("callbacks", {}).get(callback.state_key)) is not None:
+            callback.load_state_dict(state)
+    if session.source.is_data_module and (state := checkpoint.get(type(session.source.owner).__qualname__)):
+        session.source.owner.load_state_dict(state)
+    with of_the_file(Path(str(session.plan.ckpt_path))):
+        for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
+            optimizer.load_state_dict(state)
+        for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
+            config.scheduler.load_state_dict(state)
+    trainer.global_step = int(checkpoint["global_step"])
+    trainer.current_epoch = session.at.epochs

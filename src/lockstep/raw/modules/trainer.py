@@ -1,0 +1,217 @@
+"""What a LightningModule and callbacks see as `trainer` where no Trainer runs: its public names alone."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lockstep.config_error import config_error
+from lockstep.loggers import Loggers
+from lockstep.own_module.logged import Epoch, Logged
+from lockstep.own_module.session import ModuleSession
+from lockstep.raw.modules.optimization import SchedulerConfig
+
+
+class RawTrainer:
+    """The state of a run by Lightning's names."""
+
+    barebones = sanity_checking = predicting = False
+    val_check_interval = 1.0
+    check_val_every_n_epoch = 1
+    max_steps = -1
+    progress_bar_callback = None
+    profiler = None
+
+    def __init__(self, session: ModuleSession, curves: Loggers) -> None:
+        plan, context = session.plan, session.context
+        self.session, self.curves = session, curves
+        self.lightning_module = self.model = session.module
+        self.datamodule = session.source.owner if session.source.is_data_module else None
+        self.callbacks: list[Any] = []
+        self.current_epoch, self.global_step = session.at.epochs, 0
+        self.optimizers: list[Optimizer] = []
+        self.lr_scheduler_configs: list[SchedulerConfig] = []
+        self.callback_metrics: dict[str, Tensor] = {}
+        self.logged_metrics: dict[str, Tensor] = {}
+        self.progress_bar_metrics: dict[str, float] = {}
+        self.training = self.validating = self.testing = False
+        self.should_stop = self.is_last_batch = False
+        self.train_dataloader: Any = None
+        self.val_dataloaders: Any = None
+        self.test_dataloaders: Any = None
+        self.max_epochs, self.min_epochs = plan.max_epochs, None
+        self.accumulate_grad_batches = plan.accumulate_grad_batches
+        self.gradient_clip_val = plan.gradient_clip_val
+        clips = plan.gradient_clip_val is not None
+        self.gradient_clip_algorithm = plan.trainer.gradient_clip_algorithm if clips else None
+        self.limit_train_batches = plan.trainer.limit_train_batches
+        self.limit_val_batches = plan.trainer.limit_val_batches
+        self.limit_test_batches = plan.trainer.limit_test_batches
+        self.fast_dev_run = plan.trainer.fast_dev_run
+        self.log_every_n_steps, self.precision = plan.log_every_n_steps, plan.precision
+        self.world_size, self.num_devices, self.num_nodes = context.world_size, plan.devices, plan.num_nodes
+        self.global_rank, self.local_rank = context.rank, context.local_rank
+        self.node_rank = (context.rank - context.local_rank) // context.local_world_size
+        self.is_global_zero = context.rank == 0
+        self.default_root_dir = self.log_dir = plan.run_dir
+        self.ckpt_path = plan.ckpt_path
+        self.state = SimpleNamespace(fn="fit" if plan.train else "test", stage=None, status="running")
+        self.strategy = RawStrategy(self)
+        self.precision_plugin = Clipping()
+        self.manual_backward: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Of whatever is not here.
+
+        Raises:
+            AttributeError: always, with the engine that has it.
+        """
+        raise AttributeError(f"engine=raw has no trainer.{name}; write engine=lightning for a module that needs it")
+
+    @property
+    def loggers(self) -> list[Any]:
+        return self.curves.lightning
+
+    @property
+    def logger(self) -> Any:
+        return next(iter(self.loggers), None)
+
+    @property
+    def num_training_batches(self) -> float:
+        return self.session.plan.epoch_batches or float("inf")
+
+    @property
+    def estimated_stepping_batches(self) -> float:
+        """Optimizer steps of the whole run; -1 where nobody knows."""
+        return self.session.plan.total_steps or -1
+
+    @property
+    def enable_validation(self) -> bool:
+        return self.session.runs("val")
+
+    @property
+    def checkpoint_callback(self) -> None:
+        return None
+
+    def print(self, *values: Any, **options: Any) -> None:
+        if self.is_global_zero:
+            print(*values, **options)
+
+    def check_optimizers(self, module: nn.Module) -> None:
+        """Refuse several optimizers where nobody says which one steps.
+
+        Raises:
+            ConfigError: automatic optimization has more than one.
+        """
+        object.__setattr__(module, "optimizers", self._of_module)
+        if not self.session.manual and len(self.optimizers) > 1:
+            name = self.session.plan.model.name
+            count = len(self.optimizers)
+            why = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
+            raise config_error("model", name, why, "self.automatic_optimization = False in it")
+
+    def _of_module(self, use_pl_optimizer: bool = True) -> Any:
+        """What `self.optimizers()` returns in the module."""
+        return self.optimizers[0] if len(self.optimizers) == 1 else self.optimizers
+
+    # what has been logged
+
+    def show_step(self, logged: Logged) -> None:
+        """What callbacks may see of a batch."""
+        self.callback_metrics |= {name: _tensor(value) for name, value in logged.monitored().items()}
+        self.progress_bar_metrics |= logged.bar()
+
+    def publish(self, epoch: Epoch, step: int | None) -> None:
+        """The values of an epoch, for callbacks, schedules and loggers."""
+        self.callback_metrics |= {name: _tensor(value) for name, value in epoch.monitored.items()}
+        self.logged_metrics |= {name: _tensor(value) for name, value in epoch.logger.items()}
+        self.progress_bar_metrics |= epoch.prog_bar
+        if epoch.logger:
+            at = self.session.at.steps if step is None else step
+            self.curves.log_metrics({**epoch.logger, "epoch": self.current_epoch}, at)
+
+    def enter(self, stage: str, loaders: list[Any]) -> None:
+        """An evaluation begins."""
+        self.training, self.validating, self.testing = False, stage == "val", stage == "test"
+        setattr(self, f"{stage}_dataloaders", loaders if len(loaders) > 1 else loaders[0])
+
+    def leave(self, stage: str) -> None:
+        self.training, self.validating, self.testing = stage == "val", False, False
+
+
+class RawStrategy:
+    """What a module may ask of `trainer.strategy`."""
+
+    def __init__(self, trainer: RawTrainer) -> None:
+        self.trainer = trainer
+        self.root_device = trainer.session.device
+        self.world_size, self.global_rank = trainer.world_size, trainer.global_rank
+        self.local_rank, self.is_global_zero = trainer.local_rank, trainer.is_global_zero
+        self.lightning_module = self.model = trainer.session.module
+        self.handles_gradient_accumulation = False
+
+    def backward(self, loss: Tensor, optimizer: Any = None, *arguments: Any, **named: Any) -> None:
+        self.trainer.manual_backward(loss, *arguments, **named)
+
+    def barrier(self, name: str | None = None) -> None:
+        if dist.is_initialized():
+            dist.barrier()
+
+    def broadcast(self, value: Any, src: int = 0) -> Any:
+        """A tensor, or what else stands on rank 0 as text."""
+        if not dist.is_initialized():
+            return value
+        if not isinstance(value, Tensor):
+            raise TypeError("engine=raw broadcasts tensors alone")
+        dist.broadcast(value, src=src)
+        return value
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """Over ranks: the mean, or the sum."""
+        if not dist.is_initialized() or not isinstance(tensor, Tensor):
+            return tensor
+        summed = tensor.clone()
+        dist.all_reduce(summed, group=group)
+        mean = str(getattr(reduce_op, "__name__", reduce_op)).lower() in ("mean", "avg", "none")
+        return summed / self.world_size if mean else summed
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        """Whether all ranks, or any, decide so."""
+        votes = torch.tensor(int(decision), device=self.root_device)
+        if dist.is_initialized():
+            dist.all_reduce(votes)
+        return bool(votes == self.world_size) if all else bool(votes)
+
+    def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
+        """(ranks, …); the tensor itself where there is one rank."""
+        if not dist.is_initialized():
+            return tensor
+        if sync_grads:
+            from torch.distributed.nn.functional import all_gather
+
+            return torch.stack([*all_gather(tensor.contiguous())])  # type: ignore[no-untyped-call]
+        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.world_size)]
+        dist.all_gather(parts, tensor.contiguous(), group=group)
+        return torch.stack(parts)
+
+
+class Clipping:
+    """What `self.clip_gradients` asks of `trainer.precision_plugin`."""
+
+    def clip_gradients(
+        self, optimizer: Optimizer, clip_val: float = 0.0, gradient_clip_algorithm: Any = "norm"
+    ) -> None:
+        parameters = [own for group in optimizer.param_groups for own in group["params"]]
+        if clip_val <= 0:
+            return
+        if getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm) == "value":
+            nn.utils.clip_grad_value_(parameters, clip_val)
+        else:
+            nn.utils.clip_grad_norm_(parameters, clip_val)
+
+
+def _tensor(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)

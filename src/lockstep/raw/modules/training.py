@@ -1,0 +1,166 @@
+"""Training: `fit` alternates an epoch over this rank's share of each batch with evaluations, and saves between."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lockstep.errors import TrainingInterrupted
+from lockstep.loggers import Loggers
+from lockstep.own_module.session import ModuleSession
+from lockstep.parallel import synchronize
+from lockstep.precision import default_dtype
+from lockstep.progress import epoch_line
+from lockstep.raw.modules.evaluation import evaluate
+from lockstep.raw.modules.hooks import Hooks, step_arguments
+from lockstep.raw.modules.optimization import (
+    automatic_step,
+    configured,
+    manual_backward,
+    manual_step,
+    step_schedules,
+    watch_manual_steps,
+)
+from lockstep.raw.modules.state import save_state
+from lockstep.raw.modules.trainer import RawTrainer
+from lockstep.raw.precision import Precision
+from lockstep.strategies import WrappedModule
+
+
+class Training:
+    """What the loops work on. `seconds` are those of training alone."""
+
+    wrapped: WrappedModule
+
+    def __init__(
+        self, session: ModuleSession, trainer: RawTrainer, hooks: Hooks, precision: Precision, curves: Loggers
+    ) -> None:
+        self.session, self.trainer, self.hooks = session, trainer, hooks
+        self.precision, self.curves = precision, curves
+        self.module = session.module
+        self.seconds = 0.0
+
+    def prepare(self) -> None:
+        """The module onto its device, what its strategy puts around it, then its optimizers."""
+        self.wrapped = self.session.plan.strategy.wrap_module(self.session.plan, self.module)
+        self.trainer.manual_backward = lambda *own, **named: manual_backward(self, *own, **named)
+        if self.session.plan.train:
+            made = self.module.configure_optimizers()
+            self.trainer.optimizers, self.trainer.lr_scheduler_configs = configured(made)
+            self.trainer.check_optimizers(self.module)
+            if self.session.manual:
+                watch_manual_steps(self)
+
+    @contextmanager
+    def forward_context(self) -> Iterator[None]:
+        """Around each step: in which numbers it computes."""
+        with self.precision.autocast(), default_dtype(self.precision.dtype):
+            yield
+
+    def arguments(self, step: Callable[..., Any], batch: Any, number: int, loader: int | None = None) -> list[Any]:
+        return step_arguments(step, batch, number, loader)
+
+
+def fit(run: Training) -> None:
+    """Train for the plan's epochs, or until a callback stops. After each: the record, the curves, a checkpoint.
+
+    Raises:
+        TrainingInterrupted: someone asked; a checkpoint is saved.
+        NotFinite: a loss is NaN or infinite.
+    """
+    session, trainer, hooks, module = run.session, run.trainer, run.hooks, run.module
+    hooks.call("on_fit_start")
+    trainer.training = True
+    loader = (session.source.owner or module).train_dataloader()
+    trainer.train_dataloader = loader
+    session.restore()
+    hooks.call("on_train_start")
+    while session.at.epochs < session.plan.max_epochs and not trainer.should_stop:
+        began = time.perf_counter()
+        trainer.current_epoch = session.at.epochs
+        train_epoch(run, loader)
+        run.hooks.of_callbacks("on_train_epoch_end", monitoring=False)
+        run.hooks.of_module("on_train_epoch_end")
+        trainer.publish(session.end_epoch_values(), step=None)
+        run.hooks.of_callbacks("on_train_epoch_end", monitoring=True)
+        step_schedules(run, "epoch", 0, plateau=True)
+        session.end_epoch()
+        if trainer.is_global_zero:
+            seconds = time.perf_counter() - began
+            print(epoch_line(session.at.epochs, session.plan.max_epochs, session.results, seconds), flush=True)
+        save_state(run)
+        if session.should_stop():
+            raise TrainingInterrupted(session.at.steps)
+    hooks.call("on_train_end")
+    trainer.training = False
+    session.recorder.end()
+    hooks.call("on_fit_end")
+
+
+def train_epoch(run: Training, loader: Any) -> None:
+    """Every training batch once, from where the epoch stands; then, or in between, the validation."""
+    session, trainer, hooks, module = run.session, run.trainer, run.hooks, run.module
+    began = time.perf_counter()
+    loader.set_epoch(session.at.epochs)
+    session.begin_epoch()
+    if session.at.batch == 0:
+        hooks.call("on_train_epoch_start")
+    accumulate = session.plan.accumulate_grad_batches
+    last = False
+    for number, (batch, last) in enumerate(with_last(loader, session.at.batch), start=session.at.batch):
+        trainer.is_last_batch = last
+        due = (number + 1) % accumulate == 0 or last
+        batch = session.transfer(batch)
+        session.begin_batch()
+        hooks.of_callbacks("on_train_batch_start", batch, number)
+        if hooks.of_module("on_train_batch_start", batch, number) == -1:
+            break
+        outputs = manual_step(run, batch, number) if session.manual else automatic_step(run, batch, number, due)
+        if due:
+            step_schedules(run, "step", number, plateau=False)
+        if last:
+            step_schedules(run, "epoch", number, plateau=False)
+        hooks.call("on_train_batch_end", outputs, batch, number)
+        trainer.show_step(session.logged)
+        values = session.end_batch(trainer.optimizers, due, last)
+        if values and session.at.steps % session.plan.log_every_n_steps == 0:
+            run.curves.log_metrics({**values, "epoch": trainer.current_epoch}, session.at.steps)
+        if not last:  # the epoch's end saves by itself
+            stop = session.should_stop()
+            if stop or (due and session.checkpoints.due(session.at.steps)):
+                save_state(run)
+            if stop:
+                raise TrainingInterrupted(session.at.steps)
+        if due:
+            step_schedules(run, "step", number, plateau=True)
+        if trainer.should_stop:
+            break
+    synchronize(session.device)
+    run.seconds += time.perf_counter() - began
+    if session.runs("val"):
+        module.on_validation_model_zero_grad()
+        evaluate(run, "val")
+        session.logged.enter("train")
+
+
+def with_last(loader: Any, first: int) -> Iterator[tuple[Any, bool]]:
+    """Each batch from the loader's place on, and whether it is the last. One without a length is read ahead."""
+    batches: Iterable[Any] = iter(loader)
+    try:
+        length = len(loader)
+    except TypeError:
+        waiting = [*_next(batches)]
+        while waiting:
+            following = [*_next(batches)]
+            yield waiting[0], not following
+            waiting = following
+        return
+    for number, batch in enumerate(batches, start=first):
+        yield batch, number + 1 == length
+
+
+def _next(batches: Any) -> Iterator[Any]:
+    """One or none."""
+    end = object()
+    if (found := next(batches, end)) is not end:
+        yield found

@@ -1,0 +1,33 @@
+"""What a target has made: Lightning is never imported here, since whoever defines such a class has imported it."""
+
+import sys
+from typing import Any
+
+
+def lightning_module() -> type | None:
+    """The class; None where nobody has imported it, and so nobody has derived from it."""
+    found = sys.modules.get("lightning.pytorch")
+    return None if found is None else found.LightningModule
+
+
+def is_lightning_module(made: Any) -> bool:
+    return _is_a(made, "LightningModule")
+
+
+def is_data_module(made: Any) -> bool:
+    return _is_a(made, "LightningDataModule")
+
+
+def _is_a(made: Any, name: str) -> bool:
+    lightning = sys.modules.get("lightning.pytorch")
+    return lightning is not None and isinstance(made, getattr(lightning, name))
+
+
+def overrides(made: Any, name: str) -> bool:
+    """Whether a LightningModule or LightningDataModule defines a method itself."""
+    own, base = getattr(made, name, None), None
+    for kind in type(made).__mro__:
+        if kind.__module__.startswith("lightning.pytorch.core") and name in vars(kind):
+            base = vars(kind)[name]
+            break
+    return own is not None and getattr(own, "__func__", own) is not base

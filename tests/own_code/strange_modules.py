@@ -1,0 +1,269 @@
+"""LightningModules and LightningDataModules as people write them, none of which knows of Lockstep."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torchmetrics
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, random_split
+
+
+class Blobs(Dataset[dict[str, Any]]):
+    """Dictionaries, with noise that is drawn anew each time."""
+
+    def __init__(self, samples: int, noise: float = 0.1) -> None:
+        generator = torch.Generator().manual_seed(3)
+        self.y = torch.arange(samples) % 3
+        self.x = torch.randn(samples, 4, generator=generator) + self.y[:, None]
+        self.noise = noise
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": self.x[index] + self.noise * torch.randn(4), "y": int(self.y[index])}
+
+
+class BlobsData(pl.LightningDataModule):
+    """A split that is drawn in setup; ragged batches in training, and in each evaluation."""
+
+    def __init__(self, batch_size: int = 8, samples: int = 62, workers: int = 0, noise: float = 0.1) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+    def setup(self, stage: str | None = None) -> None:
+        whole = Blobs(self.hparams["samples"], self.hparams["noise"])
+        self.train, self.val, self.test = random_split(whole, [len(whole) - 24, 13, 11])
+
+    def _loader(self, own: Any, shuffle: bool = False) -> DataLoader[Any]:
+        options = {"num_workers": self.hparams["workers"], "persistent_workers": self.hparams["workers"] > 0}
+        return DataLoader(own, batch_size=self.hparams["batch_size"], shuffle=shuffle, **options)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return self._loader(self.train, shuffle=True)
+
+    def val_dataloader(self) -> list[DataLoader[Any]]:
+        return [self._loader(self.val), self._loader(self.test)]
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        return self._loader(self.test)
+
+
+class Classifier(pl.LightningModule):
+    """Metrics as objects, a plateau that monitors one of two validation loaders, hyper-parameters."""
+
+    def __init__(self, lr: float = 0.02, width: int = 16, norm: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        norms: nn.Module = nn.BatchNorm1d(width) if norm else nn.Identity()
+        self.net = nn.Sequential(
+            nn.Linear(4, width, bias=not norm), norms, nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, 3)
+        )
+        self.train_acc = torchmetrics.Accuracy("multiclass", num_classes=3)
+        self.val_f1 = nn.ModuleList(
+            torchmetrics.F1Score("multiclass", num_classes=3, average="macro") for _ in range(2)
+        )
+
+    def step(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        logits = self.net(batch["x"])
+        return logits, F.cross_entropy(logits, batch["y"])
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        logits, loss = self.step(batch)
+        self.train_acc(logits, batch["y"])
+        self.log("train_loss", loss, on_step=True, on_epoch=True, prog_bar=True)
+        self.log("train_acc", self.train_acc, on_step=True, on_epoch=True)
+        self.log("largest", logits.max(), on_step=False, on_epoch=True, reduce_fx="max")
+        return loss
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+        logits, loss = self.step(batch)
+        self.val_f1[dataloader_idx](logits, batch["y"])
+        self.log("val_loss", loss, sync_dist=dataloader_idx == 1)
+        metric: Any = self.val_f1[dataloader_idx]
+        self.log("val_f1", metric)
+        self.log("val_count", float(len(batch["y"])), reduce_fx="sum")
+
+    def test_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Tensor]:
+        _, loss = self.step(batch)
+        self.log_dict({"test_loss": loss, "test_twice": 2 * loss})
+        return {"loss": loss}
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.Adam(self.parameters(), lr=self.hparams["lr"])
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss/dataloader_idx_0"},
+        }
+
+
+class GAN(pl.LightningModule):
+    """Manual optimization: two optimizers that are toggled, one of them stepped every other batch, noise of its own."""
+
+    def __init__(self, width: int = 12) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 4))
+        self.discriminator = nn.Sequential(nn.Linear(4, width), nn.LeakyReLU(0.2), nn.Linear(width, 1))
+        self.calls = 0
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        optimizers: Any = self.optimizers()
+        one, two = optimizers
+        real = batch["x"]
+        noise = batch["x"][:, :3]
+        ones, zeros = real.new_ones(len(real), 1), real.new_zeros(len(real), 1)
+
+        self.toggle_optimizer(one)
+        loss = F.binary_cross_entropy_with_logits(self.discriminator(self.generator(noise)), ones)
+        one.zero_grad()
+        self.manual_backward(loss)
+        one.step()
+        self.untoggle_optimizer(one)
+        self.log("g_loss", loss, prog_bar=True)
+
+        self.toggle_optimizer(two)
+        fake = self.discriminator(self.generator(noise).detach())
+        loss = (
+            F.binary_cross_entropy_with_logits(self.discriminator(real), ones)
+            + F.binary_cross_entropy_with_logits(fake, zeros)
+        ) / 2
+        two.zero_grad()
+        self.manual_backward(loss)
+        self.clip_gradients(two, gradient_clip_val=0.5, gradient_clip_algorithm="norm")
+        if batch_idx % 2 == 0:
+            two.step()
+        self.untoggle_optimizer(two)
+        self.log("d_loss", loss, prog_bar=True)
+
+    def on_train_epoch_end(self) -> None:
+        schedule: Any = self.lr_schedulers()
+        schedule.step()
+        self.log("epochs_seen", float(self.current_epoch + 1))
+
+    def configure_optimizers(self) -> Any:
+        one = torch.optim.Adam(self.generator.parameters(), lr=0.01, betas=(0.5, 0.999))
+        two = torch.optim.Adam(self.discriminator.parameters(), lr=0.01, betas=(0.5, 0.999))
+        return [one, two], [torch.optim.lr_scheduler.ExponentialLR(one, 0.5)]
+
+
+class AutoEncoder(pl.LightningModule):
+    """Nets that are handed in, a schedule by step, tuples of batches, hooks that change and count things."""
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.seen: list[str] = []
+        self.largest = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.decoder(self.encoder(x))
+        return made
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        x, _ = batch
+        loss = F.mse_loss(self(x), x)
+        self.log_dict({"a": loss, "b": 3 * loss}, on_epoch=True)
+        return {"loss": loss, "batch": batch_idx}
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, _ = batch
+        self.log("val_loss", F.mse_loss(self(x), x))
+        gathered: Any = self.all_gather(torch.tensor(float(batch_idx)))
+        assert gathered.max() == batch_idx
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        norms = [own.grad.norm() for own in self.parameters() if own.grad is not None]
+        self.log("grad", torch.stack(norms).norm())
+
+    def on_after_backward(self) -> None:
+        self.seen.append("backward")
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+    ) -> None:
+        self.clip_gradients(optimizer, gradient_clip_val=1.0, gradient_clip_algorithm="value")
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["seen"] = len(self.seen)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.seen = ["backward"] * checkpoint["seen"]
+
+
+class Streamed(IterableDataset[tuple[Tensor, Tensor]]):
+    """No length, no index; noise as it comes."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for index in range(self.samples):
+            x = torch.full((4,), float(index % 5)) + 0.1 * torch.randn(4)
+            yield x, x.sum()[None]
+
+
+class StreamData(pl.LightningDataModule):
+    def __init__(self, samples: int = 30, batch_size: int = 8) -> None:
+        super().__init__()
+        self.samples, self.batch_size = samples, batch_size
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(Streamed(self.samples), batch_size=self.batch_size)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(Streamed(12), batch_size=self.batch_size)
+
+
+class Regressor(pl.LightningModule):
+    """A loss by squared error, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+
+    def training_step(self, batch: Any) -> Tensor:
+        x, y = batch
+        return F.mse_loss(self.net(x), y)
+
+    def validation_step(self, batch: Any) -> None:
+        x, y = batch
+        self.log("val_loss", F.mse_loss(self.net(x), y))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+
+class Late(pl.LightningModule):
+    """Layers that exist only once the model is configured, in tensors of their own data."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.net: nn.Module | None = None
+
+    def configure_model(self) -> None:
+        if self.net is None:
+            self.net = nn.Sequential(nn.Linear(4, self.width), nn.Tanh(), nn.Linear(self.width, 1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        assert self.net is not None
+        x, y = batch
+        return F.mse_loss(self.net(x), y)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        x = torch.linspace(-1, 1, 80).reshape(20, 4)
+        return DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=6, shuffle=True)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.LBFGS(self.parameters(), lr=0.5, max_iter=3)

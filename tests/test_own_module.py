@@ -1,0 +1,253 @@
+"""A stranger's LightningModule and data, unchanged: both engines, every world, the same numbers, also after a kill."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from lockstep import launch
+from lockstep.build import plan_from
+from lockstep.checkpoint.content import net_state
+from lockstep.command_line.compose import compose_job
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.plan import Plan
+from lockstep.sampler import epoch_order
+from lockstep.schemas.engine import ENGINES
+from tests.conftest import Command
+from tests.test_own_code import OWN
+from tests.test_resume import killed, record, start
+
+QUIET = ("logger=none", "threads=1", "max_epochs=2")
+MODULES = {
+    "classifier": ("model=classifier", "data=blobs_data"),
+    "gan": ("model=gan", "data=blobs_data"),
+    "autoencoder": ("model=autoencoder", "data=blobs", "batch_size=12"),
+    "stream": ("model=regressor", "data=stream"),
+    "late": ("model=late", "data=model"),
+}
+PLAIN = {"classifier": ("+model.norm=false",)}
+"""Without BatchNorm of each rank's own the number of ranks changes nothing."""
+SINGLE, DDP = ("strategy=single",), ("strategy=ddp", "devices=2")
+VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=false")
+MakeOwn = Callable[..., Plan]
+
+
+@pytest.fixture
+def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeOwn:
+    """Plans of the folder's code."""
+    monkeypatch.syspath_prepend(str(OWN))
+
+    def make(*overrides: str, folder: str = "run") -> Plan:
+        config, _ = compose_job([f"hydra.searchpath=[file://{OWN / 'conf'}]", *QUIET, *overrides])
+        (tmp_path / folder).mkdir()
+        return plan_from(config, tmp_path / folder)
+
+    return make
+
+
+def trained(plan: Plan) -> Path:
+    metrics = launch.start(plan, ENGINES[plan.engine.name])
+    (Path(plan.run_dir) / "metrics.json").write_text(json.dumps(metrics))
+    return Path(plan.run_dir)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_both_engines_and_both_worlds_are_one(name: str, make_own: MakeOwn) -> None:
+    """Bit-equal by either engine; in float64 two ranks are one process to 1e-10; another seed is another run."""
+    job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
+    runs = {
+        (engine, world): trained(make_own(*job, f"engine={engine}", *own, folder=f"{engine}-{world}"))
+        for engine in ENGINES
+        for world, own in (("single", SINGLE), ("ddp", DDP))
+    }
+    for world in ("single", "ddp"):
+        verdict = compare(runs["lightning", world], runs["raw", world])
+        assert verdict.verdict == "identical", verdict.text()
+    verdict = compare(runs["raw", "single"], runs["raw", "ddp"])
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
+    other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
+    assert not compare(runs["raw", "single"], other).within_tolerance
+
+
+@pytest.mark.parametrize("name", ["classifier", pytest.param("stream", marks=pytest.mark.slow)])
+def test_virtual_ranks_are_ranks(name: str, make_own: MakeOwn) -> None:
+    """Dropout and BatchNorm of each rank's own."""
+    own = ("+model.dropout=0.3",) if name == "classifier" else ()
+    job = (*MODULES[name], *own, "precision=64-true")
+    ddp = trained(make_own(*job, "engine=raw", *DDP, folder="ddp"))
+    virtual = {
+        engine: trained(make_own(*job, f"engine={engine}", *VIRTUAL, folder=f"virtual-{engine}")) for engine in ENGINES
+    }
+    assert compare(virtual["lightning"], virtual["raw"]).verdict == "identical"
+    verdict = compare(ddp, virtual["raw"])
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
+
+
+KILLS = [
+    ("classifier", DDP, "lightning", 7),
+    ("gan", DDP, "raw", 7),
+    ("stream", SINGLE, "lightning", 7),
+    ("autoencoder", DDP, "raw", 3),
+]
+SLOW_KILLS = [
+    (name, world, engine, step)
+    for name in MODULES
+    for world in (SINGLE, DDP, VIRTUAL)
+    for engine in ENGINES
+    for step in (3, 7)
+    if not (name == "gan" and world == VIRTUAL) and (name, world, engine, step) not in KILLS
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "engine", "step"), [*KILLS, *(pytest.param(*own, marks=pytest.mark.slow) for own in SLOW_KILLS)]
+)
+def test_killed_in_any_step_it_ends_the_same(
+    name: str,
+    world: tuple[str, ...],
+    engine: str,
+    step: int,
+    make_own: MakeOwn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Metrics and means of an epoch under way, schedules, samples drawn anew: the record is the same to the byte."""
+    plan = make_own(*MODULES[name], *world, f"engine={engine}", "checkpoint.every_n_steps=2")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    metrics = start(killed(own, monkeypatch, step), monkeypatch)
+    timed = ("train_seconds", "samples_per_second")
+    assert {key: metrics[key] for key in metrics if key not in timed} == {
+        key: expected[key] for key in expected if key not in timed
+    }
+    assert record(own) == record(plan)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_it_is_what_lightnings_own_trainer_computes(make_own: MakeOwn, tmp_path: Path) -> None:
+    """Weights and every logged value of an epoch, by an ordinary Trainer on an ordinary loader in the same order."""
+    folder = trained(make_own(*MODULES["classifier"], "engine=raw", "seed=7", "+data.noise=0", *SINGLE))
+    import strange_modules  # type: ignore[import-not-found]
+
+    torch.manual_seed(7)
+    module = strange_modules.Classifier()
+    torch.manual_seed(7)
+    data = strange_modules.BlobsData(noise=0.0)
+    data.setup("fit")
+
+    class Ordered:
+        """The order of the contract."""
+
+        epoch = 0
+
+        def __iter__(self) -> Any:
+            order = epoch_order(len(data.train), 7, Ordered.epoch)
+            Ordered.epoch += 1
+            return iter(torch.split(order, 8))
+
+        def __len__(self) -> int:
+            return -(-len(data.train) // 8)
+
+    trainer = pl.Trainer(
+        max_epochs=2, logger=False, enable_checkpointing=False, num_sanity_val_steps=0, default_root_dir=tmp_path,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu",
+    )  # fmt: skip
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as on the ranks: more add in another order
+    trainer.fit(module, DataLoader(data.train, batch_sampler=Ordered()), data.val_dataloader())
+    torch.set_num_threads(threads)
+    own = net_state(folder / "checkpoints" / "last.ckpt")
+    assert {name: tensor.tolist() for name, tensor in module.state_dict().items()} == {
+        name: tensor.tolist() for name, tensor in own.items()
+    }
+    metrics = json.loads((folder / "metrics.json").read_text())
+    logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    wanted = {name: value for name, value in logged.items() if not name.endswith("_step") and name in metrics}
+    assert {"train_loss_epoch", "train_acc_epoch", "largest", "val_f1/dataloader_idx_1"} <= wanted.keys()
+    for name, value in wanted.items():
+        assert metrics[name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
+    job = (*MODULES["classifier"], *DDP, "engine=both", "+data.workers=2", *QUIET[1:], "logger=csv")
+    ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
+    assert ended.status == 0, ended.err
+    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Classifier", "BlobsData")
+    assert metrics["val_count/dataloader_idx_0"] == 13
+    assert metrics["val_count/dataloader_idx_1"] == 11
+    assert metrics["batch_size"] == 8
+    assert command.survivors() == []
+    lines = [json.loads(line) for line in (ended.run_dir / "raw" / "record.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in lines if "step" in line]
+    assert [step["samples"] for step in steps] == [8, 8, 8, 8, 6] * 2
+    assert all({"train_loss_step"} == step["logged"].keys() for step in steps)
+    assert steps[0]["logged"]["train_loss_step"] == pytest.approx(steps[0]["loss_sum"] / 8, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            (*MODULES["classifier"], "strategy=dp", "devices=2"),
+            "strategy=dp: strategy=dp divides a plain net, and a LightningModule computes its loss itself; write "
+            "strategy=ddp, ddp_spawn, single or virtual.",
+        ),
+        (
+            (*MODULES["gan"], "accumulate_grad_batches=2"),
+            "accumulate_grad_batches=2: GAN optimizes manually, and does it itself; write accumulate_grad_batches=1.",
+        ),
+        (
+            (*MODULES["gan"], *VIRTUAL),
+            "strategy=virtual: a LightningModule with manual optimization steps by itself, in the middle of each "
+            "virtual rank; write strategy=ddp.",
+        ),
+        (
+            ("model=residual", "data=blobs_data"),
+            "model=Residual: a plain net is trained on a Dataset or on tensors, and data=BlobsData comes in loaders; "
+            "write a LightningModule, or its Dataset as data.",
+        ),
+        (
+            (*MODULES["classifier"], "strategy=ddp", "devices=3"),
+            "batch_size=8: 3 ranks (devices=3) cannot share it equally; write batch_size=6 or batch_size=9.",
+        ),
+        (
+            ("model=classifier", "+model.widht=3", "data=blobs_data"),
+            "model.widht=3: Classifier takes no such argument (did you mean width?); write model.width=3, or another "
+            "of lr, width, norm, dropout.",
+        ),
+        (
+            ("model=classifier", "data=model"),
+            "data=model: it has no train_dataloader; write data with one.",
+        ),
+        (
+            (*MODULES["classifier"], "+data._split_.val=0.1"),
+            "data._split_={val:0.1}: a LightningDataModule says it itself; write nothing in its place.",
+        ),
+        (
+            ("model=mlp", "loss_reduction=sum"),
+            "loss_reduction=sum: the loss of a plain net is its task's; write loss_reduction=mean.",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_own(*overrides)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_monitor_that_nothing_logs_is_named(engine: str, make_own: MakeOwn) -> None:
+    plan = make_own(*MODULES["stream"], f"engine={engine}", "checkpoint.monitor=val_acc")
+    with pytest.raises(ConfigError, match=r"^checkpoint.monitor=val_acc: Regressor logs no such value; write one of "):
+        trained(plan)
