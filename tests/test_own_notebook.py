@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -89,6 +90,24 @@ def test_an_edited_module_counts_in_the_next_run(world: tuple[str, ...], train: 
     assert ("first.weight" in before, "first.weight" in after, "hidden.weight" in after) == (True, False, True)
     with pytest.raises(ConfigError, match=r"^model.width=5: Net takes no such argument"):
         train(*world, model={**target, "width": 5})
+
+
+@pytest.mark.parametrize("world", [DDP, HERE])
+def test_an_edit_within_a_second_counts(
+    world: tuple[str, ...], train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same size: Python's own cache takes it for the same file."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / f"quick_{world[0][-3:]}.py"
+    source = LAYERS.format(argument="width", layer="first")
+    path.write_text(source)
+    second = path.stat().st_mtime_ns // 10**9 * 10**9
+    os.utime(path, ns=(second, second))
+    target = {"_target_": f"{path.stem}.Net", "width": 5}
+    before = digest(train(*world, model=target))
+    path.write_text(source.replace("FACTOR = 2.0", "FACTOR = 3.0"))
+    os.utime(path, ns=(second + 1000, second + 1000))
+    assert digest(train(*world, model=target)) != before
 
 
 def test_what_is_not_edited_is_imported_once(train: Train, tmp_path: Path) -> None:

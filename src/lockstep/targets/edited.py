@@ -3,18 +3,20 @@
 A rank with a process of its own imports all of them for the first time.
 """
 
-import importlib
+import importlib.util
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lockstep.targets.frames import INSTALLED, is_theirs
 
 State = tuple[int, int]
 """Of a file the time in nanoseconds, and the size."""
+YOUNG = 60 * 10**9
+"""Nanoseconds, well above the second within which Python takes two edits for one."""
 
 SEEN: dict[str, State] = {}
 """By module, its file as it was when a run had imported it."""
@@ -41,11 +43,23 @@ def edited_modules_anew() -> Iterator[None]:
         SEEN.update({name: state for name, state in _states().items() if name not in SEEN})
 
 
-def _states() -> dict[str, State]:
-    """Of all modules of the user's that have a file, those that are installed left out."""
+def forget_young_caches(names: Collection[str]) -> None:
+    """Remove the bytecode of modules that were edited just now.
+
+    Python takes it for current while the source's size and the second of its time are the same: an edit within that
+    second would not count.
+    """
+    for name, (written, _) in _states(names).items():
+        if time.time_ns() - written < YOUNG:
+            with suppress(OSError, NotImplementedError):
+                Path(importlib.util.cache_from_source(str(sys.modules[name].__file__))).unlink(missing_ok=True)
+
+
+def _states(names: Collection[str] | None = None) -> dict[str, State]:
+    """Of these modules, or of all, those of the user's that have a file; what is installed is left out."""
     found = {}
-    for name, module in [*sys.modules.items()]:
-        file = getattr(module, "__file__", None)
+    for name in [*sys.modules] if names is None else names:
+        file = getattr(sys.modules.get(name), "__file__", None)
         if isinstance(file, str) and file.endswith(".py") and name != "__main__" and _is_edited_by_hand(file):
             try:
                 status = Path(file).stat()

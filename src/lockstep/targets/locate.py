@@ -8,6 +8,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -19,6 +20,7 @@ from typing import Any
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest
 from lockstep.schemas.coerce import coerce_value
 from lockstep.schemas.target import ARGS, KEY, PARTIAL, RESERVED, nested
+from lockstep.targets.edited import forget_young_caches
 from lockstep.targets.frames import called_traceback
 
 NOT_IMPORTED = "its module cannot be imported; mend it, or write another path."
@@ -104,11 +106,14 @@ def locate(key: str, path: Any) -> Any:
 
 def _imported(key: str, path: str, name: str, parent: ModuleType | None = None) -> ModuleType:
     with user_errors(f"{key}={path}", NOT_IMPORTED):
+        known = {*sys.modules}
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name != name:
                 raise
+        finally:
+            forget_young_caches(sys.modules.keys() - known)
     if parent is not None:
         raise _no_such_name(key, path, parent, name.rpartition(".")[2])
     theirs = [str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
