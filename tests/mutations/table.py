@@ -47,7 +47,7 @@ MUTATIONS = [
     ),
     Mutation(
         "warm-up from 0",
-        "optimizers.py",
+        "schedulers.py",
         "return (step + 1) / warmup",
         "return step / warmup",
         f"{OPTIMIZERS}::test_warm_up_and_decay_by_hand",
