@@ -67,7 +67,7 @@ VALUES: list[tuple[str, str, str]] = [
     ("strategy=", "strategy=:", "write one of ddp"),
     ("strategy=ddp strategy.max_restarts=-1", "strategy.max_restarts=-1:", "write strategy.max_restarts=0"),
     ("model=lenett", "model=lenett:", "(did you mean lenet?); write model=lenet"),
-    ("model=nonsense", "model=nonsense:", "write one of char_rnn, cnn, example, lenet, linear"),
+    ("model=nonsense", "model=nonsense:", "write one of char_rnn, cnn, example, "),
     ("model.name=cnn", "model.hidden=[256,128]: model=cnn has no such key", "write model=mlp"),
     ("model.hidden=[]", "model.hidden=[]:", "write model.hidden=[30,20]"),
     ("engine=rwa", "engine=rwa:", "write engine=raw"),

@@ -145,7 +145,7 @@ def test_your_own_code_as_it_stands_there(command: Command) -> None:
     shown = re.findall(r"```bash\n(.*?)\n```\n\n```\n(.*?)```", steps, re.DOTALL)
     lines = [line.words for line in commands(steps)]
     assert [words for words, _ in shown] == lines
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert {line.words for line in commands(README) if re.search(YOUR_OWN, line.words)} == {lines[0], lines[3]}
     for words, output in shown:
         ended = command(sys.executable, *words.split()[1:], PYTHONPATH=str(command.folder / "src"))

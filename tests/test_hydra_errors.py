@@ -14,7 +14,8 @@ EXPLAINED = [
     (["strategy=dpp"], "strategy=dpp: there is no such option (did you mean ddp?); write strategy=ddp, or another of"),
     (
         ["model=zzz"],
-        "model=zzz: there is no such option; write one of char_rnn, cnn, example, lenet, linear, mlp, split_cnn.",
+        "model=zzz: there is no such option; write one of char_rnn, cnn, example, example_module, lenet, "
+        "linear, mlp, split_cnn.",
     ),
     (["devices=1,2"], "devices=1,2: several values make a sweep; write -m in front of them, or devices=1."),
     (
@@ -27,7 +28,7 @@ EXPLAINED = [
     (["+devices=2"], "+devices: the key is there already; write devices=VALUE without the plus sign."),
     (
         ["model=[true]"],
-        "model=[true]: a group takes the name of one of its options; write one of char_rnn, cnn, example, lenet, linear",
+        "model=[true]: a group takes the name of one of its options; write one of char_rnn, cnn, ",
     ),
     (["experiment=[1,2]"], "experiment=[1,2]: a group takes the name of one of its options; write one of amp_recipe"),
     (["engine=[raw,both]"], "engine=[raw,both]: a group takes the name of one of its options; write engine=raw."),

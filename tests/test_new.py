@@ -23,7 +23,7 @@ def test_outside_a_checkout_it_trains_at_once(command: Command) -> None:
     assert ended.status == 0, ended.err
     assert "identical; expected: identical" in ended.out
     tested = inside(sys.executable, "-m", "pytest", "-q", "tests")
-    assert (tested.status, "1 passed" in tested.out) == (0, True), tested.out
+    assert (tested.status, "2 passed" in tested.out) == (0, True), tested.out
 
 
 def test_in_a_checkout_it_lies_beside_lockstep(tmp_path: Path) -> None:
@@ -31,8 +31,9 @@ def test_in_a_checkout_it_lies_beside_lockstep(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     written = [str(path.relative_to(tmp_path)) for path in write("mine", tmp_path)]
     assert written == [
-        *("src/mine/__init__.py", "src/mine/data.py", "src/mine/net.py"),
-        *("conf/data/mine.yaml", "conf/model/mine.yaml", "tests/test_mine.py"),
+        *("src/mine/__init__.py", "src/mine/data.py", "src/mine/data_module.py", "src/mine/lightning_module.py"),
+        *("src/mine/net.py", "conf/data/mine.yaml", "conf/data/mine_module.yaml", "conf/model/mine.yaml"),
+        *("conf/model/mine_module.yaml", "tests/test_mine.py"),
     ]
     assert "example" not in "".join((tmp_path / path).read_text() for path in written)
     there = f"cd {tmp_path} && python train.py model=mine data=mine strategy=ddp devices=2 engine=both"
