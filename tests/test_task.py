@@ -219,6 +219,10 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
             "task._target_=torch.nn.Linear: it has parameters, and the net's alone are trained; write a loss without.",
         ),
         (
+            ("data=blobs_data", "model=classifier", "task=classification"),
+            "task=classification: it is for plain nets; write task=auto.",
+        ),
+        (
             ("data=sine", "task=absolute", "+task.withn=1"),
             "task.withn=1: Absolute takes no such argument (did you mean within?); write task.within=1, or another of "
             "within.",

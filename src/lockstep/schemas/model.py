@@ -103,6 +103,8 @@ class OwnModule(Target, Net):
         for key, value, usual in (
             ("dropout_rng", plan.dropout_rng, "per_rank"),
             ("show_shapes", plan.show_shapes, False),
+            ("task", plan.task.name, "auto"),
+            ("scheduler", plan.scheduler.name, "none"),
         ):
             if value != usual:
                 raise config_error(key, value, "it is for plain nets", f"{key}={as_typed(usual)}")
