@@ -71,7 +71,9 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter in `scheduler.step")  # by torch's own SequentialLR
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("steps", "a function"))) for name in SCHEDULES]
+)
 def test_the_rates_are_torchs(name: str, make_own: MakeOwn) -> None:
     typed, every, make = SCHEDULES[name]
     raw = trained(make_own(*JOB, *typed, "engine=raw", folder="raw"))
@@ -93,7 +95,11 @@ PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "thres
 
 @pytest.mark.parametrize(
     ("monitor", "epochs", "better"),
-    [((), 9, "max"), (("+scheduler._monitor_=val/loss",), 9, "min"), (("data._split_={val:0}",), 9, "min")],
+    [
+        ((), 9, "max"),
+        pytest.param(("+scheduler._monitor_=val/loss",), 9, "min", marks=pytest.mark.slow),
+        pytest.param(("data._split_={val:0}",), 9, "min", marks=pytest.mark.slow),
+    ],
     ids=["usual", "loss", "no validation"],
 )
 def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, better: str, make_own: MakeOwn) -> None:
@@ -123,7 +129,7 @@ def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, b
     assert compare(raw, lightning).verdict == "identical"
 
 
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
+@pytest.mark.parametrize("engine", [pytest.param("lightning", marks=pytest.mark.slow), "raw"])
 @pytest.mark.parametrize(
     "typed", [PLATEAU, pytest.param(SCHEDULES["epochs"][0], marks=pytest.mark.slow)], ids=["plateau", "epochs"]
 )
