@@ -61,6 +61,14 @@ def test_of_virtual_ranks_it_says_which(engine: str, make_own: MakeOwn) -> None:
     assert text.splitlines()[-1] == "In rank 0 of strategy=virtual."
 
 
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_a_lightning_module_fails_in_its_own_line(engine: str, make_own: MakeOwn) -> None:
+    job = ("model=classifier", "model._target_=strange_modules.Failing", "data=blobs_data", f"engine={engine}")
+    text = shown(make_own(*job, "strategy=virtual", "devices=2", "strategy.in_process=true"))
+    assert frames(text) == [("strange_modules.py", "training_step")]
+    assert text.splitlines()[-1] == "In rank 1 of strategy=virtual."
+
+
 @pytest.mark.parametrize(
     ("engine", "workers", "world"),
     [

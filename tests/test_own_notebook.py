@@ -77,6 +77,32 @@ def test_a_class_of_a_cell_is_that_of_a_file(
     assert "filed" not in sys.modules
 
 
+MODULE = """
+import torch
+from lightning.pytorch import LightningModule
+
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.last = torch.nn.Linear(4, 3)
+
+    def training_step(self, batch, batch_idx):
+        return torch.nn.functional.cross_entropy(self.last(batch["x"]), batch["y"])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+"""
+
+
+def test_a_lightning_module_of_a_cell(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no file, not even to be locked while data is prepared."""
+    (tmp_path / "filed_module.py").write_text(MODULE)
+    data = {"_target_": "strange_modules.BlobsData"}
+    net = in_main(MODULE, monkeypatch)
+    filed = train(*DDP, model={"_target_": "filed_module.Net"}, data=data)
+    assert digest(train(*DDP, model=net, data=data)) == digest(filed)
+
+
 @pytest.mark.parametrize("world", [DDP, HERE])
 def test_an_edited_module_counts_in_the_next_run(world: tuple[str, ...], train: Train, tmp_path: Path) -> None:
     """Another argument, so that whoever inspects it must have read it; another layer, so that ranks must have."""

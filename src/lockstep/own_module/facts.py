@@ -62,7 +62,10 @@ def filled(call: Any, choice: schemas.Data, known: Mapping[str, Any], seed: int)
 @contextmanager
 def _one_at_a_time(call: Any) -> Iterator[None]:
     """Around prepare_data: an external launcher's ranks all come here, and it may download."""
-    source = inspect.getsourcefile(call) if isinstance(call, type) else None
+    try:
+        source = inspect.getsourcefile(call) if isinstance(call, type) else None
+    except (OSError, TypeError):  # it is defined in no file
+        source = None
     if source is None or not Path(source).is_file():
         yield
         return

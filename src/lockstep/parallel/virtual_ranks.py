@@ -37,7 +37,7 @@ class VirtualRanks:
         parts = []
         for rank, rows in enumerate(shares):
             if len(rows):
-                with self.as_rank(rank), _named(rank):
+                with self.as_rank(rank):
                     parts.append(self.net(inputs.index_select(0, rows)))
         order = torch.cat(shares).argsort()
         return map_tensors(lambda *own: torch.cat(own).index_select(0, order), *parts)
@@ -50,7 +50,12 @@ class VirtualRanks:
 
     @contextmanager
     def as_rank(self, rank: int) -> Iterator[None]:
-        """The net's buffers and the generators are that rank's, and go on where they were."""
+        """The net's buffers and the generators are that rank's, and go on where they were. An error names the rank."""
+        with _named(rank), self._state_of(rank):
+            yield
+
+    @contextmanager
+    def _state_of(self, rank: int) -> Iterator[None]:
         if rank == 0:
             yield
             return
@@ -96,7 +101,6 @@ class VirtualRanks:
 
 @contextmanager
 def _named(rank: int) -> Iterator[None]:
-    """An error says in which rank it was."""
     try:
         yield
     except Exception as error:
