@@ -41,7 +41,7 @@ EXPLAINED = [
     (["hydra.sweeper.params.seed=1"], "hydra.sweeper.params.seed=1: on the command line a sweep is written without"),
     (["seed=" + "9" * 5000], "99999: this cannot be composed (ValueError: Exceeds the limit"),
     (["seed=1", "x" * 300 + "=[1]"], "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
-    (["max_steps=5"], "max_steps=5: there is no such key: training is counted in epochs; write max_epochs=N."),
+    (["max_steps=5"], "max_steps=5: there is no such key, it is trainer.max_steps here; write trainer.max_steps=5."),
     (
         ["limit_train_batches=2"],
         "it is trainer.limit_train_batches here; write trainer.limit_train_batches=2.",
@@ -49,7 +49,7 @@ EXPLAINED = [
     (["trainer.devices=2"], "trainer.devices=2: there is no such key (did you mean devices?); write devices=2."),
     (["trainer.strategy=ddp"], "(did you mean strategy?); write strategy=ddp."),
     (["trainer.barebones=true"], "trainer.barebones=true: there is no such key: a run keeps its record and its"),
-    (["trainer.max_steps=2"], "write max_epochs=N."),
+    (["trainer.min_steps=2"], "write max_epochs=N."),
     (["lr=0.1"], "lr=0.1: there is no such key, it is optimizer.lr here; write optimizer.lr=0.1."),
     (["epochs=3"], "epochs=3: there is no such key, it is max_epochs here; write max_epochs=3."),
     (["dropout=sliced"], "dropout=sliced: there is no such key, it is dropout_rng here; write dropout_rng=global."),

@@ -84,7 +84,7 @@ REFUSED = [
     (["process_group.timeout=0"], "process_group.timeout=0.0:", "process_group.timeout=60"),
     (["optimizer.lr=" + "9" * 400], "99999: it takes a number below 1e300", "optimizer.lr=0.1"),
     (["name=" + "n" * 5000], "nnnnn: a folder's name has 255 bytes at the most", "name=train"),
-    (["+max_steps=5"], "max_steps=5: there is no such key: training is counted in epochs", "max_epochs=N"),
+    (["+min_steps=5"], "min_steps=5: there is no such key: training runs for max_epochs", "max_epochs=N"),
     (
         ["+limit_train_batches=2"],
         "limit_train_batches=2: there is no such key, it is trainer.limit_train_batches here",

@@ -21,11 +21,13 @@ from lockstep.progress import shows_bar
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from lockstep.torch_flags import torch_flags
+from tests.conftest import ROOT
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_resume import alike, killed, record, start
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
+PLATEAU = ("+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "+scheduler.mode=max")
 MakePlan = Callable[..., Plan]
 
 
@@ -66,6 +68,14 @@ def test_an_epoch_by_hand(words: tuple[str, ...], samples: int, steps: int, make
         (("trainer.limit_train_batches=-1",), "trainer.limit_train_batches=-1: it must be 0 or more; write"),
         (("trainer.limit_train_batches=1.5",), "=1.5: a share is at most 1.0, a number of batches is whole; write"),
         (("trainer.limit_train_batches=true",), "trainer.limit_train_batches=true: it takes a whole number; write"),
+        (("trainer.max_steps=0",), "trainer.max_steps=0: it must be 1 or more, or -1 for no bound; write"),
+        (("trainer.check_val_every_n_epoch=0",), "trainer.check_val_every_n_epoch=0: it must be 1 or more; write"),
+        (
+            ("trainer.check_val_every_n_epoch=2", *PLATEAU),
+            "trainer.check_val_every_n_epoch=2: the schedule steps by val/acc each epoch; write trainer.check_val_eve",
+        ),
+        (("+trainer.val_check_interval=0.5",), "there is no such key: validation comes after an epoch; write trainer."),
+        (("+trainer.max_time=1",), "there is no such key: no clock ends a run the same twice; write trainer.max_steps"),
         (("trainer.fast_dev_run=-1",), "trainer.fast_dev_run=-1: it must be 0 or more batches, true or false; write"),
         (("trainer.gradient_clip_algorithm=value",), "without gradient_clip_val nothing is clipped; write gradient"),
         (("trainer.gradient_clip_algorithm=norms",), "trainer.gradient_clip_algorithm=norms: it is none of the poss"),
@@ -77,6 +87,13 @@ def test_what_cannot_be_is_refused(words: tuple[str, ...], sentence: str, make_p
     with pytest.raises(ConfigError) as raised:
         make_plan(*SMALL, *words)
     assert sentence in str(raised.value)
+
+
+def test_a_lightning_module_trains_for_whole_epochs(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "own_code"))
+    own = (f"hydra.searchpath=[file://{ROOT / 'tests' / 'own_code' / 'conf'}]", "model=classifier", "data=blobs_data")
+    with pytest.raises(ConfigError, match=r"trainer\.max_steps=3: a LightningModule trains for whole epochs here"):
+        make_plan(*own, "logger=none", "trainer.max_steps=3")
 
 
 def lines(folder: Path, kind: str) -> list[Any]:
@@ -157,6 +174,55 @@ def test_killed_within_a_limited_epoch_it_ends_the_same(
         check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
     assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
     assert "write trainer.limit_train_batches=4." in str(refused.value)
+
+
+CUT = ("max_epochs=3", "trainer.limit_train_batches=4", "checkpoint.every_n_steps=1", "trainer.max_steps=6")
+
+
+def test_max_steps_ends_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
+    """By both engines the same steps as without it, and no validation of the part."""
+    job = (*SMALL, *DDP, "precision=64-true")
+    whole = by_both(make_plan(*job, *CUT[:3]), tmp_path / "whole")
+    cut = by_both(make_plan(*job, *CUT), tmp_path / "cut")
+    assert lines(cut, "step") == lines(whole, "step")[:6]
+    assert [line["epoch"] for line in lines(cut, "validation")] == [1]
+    assert (make_plan(*job, *CUT).total_steps, make_plan(*job, "trainer.max_steps=500").total_steps) == (6, 500)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_cut_run_resumes_as_if_it_had_never_been(
+    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the cut, and gone on with behind it under a higher bound: the same as the run without a bound."""
+    own_masks = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5")
+    plan = make_plan(*own_masks, *DDP, *CUT, f"engine={engine}")
+    expected = start(plan, monkeypatch)
+    assert (expected["steps"], expected["epochs"]) == (6, 2)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    resumed = killed(own, monkeypatch, 6)
+    alike(start(resumed, monkeypatch), expected)
+    assert record(own) == record(plan)
+    again = replace(resumed, ckpt_path=str(Path(own.run_dir) / "checkpoints" / "last.ckpt"))
+    alike(start(again, monkeypatch), expected)  # what was left is the test
+    (Path(own.run_dir) / "metrics.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"=6: .*last.ckpt: it has trained for 6 steps already; write trainer.max_s"):
+        check_checkpoint(again)
+    further = start(replace(again, trainer=replace(plan.trainer, max_steps=-1)), monkeypatch)
+    unbound = replace(plan, run_dir=str(tmp_path / "unbound"), trainer=replace(plan.trainer, max_steps=-1))
+    Path(unbound.run_dir).mkdir()
+    alike(further, start(unbound, monkeypatch))
+    assert record(own) == record(unbound)
+
+
+def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
+    few = ("max_epochs=5", "trainer.limit_train_batches=2", "trainer.check_val_every_n_epoch=2")
+    plan = make_plan(*SMALL, *DDP, *few)
+    folder = by_both(plan, tmp_path / "other")
+    assert [line["epoch"] for line in lines(folder, "validation")] == [2, 4]
+    best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["lockstep"]
+    assert best["position"]["epochs"] in (2, 4)
+    assert make_plan(*SMALL, *few, "max_epochs=1").monitor == ("train/loss", "min"), "none is validated"
 
 
 @pytest.mark.parametrize("engine", RUN)

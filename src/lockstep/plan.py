@@ -122,8 +122,19 @@ class Plan:
 
     @property
     def validates(self) -> bool:
-        """Whether epochs have a validation."""
-        return self.samples_of("val", self.data.val_size) > 0
+        """Whether any epoch has a validation."""
+        whole, most = self.max_epochs, self.trainer.max_steps  # epochs that are not cut short
+        if most != -1:
+            whole = min(whole, most // self.epoch_steps)
+        return self.samples_of("val", self.data.val_size) > 0 and whole >= self.trainer.check_val_every_n_epoch
+
+    def validates_after(self, epoch: int) -> bool:
+        """Whether a validation follows this epoch, from 1."""
+        return self.validates and epoch % self.trainer.check_val_every_n_epoch == 0
+
+    def trained(self, epochs: int, steps: int) -> bool:
+        """Whether training is over after so many epochs and optimizer steps in all."""
+        return epochs >= self.max_epochs or 0 < self.trainer.max_steps <= steps
 
     @property
     def epoch_steps(self) -> int:
@@ -137,7 +148,8 @@ class Plan:
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run."""
-        return self.epoch_steps * self.max_epochs
+        steps, most = self.epoch_steps * self.max_epochs, self.trainer.max_steps
+        return steps if most == -1 else min(steps, most)
 
     @property
     def objective(self) -> Objective:

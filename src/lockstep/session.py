@@ -74,7 +74,7 @@ class Session:
     @property
     def finished(self) -> bool:
         """Whether training was done when the run was interrupted: what is left is to be tested."""
-        return self.plan.train and self.start.at.epochs == self.plan.max_epochs
+        return self.plan.train and self.plan.trained(self.start.at.epochs, self.start.at.steps)
 
     def load_weights(self) -> None:
         """From the checkpoint, if there is one."""
@@ -115,6 +115,16 @@ class Session:
     def _batches(self, at: Progress) -> int:
         return self.plan.batches_before(at.epochs, at.batch)
 
+    def update_best(self, epoch: int) -> None:
+        """After an epoch, from 1: whether it is the best so far, unless what says so was not measured."""
+        if self.plan.validates_after(epoch) or not self.plan.monitor[0].startswith("val/"):
+            self.checkpoints.update_best(self.measured.results)
+
+    def end_cut_epoch(self, at: Progress) -> None:
+        """The metrics of an epoch's part, where trainer.max_steps ends the run within. To be called by every rank."""
+        if at.batch:
+            self.measured.end_epoch(None)
+
     def end_test(self, tested: Tensor) -> dict[str, float]:
         """The metrics of the test split, from this rank's totals; rank 0 leaves the confusion counts."""
         metrics, counts = self.measured.end_test(tested)
@@ -132,7 +142,7 @@ class Session:
         plan, trained = self.plan, self.measured.trained
         return {
             **self.heading,
-            "epochs": at.epochs,
+            "epochs": at.begun,
             "steps": at.steps,
             "train_seconds": seconds,
             "samples_per_second": trained / seconds if trained else 0.0,

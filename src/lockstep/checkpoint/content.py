@@ -38,6 +38,11 @@ class Progress:
     batch: int = 0
     steps: int = 0
 
+    @property
+    def begun(self) -> int:
+        """Epochs that have begun."""
+        return self.epochs + bool(self.batch)
+
     def require(self, plan: Plan) -> None:
         check(all(is_count(value) for value in (self.epochs, self.batch, self.steps)), "position")
         steps = self.epochs * plan.epoch_steps + self.batch // plan.accumulate_grad_batches

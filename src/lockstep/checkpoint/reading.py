@@ -119,13 +119,15 @@ def of_the_file(path: Path) -> Iterator[None]:
 
 
 def _done(plan: Plan, content: Content, keep_finished: bool = False) -> bool:
-    """Whether the run is finished, which is refused without `keep_finished`, as is a `max_epochs` that is too small."""
-    epochs = content.position.epochs
-    trained = plan.resume and epochs == plan.max_epochs
+    """Whether the run is finished, which is refused without `keep_finished`, as are bounds that are too small."""
+    at, most = content.position, plan.trainer.max_steps
+    by_steps = 0 < most <= at.steps and at.epochs < plan.max_epochs
+    trained = plan.resume and (at.steps == most if by_steps else at.epochs == plan.max_epochs)
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
-    why = f"{plan.ckpt_path}: it has trained for {epochs} epochs already"
-    more = epochs < plan.max_epochs or (trained and (keep_finished or not finished))
-    require(more, "max_epochs", plan.max_epochs, why, f"max_epochs={epochs + 1}, or more")
+    more = not plan.trained(at.epochs, at.steps) or (trained and (keep_finished or not finished))
+    key, bound, done = ("trainer.max_steps", most, at.steps) if by_steps else ("max_epochs", plan.max_epochs, at.epochs)
+    why = f"{plan.ckpt_path}: it has trained for {done} {key.rpartition('_')[2]} already"
+    require(more, key, bound, why, f"{key}={done + 1}, or more")
     return finished
 
 

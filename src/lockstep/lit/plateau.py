@@ -14,4 +14,5 @@ class PlateauStep(Callback):
         self.plan, self.measured = session.plan, session.measured
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        step_plateau(self.plan, trainer.lr_scheduler_configs[0].scheduler, self.measured.results)
+        if trainer.is_last_batch:  # else trainer.max_steps has cut the epoch
+            step_plateau(self.plan, trainer.lr_scheduler_configs[0].scheduler, self.measured.results)

@@ -14,6 +14,7 @@ class RecordCallback(Callback):
 
     def __init__(self, session: Session) -> None:
         self.recorder, self.measured = session.recorder, session.measured
+        self.validates_after = session.plan.validates_after
         self.stepping: Optimizer | None = None
 
     def on_before_optimizer_step(
@@ -31,8 +32,12 @@ class RecordCallback(Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """After the epoch's validation."""
+        if not trainer.is_last_batch:  # trainer.max_steps: the checkpoint has written it
+            return
         epoch = trainer.current_epoch + 1
         self.recorder.end_epoch(epoch, trainer.global_step)
+        if not self.validates_after(epoch):
+            return
         if validation := {name: value for name, value in self.measured.results.items() if name.startswith("val/")}:
             self.recorder.validation(epoch, validation)
 

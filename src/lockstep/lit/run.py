@@ -47,6 +47,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         if session.finished:  # Lightning would not even restore it
             session.load_weights()
             session.restore()
+            session.end_cut_epoch(start.at)
             session.recorder.end()
         elif plan.train:
             with session.listening():
@@ -55,5 +56,5 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             ckpt_path = None if plan.train else plan.ckpt_path
             trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
         session.loggers.close(session.measured.results)
-    epochs, steps = max(trainer.current_epoch, start.at.epochs), max(trainer.global_step, start.at.steps)
+    epochs, steps = max(trainer.current_epoch, start.at.begun), max(trainer.global_step, start.at.steps)
     return session.finish(Progress(epochs, 0, steps), stopwatch.seconds)

@@ -28,16 +28,19 @@ class CheckpointCallback(Checkpoint):
             return
         self.at = Progress(trainer.current_epoch, batch_idx + 1, trainer.global_step)
         stop = self.session.should_stop(self.at)
+        over = self.session.plan.trained(0, self.at.steps)
         stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if stop or (stepped and self.session.checkpoints.due(self.at.steps)):
+        if stop or over or (stepped and self.session.checkpoints.due(self.at.steps)):
             self._save(trainer)
         if stop:
             raise TrainingInterrupted(self.at.steps)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """After the epoch's validation, whose metrics EpochMetrics has summed."""
+        if not trainer.is_last_batch:  # trainer.max_steps: it is saved
+            return
         self.at = Progress(trainer.current_epoch + 1, 0, trainer.global_step)
-        self.session.checkpoints.update_best(self.session.measured.results)
+        self.session.update_best(self.at.epochs)
         self._save(trainer)
         if self.session.should_stop(self.at):
             raise TrainingInterrupted(self.at.steps)

@@ -34,6 +34,8 @@ def create_trainer(
         plugins=[io or CrossEngineCheckpointIO(plan)],
         precision=plan.precision,
         max_epochs=plan.max_epochs,
+        max_steps=plan.trainer.max_steps,
+        check_val_every_n_epoch=plan.trainer.check_val_every_n_epoch,
         gradient_clip_val=plan.gradient_clip_val,
         gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm if plan.gradient_clip_val is not None else None,
         detect_anomaly=plan.trainer.detect_anomaly,

@@ -39,6 +39,6 @@ def run(plan: Plan, context: RankContext) -> Metrics:
                 fit(training)
         if plan.test:
             tested = session.end_test(evaluate(session, wrapped, precision, "test"))
-            session.loggers.log_metrics({**tested, "epoch": training.at.epochs}, training.at.steps)
+            session.loggers.log_metrics({**tested, "epoch": training.at.begun}, training.at.steps)
         session.loggers.close(session.measured.results)
     return session.finish(training.at, training.seconds)

@@ -54,30 +54,34 @@ def fit(run: Training) -> None:
         TrainingInterrupted: someone asked; a checkpoint is saved.
         NotFinite: a loss is NaN or infinite.
     """
-    session, report = run.session, run.report
-    while run.at.epochs < session.plan.max_epochs:
+    session, plan, report = run.session, run.session.plan, run.report
+    while not plan.trained(run.at.epochs, run.at.steps):
         began = time.perf_counter()
         train_epoch(run)
         synchronize(session.device)
         run.seconds += time.perf_counter() - began
+        if run.at.batch < plan.epoch_batches:  # trainer.max_steps
+            break
         run.at = Progress(run.at.epochs + 1, 0, run.at.steps)
         session.recorder.end_epoch(run.at.epochs, run.at.steps)
-        validated = evaluate(session, run.wrapped, run.precision, "val") if session.plan.validates else None
+        validates = plan.validates_after(run.at.epochs)
+        validated = evaluate(session, run.wrapped, run.precision, "val") if validates else None
         if validation := session.measured.end_epoch(validated):
             session.loggers.log_metrics({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
             session.recorder.validation(run.at.epochs, validation)
         report.epoch_line(run.at.epochs, session.measured.results, time.perf_counter() - began)
         if run.scheduler is not None and session.plan.scheduler.interval == "plateau":
             step_plateau(session.plan, run.scheduler, session.measured.results)
-        session.checkpoints.update_best(session.measured.results)
+        session.update_best(run.at.epochs)
         save_checkpoint(run)
         if session.should_stop(run.at):
             raise TrainingInterrupted(run.at.steps)
+    session.end_cut_epoch(run.at)
     session.recorder.end()
 
 
 def train_epoch(run: Training) -> None:
-    """Every training batch once, from where the epoch stands."""
+    """Every training batch once, from where the epoch stands, or until trainer.max_steps."""
     session, plan, context, objective = run.session, run.session.plan, run.session.context, run.session.plan.objective
     wrapped, split, parameters = run.wrapped, session.data.train, [*run.wrapped.net.parameters()]
     wrapped.net.train()
@@ -113,10 +117,13 @@ def train_epoch(run: Training) -> None:
         run.report.batch(stats, run.at.steps, rate)  # on every rank: its curves are sums over ranks
         if number + 1 < len(sampler):  # the epoch's end saves by itself
             stop = session.should_stop(run.at)
-            if stop or (last and session.checkpoints.due(run.at.steps)):
+            over = plan.trained(0, run.at.steps)
+            if stop or over or (last and session.checkpoints.due(run.at.steps)):
                 save_checkpoint(run)
             if stop:
                 raise TrainingInterrupted(run.at.steps)
+            if over:
+                return
 
 
 def backward(run: Training, loss_sum: Tensor, batch: int) -> None:

@@ -44,14 +44,12 @@ RENAMED: dict[str, tuple[str, dict[str, str]]] = {
 """Keys of an earlier version, with their values; another value is not of that key."""
 
 LIKE: dict[str, tuple[str, str]] = {
-    "max_steps": ("training is counted in epochs", "max_epochs=N"),
     "min_steps": ("training runs for max_epochs", "max_epochs=N"),
     "min_epochs": ("training runs for max_epochs", "max_epochs=N"),
-    "max_time": ("training runs for max_epochs", "max_epochs=N, or timeout 3600 {command} …"),
+    "max_time": ("no clock ends a run the same twice", "trainer.max_steps=N, or timeout 3600 {command} …"),
     "limit_predict_batches": ("nothing is predicted batch by batch", "test=true to measure the final net"),
-    "overfit_batches": ("every epoch takes all training samples", "data.samples=N where the data set has it"),
-    "val_check_interval": ("validation comes after each epoch", "checkpoint.every_n_steps=N to save more often"),
-    "check_val_every_n_epoch": ("validation comes after each epoch", "data.val_size=0 for none"),
+    "overfit_batches": ("every epoch has an order of its own", "trainer.limit_train_batches=N"),
+    "val_check_interval": ("validation comes after an epoch", "trainer.limit_train_batches=N for shorter epochs"),
     "num_sanity_val_steps": ("nothing is validated before training", "nothing in its place"),
     "num_workers": ("data lies in memory, no workers load it", "threads=N for the CPU threads of a rank"),
     "pin_memory": ("data lies in memory, and on the GPU where it fits", "nothing in its place"),

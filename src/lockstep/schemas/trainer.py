@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep.batch_math import batch_count
 from lockstep.config_error import config_error, require
+from lockstep.schemas.scheduler import OwnScheduler
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -21,6 +22,8 @@ class Trainer:
     limit_val_batches: int | float
     limit_test_batches: int | float
     fast_dev_run: bool | int
+    max_steps: int
+    check_val_every_n_epoch: int
     gradient_clip_algorithm: Literal["norm", "value"]
     deterministic: bool | Literal["warn"] | None
     benchmark: bool | None
@@ -34,6 +37,10 @@ class Trainer:
             require(value >= 0, PREFIX + name, value, "it must be 0 or more", instead)
             within = isinstance(value, int) or value <= 1
             require(within, PREFIX + name, value, "a share is at most 1.0, a number of batches is whole", instead)
+        key, most = f"{PREFIX}max_steps", self.max_steps
+        require(most >= 1 or most == -1, key, most, "it must be 1 or more, or -1 for no bound", f"{key}=1000, say")
+        key, every = f"{PREFIX}check_val_every_n_epoch", self.check_val_every_n_epoch
+        require(every >= 1, key, every, "it must be 1 or more", f"{key}=1, or {PREFIX}limit_val_batches=0 for none")
         key, runs = f"{PREFIX}fast_dev_run", self.fast_dev_run
         require(runs >= 0, key, runs, "it must be 0 or more batches, true or false", f"{key}=true")
         key, way = f"{PREFIX}deterministic", self.deterministic
@@ -47,9 +54,23 @@ class Trainer:
         self.limited("val", plan.data.val_size, plan.batch_size)
         if plan.test and (size := getattr(plan.data, "test_size", None)):
             self.limited("test", size, plan.batch_size)
+        for name, usual in (("max_steps", -1), ("check_val_every_n_epoch", 1)):
+            value, why = getattr(self, name), "a LightningModule trains for whole epochs here, each validated"
+            instead = f"{PREFIX}{name}={usual}, and max_epochs=N"
+            require(value == usual or not plan.model.lightning, PREFIX + name, value, why, instead)
+        self._check_validation(plan)
         if self.gradient_clip_algorithm != "norm" and plan.gradient_clip_val is None:
             key, why = f"{PREFIX}gradient_clip_algorithm", "without gradient_clip_val nothing is clipped"
             raise config_error(key, self.gradient_clip_algorithm, why, "gradient_clip_val=0.5, say, beside it")
+
+    def _check_validation(self, plan: "Plan") -> None:
+        """Refuse a schedule that waits for a validation after each epoch."""
+        every, schedule = self.check_val_every_n_epoch, plan.scheduler
+        if every == 1 or not isinstance(schedule, OwnScheduler) or not schedule.plateau:
+            return
+        if schedule.watched(plan).startswith("val/"):
+            key, why = f"{PREFIX}check_val_every_n_epoch", f"the schedule steps by {schedule.watched(plan)} each epoch"
+            raise config_error(key, every, why, f"{key}=1, or scheduler._monitor_=train/loss")
 
     def limited(self, stage: Stage, samples: int, batch_size: int, drop_last: bool = False) -> int:
         """How many of a split's samples are used: those of the first batches.
@@ -83,6 +104,7 @@ LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
 DEFAULTS: dict[str, Any] = {
     "limit_train_batches": 1.0,
     "limit_val_batches": 1.0,
+    "check_val_every_n_epoch": 1,
     "gradient_clip_algorithm": "norm",
 }
 """Those that results depend on, as they are where nobody sets them: a checkpoint names the others alone."""
