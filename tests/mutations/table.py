@@ -15,7 +15,7 @@ class Mutation(NamedTuple):
 
 OPTIMIZERS, RESUME = "tests/test_optimizers.py", "tests/test_checkpoint.py::test_each_of_these_is_another_training"
 CURVES, COMPARE = (
-    "tests/test_step_curves.py::test_a_point_is_of_the_samples_of_all_ranks",
+    "tests/test_loggers.py::test_a_point_is_of_the_samples_of_all_ranks",
     "tests/test_compare.py",
 )
 BOUNDS = f"{COMPARE}::test_the_bounds_in_figures"
@@ -27,7 +27,9 @@ ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_the_record_is_on_the_disk_before_the_checkpoint_that_counts_it[raw]"
 FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
 CLIPPED = "    if plan.gradient_clip_val is not None:\n"
-CLIPPED += "        nn.utils.clip_grad_norm_(run.wrapped.net.parameters(), plan.gradient_clip_val)\n"
+CLIPPED += '        by_norm = plan.trainer.gradient_clip_algorithm == "norm"\n'
+CLIPPED += "        clip = nn.utils.clip_grad_norm_ if by_norm else nn.utils.clip_grad_value_\n"
+CLIPPED += "        clip(run.wrapped.net.parameters(), plan.gradient_clip_val)\n"
 SUMMED = "    run.wrapped.synchronise()\n    run.precision.unscale(run.optimizer)\n    recorder.step(rate)\n"
 
 MUTATIONS = [
