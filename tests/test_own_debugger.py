@@ -44,12 +44,9 @@ def ask(terminal: Terminal, keys: str, answer: str) -> None:
     terminal.wait_for(answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "world"),
-    [
-        pytest.param("lightning", ("strategy=single",), marks=pytest.mark.slow),
-        ("raw", ("strategy=virtual", "devices=2")),
-    ],
+    ("engine", "world"), [("lightning", ("strategy=single",)), ("raw", ("strategy=virtual", "devices=2"))]
 )
 def test_breakpoint_in_their_net(engine: str, world: tuple[str, ...], at_terminal: Callable[..., Terminal]) -> None:
     terminal = at_terminal(PYTHON, "train.py", f"engine={engine}", *world, "+model.where=breakpoint")

@@ -70,7 +70,7 @@ def _states(names: Collection[str] | None = None) -> dict[str, State]:
 
 
 def _is_edited_by_hand(file: str) -> bool:
-    return is_theirs(file) and not any(folder in file for folder in INSTALLED)
+    return not any(folder in file for folder in INSTALLED) and is_theirs(file)
 
 
 def _root(name: str) -> Path:

@@ -44,9 +44,9 @@ def called_traceback(error: BaseException) -> str:
 
 def is_theirs(file: str) -> bool:
     """Whether a file is neither ours, nor Python's, nor of a library that we call."""
-    if any(name in file for name in INSTALLED):
-        return not file.startswith((*OURS, *_callers()))
-    return not file.startswith((*OURS, *STANDARD, *_callers()))
+    if file.startswith(OURS) or (file.startswith(STANDARD) and not any(name in file for name in INSTALLED)):
+        return False
+    return not file.startswith(tuple(_callers()))
 
 
 def _callers() -> list[str]:
