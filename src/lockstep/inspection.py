@@ -109,6 +109,8 @@ def inspect(
             from lockstep.loggers.for_lightning import check  # with Lightning
 
             check(one)
+        if isinstance(one, schemas.OwnCallback):
+            targets.check(one.key, one.call)
     if isinstance(choice, schemas.OwnData):
         from lockstep.data.own import describe, made_by  # with torch
         from lockstep.targets.kinds import is_data_module

@@ -39,6 +39,7 @@ class Plan:
     optimizer: schemas.Optimizer
     scheduler: schemas.Scheduler
     logger: tuple[schemas.Logger, ...]
+    callbacks: tuple[schemas.OwnCallback, ...]
     process_group: schemas.ProcessGroup
     checkpoint: schemas.Checkpoint
     record: schemas.Record
@@ -72,7 +73,15 @@ class Plan:
         self._check_numbers()
         self.strategy.check(self)
         self._check_batches()
-        for part in (self.model, self.task, self.scheduler, *self.logger, self.checkpoint, self.trainer):
+        for part in (
+            self.model,
+            self.task,
+            self.scheduler,
+            *self.logger,
+            *self.callbacks,
+            self.checkpoint,
+            self.trainer,
+        ):
             part.check(self)
         self._check_work()
 

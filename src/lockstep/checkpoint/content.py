@@ -106,6 +106,7 @@ class Content:
     `record`: the lines of record.jsonl that were written by then; `record_size`, `record_sha256`: bytes and digest of
     those behind the first; `best`: how good the best epoch is, by which metric; `sum_names`: what each of the ranks'
     sums is of, as `Objective.sums`; `prefix`: in front of the names of weights; an older version did not say.
+    `ended`: a callback has ended training early.
     """
 
     identity: Mapping[str, Any]
@@ -120,6 +121,7 @@ class Content:
     record_sha256: str
     sum_names: Sequence[str] = field(default_factory=list)
     prefix: str = PREFIX
+    ended: bool = False
 
     def as_saved(self) -> dict[str, Any]:
         """Tensors and plain values only, since nothing else is loaded."""
@@ -142,6 +144,7 @@ class Content:
         check(best is None or (pair and isinstance(best[0], str) and is_number(best[1])), "best")
         check(isinstance(self.best_yet, bool), "best_yet")
         check(self.prefix in ("", PREFIX), "prefix")
+        check(isinstance(self.ended, bool), "ended")
         check(len(self.ranks) > 0, "ranks")
         for state in self.ranks:
             state.require(plan)

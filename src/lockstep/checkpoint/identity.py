@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
 from lockstep.schemas.coerce import flatten
-from lockstep.schemas.data import FOUND, OwnData
+from lockstep.schemas.data import FOUND, Loaders, OwnData
 from lockstep.schemas.trainer import DEFAULTS, PREFIX, what_matters
 
 MATTERS = (
@@ -33,6 +33,11 @@ def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
     found = flatten({key: values[key] for key in MATTERS}) | what_matters(plan.trainer)
     if found["task"] in ("auto", "classification" if plan.data.classes else "regression"):
         del found["task"]  # what the data asks for, and nobody said before there was the key
+    if plan.model.lightning:  # it has an optimizer and schedules of its own
+        found = {key: own for key, own in found.items() if key.split(".")[0] not in ("optimizer", "scheduler")}
+        found["loss_reduction"] = plan.loss_reduction
+    if plan.callbacks:
+        found["callbacks"] = [own.call for own in plan.callbacks]
     if world_dependent:
         found |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
     known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
@@ -59,7 +64,7 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
     keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in own and key in saved] or keys
-    if isinstance(plan.data, OwnData):
+    if isinstance(plan.data, OwnData | Loaders):
         keys = [key for key in keys if key.removeprefix("data.") not in FOUND] or keys
     if groups & {*WORLD}:
         why = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"

@@ -122,7 +122,7 @@ def _done(plan: Plan, content: Content, keep_finished: bool = False) -> bool:
     """Whether the run is finished, which is refused without `keep_finished`, as are bounds that are too small."""
     at, most = content.position, plan.trainer.max_steps
     by_steps = 0 < most <= at.steps and at.epochs < plan.max_epochs
-    trained = plan.resume and (at.steps == most if by_steps else at.epochs == plan.max_epochs)
+    trained = plan.resume and (at.steps == most if by_steps else at.epochs == plan.max_epochs or content.ended)
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
     more = not plan.trained(at.epochs, at.steps) or (trained and (keep_finished or not finished))
     key, bound, done = ("trainer.max_steps", most, at.steps) if by_steps else ("max_epochs", plan.max_epochs, at.epochs)

@@ -72,6 +72,7 @@ class CheckpointManager:
         sums: Mapping[str, Tensor],
         net: nn.Module,
         module: Mapping[str, Any] | None = None,
+        ended: bool = False,
     ) -> dict[str, Any]:
         """What a checkpoint of this moment holds under `lockstep`, for rank 0 to save. The record is written so far.
 
@@ -80,6 +81,7 @@ class CheckpointManager:
             sums: of this rank, since they last met those of the others.
             net: its gradients are saved where an optimizer step is under way.
             module: of a LightningModule, what this rank knows of the epoch under way.
+            ended: a callback ends training here.
 
         Raises:
             NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
@@ -108,6 +110,7 @@ class CheckpointManager:
             *(own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256),
             [*self.plan.objective.sums],
             PREFIX if module is None else "",
+            ended,
         )
         self.best_yet = False
         return {OWN: content.as_saved()}

@@ -115,6 +115,8 @@ class RunFolder:
         from lockstep.checkpoint.content import own_names
 
         checkpoint = self.checkpoint("last.ckpt") or {}
+        if isinstance(trained := checkpoint.get("current_model_state"), Mapping):
+            return trained  # Lightning's WeightAveraging saves the averages as the state_dict
         return own_names(checkpoint) if isinstance(checkpoint.get("state_dict"), Mapping) else {}
 
     def _read_results(self, text: str) -> None:

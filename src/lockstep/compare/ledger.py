@@ -127,6 +127,7 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:lockstep.results*": bound("results"),
     "last.ckpt:lockstep.sum_names*": exact("configuration"),
     "last.ckpt:lockstep.prefix": exact("configuration"),
+    "last.ckpt:lockstep.ended": exact("position"),
     "last.ckpt:lockstep.best_yet": bits("best epoch"),
     "last.ckpt:lockstep.best*": bound("best epoch"),
     "last.ckpt:lockstep.ranks.*.random.*": bits("random states"),

@@ -2,7 +2,7 @@
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning.pytorch.loggers import Logger
 
 from lockstep.lit.buffers import BroadcastBuffers
@@ -47,7 +47,7 @@ def create_trainer(
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
-        enable_checkpointing=plan.train and not own_loop,
+        enable_checkpointing=any(isinstance(own, Checkpoint) for own in callbacks),
         enable_model_summary=False,
         enable_progress_bar=shows_bar(plan.trainer.enable_progress_bar),
     )

@@ -80,8 +80,10 @@ class ModuleSession:
         self.loggers = create_loggers(plan, context.rank, self.start.at.steps, self.heading)
         self.at = replace(self.start.at)
         self.results: dict[str, float] = {}
+        self.digest = ""
         self.epoch_values: dict[str, float] = {}
         self.trained = 0
+        self.ended = False
         self.rank_loaders: dict[str, list[RankLoader]] = {}
         self.virtual: VirtualRanks | None = None
         if (ranks := plan.strategy.virtual_ranks(plan.devices)) > 1:
@@ -104,7 +106,8 @@ class ModuleSession:
     @property
     def finished(self) -> bool:
         """Whether training was done when the run was interrupted."""
-        return self.plan.train and self.start.at.epochs == self.plan.max_epochs
+        ended = self.start.content is not None and self.start.content.ended
+        return self.plan.train and (self.start.at.epochs == self.plan.max_epochs or (self.plan.resume and ended))
 
     def runs(self, stage: str) -> bool:
         """Whether there is a loader and a step for a stage, and the plan leaves it some batches."""
@@ -282,7 +285,7 @@ class ModuleSession:
         metrics = {name: metric_state(own) for name, own in metric_modules(self.module)} if within else {}
         module = {"logged": self.logged.state() if within else {}, "metrics": metrics}
         sums = {"epoch": none, "curve": none}
-        return self.checkpoints.extra_state(self.at, self.results, sums, self.module, module)
+        return self.checkpoints.extra_state(self.at, self.results, sums, self.module, module, self.ended)
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:
@@ -413,6 +416,11 @@ class ModuleSession:
         else:
             self.checkpoints.best_yet = True  # nothing says which is better: the newest
 
+    def end_training(self) -> None:
+        """The record's end. A callback may put other weights into the module now, to be tested."""
+        self.recorder.end()
+        self.digest = digest(self.plan.strategy.state_dict(self.module))
+
     def finish(self, seconds: float) -> Metrics:
         """What the run returns, on every rank, and metrics.json holds.
 
@@ -426,7 +434,7 @@ class ModuleSession:
             "steps": self.at.steps,
             "train_seconds": seconds,
             "samples_per_second": self.trained / seconds if seconds and self.trained else 0.0,
-            "digest": digest(self.plan.strategy.state_dict(self.module)),
+            "digest": self.digest or digest(self.plan.strategy.state_dict(self.module)),
         }
 
     @property

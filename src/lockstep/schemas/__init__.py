@@ -3,6 +3,7 @@
 No torch here: a wrong value is refused before anything heavy is imported.
 """
 
+from lockstep.schemas.callback import NoCallback, OwnCallback
 from lockstep.schemas.checkpoint import Checkpoint
 from lockstep.schemas.data import (
     MNIST,
@@ -56,10 +57,12 @@ __all__ = [
     "MLflow",
     "Model",
     "ModelLoaders",
+    "NoCallback",
     "NoLogger",
     "OneCycle",
     "OneOfSeveral",
     "Optimizer",
+    "OwnCallback",
     "OwnData",
     "OwnLoaders",
     "OwnLogger",
@@ -102,6 +105,7 @@ GROUPS: dict[str, dict[str, type]] = {
     "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},
     "scheduler": {"none": Constant, "onecycle": OneCycle, "warmup_linear": WarmupLinear},
     "logger": {"tensorboard": TensorBoard, "csv": CSV, "wandb": Wandb, "mlflow": MLflow, "none": NoLogger},
+    "callbacks": {"none": NoCallback},
 }
 
 OWN_CODE: dict[str, type[Target]] = {
@@ -111,8 +115,9 @@ OWN_CODE: dict[str, type[Target]] = {
     "optimizer": OwnOptimizer,
     "scheduler": OwnScheduler,
     "logger": OwnLogger,
+    "callbacks": OwnCallback,
 }
 """The groups whose YAML files may name a `_target_` of the user's own."""
 
-SEVERAL = ("logger",)
+SEVERAL = ("logger", "callbacks")
 """The groups that take several options at a time: `logger=[csv,tensorboard]`, an option's keys are `logger.csv.KEY`."""

@@ -50,12 +50,13 @@ class Following(Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._finish_epoch()
-        self.session.recorder.end()
+        self.session.end_training()
 
     def _finish_epoch(self) -> None:
         """Of an epoch that has ended, the record, its line, a checkpoint."""
         session, now = self.session, time.perf_counter()
         if self.epoch_ended:
+            session.ended = self.trainer.should_stop
             session.end_epoch()
             if self.trainer.is_global_zero and not shows_bar(session.plan.trainer.enable_progress_bar):
                 seconds = now - self.epoch_began

@@ -1,5 +1,7 @@
 """One run of a LightningModule by Lightning, from its plan to its metrics: the user's module and data, a Trainer."""
 
+from lightning.pytorch.callbacks import Callback, ProgressBar
+
 from lockstep.launch.topology import RankContext
 from lockstep.lit.hush import hush
 from lockstep.lit.modules.checkpoint import ModuleCheckpointIO
@@ -7,10 +9,15 @@ from lockstep.lit.modules.following import Following
 from lockstep.lit.progress import create_progress
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.lit.trainer import create_trainer
+from lockstep.own_module.callbacks import create_callbacks
 from lockstep.own_module.session import ModuleSession
 from lockstep.plan import Plan
 from lockstep.progress import shows_bar
 from lockstep.run_files import Metrics
+
+
+def is_bar(callback: Callback) -> bool:
+    return isinstance(callback, ProgressBar)
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:
@@ -22,14 +29,16 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     with session.running() as curves:
         stopwatch, bar = Stopwatch(), plan.trainer.enable_progress_bar
         following = Following(session, curves)
-        callbacks = [stopwatch, following, *([create_progress(bar)] if shows_bar(bar) else [])]
+        theirs = create_callbacks(plan)
+        shows = [create_progress(bar)] if shows_bar(bar) and not any(map(is_bar, theirs)) else []
+        callbacks = [stopwatch, following, *shows, *theirs]
         trainer = create_trainer(plan, curves.lightning, callbacks, ModuleCheckpointIO(session), own_loop=True)
         following.follow(trainer)
         if session.finished:
             session.begin()
             session.load_weights()
             session.restore()
-            session.recorder.end()
+            session.end_training()
         elif plan.train:
             with session.listening():
                 trainer.fit(module, datamodule=datamodule, ckpt_path=plan.ckpt_path, weights_only=True)

@@ -1,6 +1,7 @@
 """One run of a LightningModule from its plan to its metrics, in this rank's place: the whole of it on one page."""
 
 from lockstep.launch.topology import RankContext
+from lockstep.own_module.callbacks import create_callbacks
 from lockstep.own_module.session import ModuleSession
 from lockstep.plan import Plan
 from lockstep.raw.modules.evaluation import evaluate
@@ -20,6 +21,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         trainer = RawTrainer(session, curves)
         hooks = Hooks(trainer, module)
         module.trainer = trainer
+        trainer.take_callbacks(create_callbacks(plan))
         if source.is_data_module:
             source.owner.trainer = trainer
             source.owner.setup("fit" if plan.train else "test")
@@ -35,7 +37,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
                 fit(run)
         elif session.finished:
             session.restore()
-            session.recorder.end()
+            session.end_training()
         if plan.test and session.runs("test"):
             if plan.train:
                 if source.is_data_module:

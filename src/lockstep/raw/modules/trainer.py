@@ -1,5 +1,6 @@
 """What a LightningModule and callbacks see as `trainer` where no Trainer runs: its public names alone."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,10 @@ from torch.optim import Optimizer
 
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
+from lockstep.own_module.callbacks import require_public
 from lockstep.own_module.logged import Epoch, Logged
 from lockstep.own_module.session import ModuleSession
+from lockstep.parallel import broadcast_bytes
 from lockstep.raw.modules.optimization import SchedulerConfig
 
 
@@ -100,6 +103,20 @@ class RawTrainer:
         if self.is_global_zero:
             print(*values, **options)
 
+    def take_callbacks(self, callbacks: list[Any]) -> None:
+        """The plan's, then the module's own, which replace those of the same kind.
+
+        Raises:
+            ConfigError: one asks for more than there is here.
+        """
+        made = self.lightning_module.configure_callbacks()
+        theirs = made if isinstance(made, list | tuple) else [made]
+        kinds = {type(own) for own in theirs}
+        self.callbacks = [*(own for own in callbacks if type(own) not in kinds), *theirs]
+        require_public(self.callbacks, {*dir(self)})
+        for own in self.callbacks:
+            own.log, own.log_dict = self.session.logged.log, self.session.logged.log_dict
+
     def check_optimizers(self, module: nn.Module) -> None:
         """Refuse several optimizers where nobody says which one steps.
 
@@ -164,10 +181,12 @@ class RawStrategy:
         """A tensor, or what else stands on rank 0 as text."""
         if not dist.is_initialized():
             return value
-        if not isinstance(value, Tensor):
-            raise TypeError("engine=raw broadcasts tensors alone")
-        dist.broadcast(value, src=src)
-        return value
+        if isinstance(value, Tensor):
+            dist.broadcast(value, src=src)
+            return value
+        if src != 0:
+            raise ValueError("engine=raw broadcasts from rank 0 what is no tensor")
+        return json.loads(broadcast_bytes(json.dumps(value).encode()))
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         """Over ranks: the mean, or the sum."""

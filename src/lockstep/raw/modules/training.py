@@ -84,6 +84,7 @@ def fit(run: Training) -> None:
         trainer.publish(session.end_epoch_values(), step=None)
         run.hooks.of_callbacks("on_train_epoch_end", monitoring=True)
         step_schedules(run, "epoch", 0, plateau=True)
+        session.ended = trainer.should_stop
         session.end_epoch()
         if trainer.is_global_zero:
             seconds = time.perf_counter() - began
@@ -91,9 +92,9 @@ def fit(run: Training) -> None:
         save_state(run)
         if session.should_stop():
             raise TrainingInterrupted(session.at.steps)
+    session.end_training()
     hooks.call("on_train_end")
     trainer.training = False
-    session.recorder.end()
     hooks.call("on_fit_end")
 
 

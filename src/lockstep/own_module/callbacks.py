@@ -1,0 +1,60 @@
+"""The Lightning callbacks that a plan names, made on each rank."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lockstep import targets
+from lockstep.config_error import config_error, require
+from lockstep.plan import Plan
+from lockstep.schemas.target import KEY
+
+
+def create_callbacks(plan: Plan) -> list[Any]:
+    """In the order of the command.
+
+    Raises:
+        ConfigError: a target makes no callback.
+    """
+    made = [(choice, targets.create(choice.key, choice.call)) for choice in plan.callbacks]
+    for choice, own in made:
+        why = f"it makes a {type(own).__name__}, and not a Callback of Lightning"
+        require(is_callback(own), f"{choice.key}.{KEY}", choice.call[KEY], why, "the path of one")
+    return [own for _, own in made]
+
+
+def is_callback(made: Any) -> bool:
+    return any(kind.__name__ == "Callback" and kind.__module__.startswith("lightning.") for kind in type(made).__mro__)
+
+
+def require_public(callbacks: Iterable[Any], known: Iterable[str]) -> None:
+    """Refuse a callback that asks more of a trainer than the raw engine has.
+
+    Args:
+        known: the public names that it has.
+
+    Raises:
+        ConfigError: names the callback and what it asks for.
+    """
+    names = {*known}
+    for own in callbacks:
+        for name in asked_of_trainer(type(own)):
+            if name not in names:
+                why = f"it asks for trainer.{name}, which engine=raw has not"
+                raise config_error("callbacks", type(own).__name__, why, "engine=lightning, or without it")
+
+
+def asked_of_trainer(kind: type) -> Iterator[str]:
+    """The names that a callback's methods read of their `trainer`, those of its base classes too."""
+    for own in kind.__mro__:
+        if own is object or own.__module__ == "lightning.pytorch.callbacks.callback":
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(own)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "trainer":
+                yield node.attr

@@ -1,0 +1,78 @@
+"""Lightning's callbacks beside a LightningModule, by either engine: the same numbers, or a refusal by name."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.schemas.engine import ENGINES
+from tests.test_own_module import DDP, MODULES, SINGLE, MakeOwn, make_own, trained
+from tests.test_resume import killed, record, start
+
+__all__ = ["make_own"]
+
+JOB = MODULES["classifier"]
+STOPPING = (
+    *("callbacks=early_stopping", "callbacks.early_stopping.monitor=val_count/dataloader_idx_0"),
+    *("callbacks.early_stopping.patience=1", "max_epochs=5"),
+)
+"""A value that never gets better."""
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "world", "epochs"),
+    [
+        (STOPPING, DDP, 2),
+        (("callbacks=[ema,timer,model_summary]", "callbacks.ema.decay=0.5"), SINGLE, 2),
+    ],
+)
+def test_both_engines_call_them_alike(
+    callbacks: tuple[str, ...], world: tuple[str, ...], epochs: int, make_own: MakeOwn
+) -> None:
+    runs = [trained(make_own(*JOB, *world, *callbacks, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    verdict = compare(*runs)
+    assert verdict.verdict == "identical", verdict.text()
+    assert json.loads((runs[0] / "metrics.json").read_text())["epochs"] == epochs
+    without = trained(make_own(*JOB, *world, "engine=raw", "max_epochs=5", folder="without"))
+    assert compare(runs[1], without).verdict != "identical"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_resume_knows_how_patient_they_were(
+    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_own(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    metrics = start(killed(own, monkeypatch, 8), monkeypatch)
+    assert (metrics["epochs"], metrics["digest"]) == (expected["epochs"], expected["digest"])
+    assert record(own) == record(plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("callbacks", ["swa", "[lr_monitor,rich_progress_bar]"])
+def test_those_that_only_lightning_runs(callbacks: str, make_own: MakeOwn) -> None:
+    if "rich" in callbacks:
+        pytest.importorskip("rich", reason="the package rich is missing")
+    trained(make_own(*JOB, *SINGLE, f"callbacks={callbacks}", "engine=lightning", "logger=csv"))
+
+
+@pytest.mark.parametrize(("name", "asked"), [("lr_monitor", "_logger_connector"), ("swa", "fit_loop")])
+def test_what_asks_for_more_than_the_raw_engine_has_is_refused(name: str, asked: str, make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError, match=f"it asks for trainer.{asked}, which engine=raw has not; write"):
+        trained(make_own(*JOB, *SINGLE, f"callbacks={name}", "engine=raw", "logger=csv"))
+
+
+def test_a_plain_net_has_none(make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError, match=r"^callbacks=Timer: callbacks go along with a LightningModule, and this is"):
+        make_own("model=mlp", "callbacks=timer")
+
+
+def test_what_is_no_callback_is_refused(make_own: MakeOwn) -> None:
+    plan = make_own(*JOB, *SINGLE, "callbacks=timer", "callbacks.timer._target_=torch.nn.Identity", "engine=raw")
+    with pytest.raises(ConfigError, match=r"^callbacks.timer._target_=torch.nn.Identity: it makes a Identity, and not"):
+        trained(plan)
