@@ -33,7 +33,7 @@ def test_both_engines_call_them_alike(
     callbacks: tuple[str, ...], world: tuple[str, ...], epochs: int, make_own: MakeOwn
 ) -> None:
     runs = [trained(make_own(*JOB, *world, *callbacks, f"engine={engine}", folder=engine)) for engine in ENGINES]
-    verdict = compare(*runs)
+    verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
     assert json.loads((runs[0] / "metrics.json").read_text())["epochs"] == epochs
     without = trained(make_own(*JOB, *world, "engine=raw", "max_epochs=5", folder="without"))

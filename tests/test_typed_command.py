@@ -18,8 +18,8 @@ from lockstep.schemas.synonyms import synonym
     ],
 )
 def test_by_the_program_that_runs(program: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", [program, "callbacks=x"])
+    monkeypatch.setattr("sys.argv", [program, "profiler=x"])
     assert typed_command() == command
-    refusal = synonym("callbacks", "x")
+    refusal = synonym("max_time", "x")
     assert refusal is not None
-    assert str(refusal).endswith(f"write one of the keys that {command} --help lists.")
+    assert f"timeout 3600 {command} …" in str(refusal)

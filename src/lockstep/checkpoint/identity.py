@@ -34,7 +34,7 @@ def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
     if found["task"] in ("auto", "classification" if plan.data.classes else "regression"):
         del found["task"]  # what the data asks for, and nobody said before there was the key
     if plan.model.lightning:  # it has an optimizer and schedules of its own
-        found = {key: own for key, own in found.items() if key.split(".")[0] not in ("optimizer", "scheduler")}
+        found = {key: own for key, own in found.items() if not key.startswith(("optimizer", "schedul"))}
         found["loss_reduction"] = plan.loss_reduction
     if plan.callbacks:
         found["callbacks"] = [own.call for own in plan.callbacks]

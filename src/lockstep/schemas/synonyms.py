@@ -56,7 +56,6 @@ LIKE: dict[str, tuple[str, str]] = {
     "enable_checkpointing": ("a checkpoint is saved after each epoch", "checkpoint.every_n_steps=N for more"),
     "enable_model_summary": ("no summary is printed", "show_shapes=true for what each replica sees of a batch"),
     "barebones": ("a run keeps its record and its checkpoints", "logger=none checkpoint.every_n_steps=null"),
-    "callbacks": ("a run has its own callbacks alone", "one of the keys that {command} --help lists"),
     "plugins": ("a run has its own plugins alone", "precision=bf16-mixed, say, or process_group.backend=gloo"),
     "profiler": ("a run is not profiled", "python -m lockstep.bench quick=true for what costs how much"),
 }
