@@ -13,6 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require
 from lockstep.files import absolute
 from lockstep.inspection import inspected
@@ -58,9 +59,26 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         require(is_group, key, values[key], "it is a group of keys", instead)
         values[key] = coerce(options, f"{key}.", values[key])
     require_backend(values["process_group"])
+    optimizer, scales = values["optimizer"], values["scale_lr"]
     plan = coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
+    if plan.model.lightning:
+        _require_no_other_optimizer(plan.model.name, optimizer, scales)
     require_memory(plan)
     return plan
+
+
+def _require_no_other_optimizer(module: str, chosen: Any, scales: object) -> None:
+    """Refuse what somebody has typed of an optimizer: a LightningModule configures its own."""
+    defaults: Any = OmegaConf.load(CONF / "train.yaml")
+    name = next(own["optimizer"] for own in defaults["defaults"] if "optimizer" in own)
+    values = OmegaConf.to_container(OmegaConf.load(CONF / "optimizer" / f"{name}.yaml"))
+    usual = _choice("optimizer", "optimizer", values)
+    why, instead = f"{module} configures its optimizer itself", "an argument of the module, model.lr=0.01, say"
+    require(scales is not True, "scale_lr", True, why, instead)
+    require(chosen.name == usual.name, "optimizer", chosen.name, why, instead)
+    for field in fields(usual):
+        own = getattr(chosen, field.name)
+        require(own == getattr(usual, field.name), f"optimizer.{field.name}", own, why, instead)
 
 
 def _choices(group: str, values: object) -> list[object]:
