@@ -77,10 +77,10 @@ def test_both_engines_and_both_worlds_are_one(name: str, make_own: MakeOwn) -> N
     assert not compare(runs["raw", "single"], other).within_tolerance
 
 
-@pytest.mark.parametrize("name", ["classifier", pytest.param("stream", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["classifier", "gan", pytest.param("stream", marks=pytest.mark.slow)])
 def test_virtual_ranks_are_ranks(name: str, make_own: MakeOwn) -> None:
     """Dropout and BatchNorm of each rank's own."""
-    own = ("+model.dropout=0.3",) if name == "classifier" else ()
+    own = () if name == "stream" else ("+model.dropout=0.3",)
     job = (*MODULES[name], *own, "precision=64-true")
     ddp = trained(make_own(*job, "engine=raw", *DDP, folder="ddp"))
     virtual = {
@@ -104,7 +104,7 @@ SLOW_KILLS = [
     for world in (SINGLE, DDP, VIRTUAL)
     for engine in ENGINES
     for step in (3, 7)
-    if not (name == "gan" and world == VIRTUAL) and (name, world, engine, step) not in KILLS
+    if (name, world, engine, step) not in KILLS
 ]
 
 
@@ -208,11 +208,6 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
             "accumulate_grad_batches=2: GAN optimizes manually, and does it itself; write accumulate_grad_batches=1.",
         ),
         (
-            (*MODULES["gan"], *VIRTUAL),
-            "strategy=virtual: a LightningModule with manual optimization steps by itself, in the middle of each "
-            "virtual rank; write strategy=ddp.",
-        ),
-        (
             ("model=residual", "data=blobs_data"),
             "model=Residual: a plain net is trained on a Dataset or on tensors, and data=BlobsData comes in loaders; "
             "write a LightningModule, or its Dataset as data.",
@@ -233,6 +228,21 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         (
             (*MODULES["classifier"], "+data._split_.val=0.1"),
             "data._split_={val:0.1}: a LightningDataModule says it itself; write nothing in its place.",
+        ),
+        (
+            (*MODULES["classifier"], "optimizer.lr=0.1"),
+            "optimizer.lr=0.1: Classifier configures its optimizer itself; write an argument of the module, "
+            "model.lr=0.01, say.",
+        ),
+        (
+            (*MODULES["classifier"], "scale_lr=true"),
+            "scale_lr=true: Classifier configures its optimizer itself; write an argument of the module, "
+            "model.lr=0.01, say.",
+        ),
+        (
+            (*MODULES["classifier"], "optimizer=sgd"),
+            "optimizer=sgd: Classifier configures its optimizer itself; write an argument of the module, "
+            "model.lr=0.01, say.",
         ),
         (
             ("model=mlp", "loss_reduction=sum"),

@@ -116,10 +116,10 @@ class Failing(Classifier):
 class GAN(pl.LightningModule):
     """Manual optimization: two optimizers that are toggled, one of them stepped every other batch, noise of its own."""
 
-    def __init__(self, width: int = 12) -> None:
+    def __init__(self, width: int = 12, dropout: float = 0.0) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.generator = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 4))
+        self.generator = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, 4))
         self.discriminator = nn.Sequential(nn.Linear(4, width), nn.LeakyReLU(0.2), nn.Linear(width, 1))
         self.calls = 0
 

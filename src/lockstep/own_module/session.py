@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from lockstep.own_module.loaders import RankLoader, Share, Taken
 from lockstep.own_module.logged import Epoch, Logged, metric_modules
 from lockstep.own_module.loss_weight import loss_of, loss_sum, loss_weight, with_loss
 from lockstep.own_module.shares import each_tensor
+from lockstep.own_module.turns import Turns, stepless
 from lockstep.parallel import convert_batchnorm
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
@@ -88,6 +89,7 @@ class ModuleSession:
         self.virtual: VirtualRanks | None = None
         if (ranks := plan.strategy.virtual_ranks(plan.devices)) > 1:
             self.virtual = VirtualRanks(self.module, ranks, plan.seed)
+        self.turns = Turns(self.module, self.virtual) if self.virtual is not None and self.manual else None
         self.taken = Taken(torch.arange(0), 0, None)
         self.loss: Tensor | None = None
         self.weight = 1.0
@@ -124,6 +126,7 @@ class ModuleSession:
         _replace(module, "training_step", self._training_step)
         _replace(module, "backward", self._backward)
         _replace(module, "optimizer_step", self._optimizer_step)
+        _replace(module, "lr_schedulers", self.stepless)
         for own in {id(module): module, id(owner): owner}.values():
             _replace(own, "setup", lambda original: lambda stage=None: self.source.seeded(lambda: original(stage)))
             _replace(own, "prepare_data", lambda _: lambda: None)  # done before any rank was started
@@ -165,6 +168,8 @@ class ModuleSession:
         def training_step(batch: Any, *rest: Any, **named: Any) -> Any:
             if self.taken.stand_in:
                 return self._standing_in(lambda: original(batch, *rest, **named))
+            if self.turns is not None:
+                return self._in_turns(batch, lambda part: original(part, *rest, **named))
             outputs = original(batch, *rest, **named)
             loss = loss_of(outputs)
             if self.virtual is None or loss is None:
@@ -173,6 +178,33 @@ class ModuleSession:
             return with_loss(outputs, self._of_virtual_ranks(loss, lambda part: original(part, *rest, **named)))
 
         return training_step
+
+    def _in_turns(self, batch: Any, step: Callable[[Any], Any]) -> Any:
+        """Each virtual rank's step, up to its next backward pass in turn. What rank 0's returns."""
+        assert self.turns is not None
+        counts = [self.taken.own, *(count for _, count in self.taken.parts)]
+        parts = [batch, *(self.transfer(part) if count else None for part, count in self.taken.parts)]
+        steps = [partial(step, part) for part, count in zip(parts, counts, strict=True) if count]
+
+        def begin(rank: int) -> None:
+            self.logged.samples, self.logged.virtual_rank = counts[rank], rank
+            self.weight = loss_weight(self.plan, self.taken, counts[rank], 1)
+
+        outputs = self.turns.run(steps, begin)
+        begin(0)
+        losses = [(loss_of(own), count) for own, count in zip(outputs, counts, strict=False)]
+        seen = [loss.detach() * count for loss, count in losses if loss is not None]
+        self.loss = torch.stack(seen).sum() / self.taken.samples if seen else None
+        return outputs[0]
+
+    def stepless(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What hands out optimizers or schedules: to a virtual rank above 0 such as do not step."""
+
+        def found(*arguments: Any, **named: Any) -> Any:
+            made = original(*arguments, **named)
+            return stepless(made) if self.turns is not None and self.turns.rank else made
+
+        return found
 
     def _standing_in(self, step: Callable[[], Any]) -> Any:
         """A step on somebody else's sample, so that this rank takes part in it: nothing of it may count."""
@@ -219,7 +251,11 @@ class ModuleSession:
     def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def backward(loss: Tensor, *arguments: Any, **named: Any) -> None:
-            original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **named)
+            weighed = loss if self.weight == 1.0 else loss * self.weight
+            if self.turns is None:
+                original(weighed, *arguments, **named)
+            else:
+                self.turns.backward(lambda: original(weighed, *arguments, **named))
 
         return backward
 

@@ -91,9 +91,6 @@ class OwnModule(Target, Net):
         if not plan.strategy.trains_modules:
             why = f"strategy={plan.strategy.name} divides a plain net, and {own} computes its loss itself"
             raise config_error("strategy", plan.strategy.name, why, "strategy=ddp, ddp_spawn, single or virtual")
-        if self.manual and plan.strategy.virtual_ranks(plan.devices) > 1:
-            why = f"{own} with manual optimization steps by itself, in the middle of each virtual rank"
-            raise config_error("strategy", plan.strategy.name, why, "strategy=ddp")
         if plan.precision == "16-mixed":
             why = f"the loss of {own} is not scaled here"
             raise config_error("precision", plan.precision, why, "precision=bf16-mixed")
