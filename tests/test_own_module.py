@@ -1,5 +1,6 @@
 """A stranger's LightningModule and data, unchanged: both engines, every world, the same numbers, also after a kill."""
 
+import csv
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -90,6 +91,60 @@ def test_virtual_ranks_are_ranks(name: str, make_own: MakeOwn) -> None:
     verdict = compare(ddp, virtual["raw"])
     assert verdict.within_tolerance, verdict.text()
     assert verdict.max_diff < 1e-10
+
+
+def test_unequal_shares_are_weighed_and_values_of_steps_meet(make_own: MakeOwn) -> None:
+    """Ranks without a sample, batches of a dataclass, a schedule that steps by the loss of each batch."""
+    job = ("model=uneven", "data=uneven_data", "precision=64-true", "engine=raw", "logger=csv", "log_every_n_steps=1")
+    worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
+    runs = {name: trained(make_own(*job, *own, folder=name)) for name, own in worlds.items()}
+    for name in ("ddp", "virtual"):
+        verdict = compare(runs["single"], runs[name])
+        assert verdict.within_tolerance, verdict.text()
+        assert verdict.max_diff < 1e-10
+    lines = [json.loads(line) for line in (runs["ddp"] / "record.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in lines if "step" in line]
+    assert [step["logged"]["count_step"] for step in steps] == [5, 1, 3, 2, 5] * 2
+    assert steps[3]["logged"]["least"] == pytest.approx(-1 + 2 / 63 * 36, rel=1e-6)
+    assert all(step["logged"]["synced"] == step["logged"]["alone"] for step in steps)
+    with next(runs["ddp"].glob("csv/**/metrics.csv")).open() as file:
+        curve = [float(row["synced"]) for row in csv.DictReader(file) if row["synced"]]
+    assert curve == pytest.approx([step["logged"]["synced"] for step in steps], rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_metric_of_all_epochs_outlives_a_kill(
+    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that on_train_start resets, as in lightning-hydra-template."""
+    plan = make_own("model=uneven", "data=uneven_data", f"engine={engine}", *SINGLE, "max_epochs=3")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    assert start(killed(own, monkeypatch, 11), monkeypatch)["worst"] == expected["worst"]
+    assert record(own) == record(plan)
+
+
+def test_a_module_that_ends_its_epochs_early(make_own: MakeOwn) -> None:
+    """Both engines as Lightning does it; the checkpoint is one that can be tested."""
+    job = ("model=short", "data=model", *SINGLE)
+    runs = [trained(make_own(*job, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    verdict = compare(runs[0], runs[1])
+    assert verdict.verdict == "identical", verdict.text()
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
+    assert [own["steps"] for own in metrics] == [4, 4]
+    last = f"ckpt_path={runs[0] / 'checkpoints' / 'last.ckpt'}"
+    again = trained(make_own(*job, "engine=raw", "train=false", last, folder="tested"))
+    assert json.loads((again / "metrics.json").read_text())["test_loss"] == metrics[0]["test_loss"]
+
+
+@pytest.mark.slow
+def test_a_module_without_optimizer_is_run(make_own: MakeOwn) -> None:
+    job = ("model=untrained", "data=uneven_data", *SINGLE)
+    runs = [trained(make_own(*job, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
+    assert metrics[0]["digest"] == metrics[1]["digest"]
+    assert metrics[0]["val_loss"] == metrics[1]["val_loss"] > 0
 
 
 KILLS = [
@@ -211,10 +266,6 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
             ("model=residual", "data=blobs_data"),
             "model=Residual: a plain net is trained on a Dataset or on tensors, and data=BlobsData comes in loaders; "
             "write a LightningModule, or its Dataset as data.",
-        ),
-        (
-            (*MODULES["classifier"], "strategy=ddp", "devices=3"),
-            "batch_size=8: 3 ranks (devices=3) cannot share it equally; write batch_size=6 or batch_size=9.",
         ),
         (
             ("model=classifier", "+model.widht=3", "data=blobs_data"),

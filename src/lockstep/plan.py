@@ -239,16 +239,17 @@ class Plan:
             raise config_error("precision", self.precision, "it needs a GPU", instead)
 
     def _check_batches(self) -> None:
-        if isinstance(self.data, schemas.Loaders) and not self.data.regular:
-            return  # ranks may have unequal shares, each weighed by its samples
+        theirs = isinstance(self.data, schemas.Loaders)  # ranks may have unequal shares, or none
+        if theirs and not self.data.regular:  # type: ignore[union-attr]
+            return
         world, samples = self.world_size * self.strategy.virtual_ranks(self.devices), self.data.train_samples
-        if self.batch_size < world:
+        if self.batch_size < world and not theirs:
             why = f"batch_size={self.batch_size} is less than a sample for each of {world} ranks"
             nodes = f" with num_nodes={self.num_nodes}" if self.num_nodes > 1 else ""
             most = self.batch_size // self.num_nodes or 1
             instead = f"devices={most} or fewer{nodes}, or batch_size={world}"
             raise config_error("devices", self.devices, why, instead)
-        if spare := self.batch_size % world:
+        if (spare := self.batch_size % world) and not theirs:
             below, above = self.batch_size - spare, self.batch_size - spare + world
             why = f"{world} ranks (devices={self.devices}) cannot share it equally"
             raise config_error("batch_size", self.batch_size, why, f"batch_size={below} or batch_size={above}")

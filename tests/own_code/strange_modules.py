@@ -1,6 +1,7 @@
 """LightningModules and LightningDataModules as people write them, none of which knows of Lockstep."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
@@ -279,3 +280,99 @@ class Late(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         return torch.optim.LBFGS(self.parameters(), lr=0.5, max_iter=3)
+
+
+@dataclass
+class Example:
+    """A batch of a class of their own."""
+
+    x: Tensor
+    y: Tensor
+
+
+def collate(samples: Any) -> Example:
+    x, y = zip(*samples, strict=True)
+    return Example(torch.stack(x), torch.stack(y))
+
+
+class UnevenData(pl.LightningDataModule):
+    """Batches of sizes that no number of ranks shares equally, one of them a single sample."""
+
+    batches = ([0, 1, 2, 3, 4], [5], [6, 7, 8], [9, 10], [11, 12, 13, 14, 15])
+
+    def prepare(self, batches: Any) -> DataLoader[Any]:
+        x = torch.linspace(-1, 1, 64).reshape(16, 4)
+        return DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_sampler=batches, collate_fn=collate)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return self.prepare(self.batches)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return self.prepare(self.batches[:3])
+
+
+class Uneven(pl.LightningModule):
+    """Values of steps over ranks, a schedule that steps by them, a metric that is kept for all epochs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+        self.val_loss = torchmetrics.MeanMetric()
+        self.worst = torchmetrics.MaxMetric()
+
+    def on_train_start(self) -> None:
+        self.worst.reset()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = F.mse_loss(self.net(batch.x), batch.y)
+        self.log("synced", loss, sync_dist=True)
+        self.log("alone", loss)
+        self.log("count", float(len(batch.y)), reduce_fx="sum", on_epoch=True)
+        self.log("least", batch.x.min(), reduce_fx="min")
+        return loss
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.log("after", outputs["loss"], on_epoch=True)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.val_loss.update(F.mse_loss(self.net(batch.x), batch.y), len(batch.y))
+
+    def on_validation_epoch_end(self) -> None:
+        loss = self.val_loss.compute()
+        self.val_loss.reset()
+        self.worst(loss)
+        self.log_dict({"val_loss": loss, "worst": self.worst.compute()})
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        return [optimizer], [{"scheduler": plateau, "interval": "step", "monitor": "alone"}]
+
+
+class Untrained(Uneven):
+    """No optimizer at all."""
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+class Short(Uneven):
+    """Leaves out the rest of its first epoch, and stops in the middle of the second."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        return -1 if self.current_epoch == 0 and batch_idx == 2 else None
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.trainer.should_stop = self.current_epoch == 1 and batch_idx == 1
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        return UnevenData().val_dataloader()
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("test_loss", F.mse_loss(self.net(batch.x), batch.y))
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return UnevenData().train_dataloader()
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return UnevenData().val_dataloader()

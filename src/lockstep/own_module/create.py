@@ -13,7 +13,7 @@ from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.own_module.loaders import RankLoader, Share, rank_loader
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.target import KEY
-from lockstep.targets.kinds import is_data_module, is_lightning_module, overrides
+from lockstep.targets.kinds import is_combined_loader, is_data_module, is_lightning_module, overrides
 
 STAGES = ("train", "val", "test")
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
@@ -86,6 +86,11 @@ class LoaderSource:
             ConfigError: there is none to train on, or training takes several at a time.
         """
         found = [self._of_splits(stage)] if self.made is not None else self.seeded(self.originals[stage])
+        if is_combined_loader(found):
+            raise ConfigError(
+                f"{type(self.owner).__name__}.{METHOD[stage]}: it returns a CombinedLoader, and only single loaders "
+                f"are divided among ranks; return {'one loader' if stage == 'train' else 'a list of loaders'}."
+            )
         if isinstance(found, Mapping):
             found = [*found.values()]
         listed = [*found] if isinstance(found, list | tuple) else [found]

@@ -97,10 +97,12 @@ class MapLoader(RankLoader):
         self.source: Any = None
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, in which this rank has samples if it is an evaluation."""
-        if self.training:
-            return len(self._epoch())
-        return sum(len(ids) > self.share.rank for ids in self._epoch())
+        """Batches of a whole epoch, in which this rank has samples if it is an evaluation.
+
+        Lightning takes no loader of none on one rank alone: 1 is said, and nothing comes.
+        """
+        batches = self._epoch()
+        return len(batches) if self.training else max(1, sum(len(ids) > self.share.rank for ids in batches))
 
     def _epoch(self) -> Sequence[Tensor]:
         self.batches.set_epoch(self.epoch)

@@ -6,7 +6,7 @@ Values of a single step are this rank's own, as Lightning has them; the record g
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from lockstep.sums.running import Scalar, to_floats, to_scalar
 REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
 EMPTY = {"mean": (0.0, 0.0), "sum": (0.0, 0.0), "min": (math.inf, 0.0), "max": (-math.inf, 0.0)}
 """Of no batch: a total and a weight."""
+JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"sum": sum, "min": min, "max": max}
 SUM, MIN, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX
 
 
@@ -73,21 +74,26 @@ class Value:
 
 @dataclass
 class StepValue:
-    """Of one name in one batch: value and weight, by virtual rank."""
+    """Of one name in one batch: value and weight, by virtual rank. `synced`: over all ranks, for `sync_dist`."""
 
     entry: Value
+    sync_dist: bool = False
     of_ranks: dict[int, tuple[Scalar, float]] = field(default_factory=dict)
+    synced: float | None = None
 
     @property
-    def first(self) -> float:
-        """This rank's own."""
-        return float(next(iter(self.of_ranks.values()))[0])
+    def shown(self) -> float:
+        """This rank's own, or that of all."""
+        return float(next(iter(self.of_ranks.values()))[0]) if self.synced is None else self.synced
 
     @property
-    def weighed(self) -> tuple[Scalar, float]:
-        """The sum of value times weight, and of weights."""
-        values, weights = zip(*self.of_ranks.values(), strict=True)
-        return sum(value * weight for value, weight in zip(values, weights, strict=True)), sum(weights)
+    def joined(self) -> tuple[Scalar, float, str]:
+        """Of the virtual ranks: a total (of value times weight, of a mean), the weight, and how ranks are joined."""
+        own, how = [pair for pair in self.of_ranks.values() if pair[1]], self.entry.reduction
+        weight = sum(weight for _, weight in own)
+        if how == "mean":
+            return sum(value * weight for value, weight in own), weight, how
+        return (JOIN[how](value for value, _ in own) if own else EMPTY[how][0]), weight, how
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,7 @@ class Logged:
         self.in_batch = False
         self.virtual_rank = 0
         self.step_values: dict[str, StepValue] = {}
+        self.always_synced: set[str] = set()
 
     # where a run stands
 
@@ -170,19 +177,20 @@ class Logged:
         if is_metric(value):
             entry.metric = value
             if step and (forward := last_forward(value)) is not None:
-                self._add_step(full, entry, to_scalar(forward.detach().double().mean()), float(self.samples))
+                self._add_step(full, entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
         number = to_scalar(_single(name, value))
         weight = float(self.samples if batch_size is None else batch_size) if self.in_batch else self._seen()
         if (self.in_batch and self.samples == 0) or (rank_zero_only and self.rank):
             weight = 0.0
         if step:
-            self._add_step(full, entry, number, weight)
+            self._add_step(full, entry, number, weight, sync_dist)
         if entry.on_epoch:
             entry.pending.append((number, weight))
 
-    def _add_step(self, name: str, entry: Value, value: Scalar, weight: float) -> None:
-        self.step_values.setdefault(name, StepValue(entry)).of_ranks[self.virtual_rank] = value, weight
+    def _add_step(self, name: str, entry: Value, value: Scalar, weight: float, sync_dist: bool) -> None:
+        sync_dist = sync_dist or not self.always_synced.isdisjoint((name, entry.step_name))
+        self.step_values.setdefault(name, StepValue(entry, sync_dist)).of_ranks[self.virtual_rank] = value, weight
 
     def _seen(self) -> float:
         """What a value of a whole epoch stands for: the samples of this rank in it."""
@@ -198,25 +206,33 @@ class Logged:
     # what comes of it
 
     def step(self) -> dict[str, float]:
-        """This rank's values of the batch, by the names of loggers."""
-        return {own.entry.step_name: own.first for own in self.step_values.values() if own.entry.logger}
+        """This rank's values of the batch, by the names of loggers; those of all ranks where `sync_dist` says so."""
+        return {own.entry.step_name: own.shown for own in self.step_values.values() if own.entry.logger}
 
     def bar(self) -> dict[str, float]:
-        return {own.entry.step_name: own.first for own in self.step_values.values() if own.entry.prog_bar}
+        return {own.entry.step_name: own.shown for own in self.step_values.values() if own.entry.prog_bar}
 
     def monitored(self) -> dict[str, float]:
         """What callbacks may see of a batch of training."""
         if self.stage != "train":
             return {}
-        return {key: own.first for name, own in self.step_values.items() for key in (name, own.entry.step_name)}
+        return {key: own.shown for name, own in self.step_values.items() for key in (name, own.entry.step_name)}
 
-    def for_record(self, metrics: bool) -> dict[str, tuple[Scalar, float]]:
-        """Value times weight, and weight, of each name in the batch; of metrics as objects, or of plain numbers.
+    def for_record(self, metrics: bool) -> dict[str, tuple[Scalar, float, str]]:
+        """Total, weight and reduction of each name in the batch; of metrics as objects, or of plain numbers.
 
-        The record has the mean over ranks. That of a metric need not be the metric of the whole batch.
+        The record has them over ranks. The mean of a metric need not be the metric of the whole batch.
         """
         found = [own for own in self.step_values.values() if (own.entry.metric is not None) == metrics]
-        return {own.entry.step_name: own.weighed for own in found}
+        return {own.entry.step_name: own.joined for own in found}
+
+    def sync_steps(self) -> None:
+        """The values of the batch that were logged with `sync_dist`, over all ranks. To be called by every rank."""
+        found = [own for name, own in sorted(self.step_values.items()) if own.sync_dist]
+        if dist.is_initialized() or any(len(own.of_ranks) > 1 for own in found):
+            totals = [[float(total), weight] for total, weight, _ in (own.joined for own in found)]
+            for own, value in zip(found, self._over_ranks([own.entry for own in found], totals), strict=True):
+                own.synced = value
 
     def end_epoch(self, stage: str) -> Epoch:
         """The values of a stage over all ranks, which are then reset. To be called by every rank."""
@@ -224,7 +240,8 @@ class Logged:
         for entry in entries:
             entry.settle()
         plain = [entry for entry in entries if entry.metric is None and entry.on_epoch]
-        values = dict(zip([own.name for own in plain], self._over_ranks(plain), strict=True))
+        totals = [[own.total, own.weight] for own in plain]
+        values = dict(zip([own.name for own in plain], self._over_ranks(plain, totals), strict=True))
         for entry in entries:
             if entry.metric is not None and entry.on_epoch:
                 values[entry.name] = float(entry.metric.compute())
@@ -258,9 +275,9 @@ class Logged:
         order = sorted(entries)
         return [entries[name] for name in order]
 
-    def _over_ranks(self, entries: Sequence[Value]) -> list[float | None]:
-        """One message for all sums, one for the extremes; None of a name that nobody has logged."""
-        totals = torch.tensor([[own.total, own.weight] for own in entries], dtype=torch.float64).reshape(-1, 2)
+    def _over_ranks(self, entries: Sequence[Value], own_totals: Sequence[Sequence[float]]) -> list[float | None]:
+        """From a total and a weight of each: a message for all sums, one for the extremes; None where none has any."""
+        totals = torch.tensor(own_totals, dtype=torch.float64).reshape(-1, 2)
         if dist.is_initialized() and entries:
             for kinds, operation in ((("mean", "sum"), SUM), (("min",), MIN), (("max",), MAX)):
                 rows = torch.tensor([own.reduction in kinds for own in entries])

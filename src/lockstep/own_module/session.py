@@ -6,7 +6,7 @@ the dataloaders are divided among ranks. All else an engine calls as it stands.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial, wraps
@@ -170,7 +170,10 @@ class ModuleSession:
                 return self._standing_in(lambda: original(batch, *rest, **named))
             if self.turns is not None:
                 return self._in_turns(batch, lambda part: original(part, *rest, **named))
+            if self.virtual is not None:
+                self.logged.samples = self.taken.own
             outputs = original(batch, *rest, **named)
+            self.logged.samples = self.taken_samples
             loss = loss_of(outputs)
             if self.virtual is None or loss is None:
                 self.loss = None if loss is None else loss.detach()
@@ -192,6 +195,7 @@ class ModuleSession:
 
         outputs = self.turns.run(steps, begin)
         begin(0)
+        self.logged.samples = self.taken_samples
         losses = [(loss_of(own), count) for own, count in zip(outputs, counts, strict=False)]
         seen = [loss.detach() * count for loss, count in losses if loss is not None]
         self.loss = torch.stack(seen).sum() / self.taken.samples if seen else None
@@ -223,7 +227,6 @@ class ModuleSession:
         plan, taken = self.plan, self.taken
         total = first * loss_weight(plan, taken, taken.own, 1)
         seen = first.detach() * taken.own
-        samples = self.logged.samples
         for rank, (part, count) in enumerate(taken.parts, start=1):
             if count:
                 self.logged.samples, self.logged.virtual_rank = count, rank
@@ -232,7 +235,7 @@ class ModuleSession:
                 if loss is not None:
                     total = total + loss * loss_weight(plan, taken, count, 1)
                     seen = seen + loss.detach() * count
-        self.logged.samples, self.logged.virtual_rank = samples, 0
+        self.logged.samples, self.logged.virtual_rank = self.taken_samples, 0
         self.loss = seen / taken.samples
         return total
 
@@ -302,23 +305,33 @@ class ModuleSession:
         if content is None:
             return
         self.checkpoints.restore(content, self.module)
-        states = [own.module for own in content.ranks]
-        if len(states) == self.plan.world_size:
-            states = [states[self.context.rank]]
-        elif self.context.rank:  # of another world: rank 0 takes over what all had
-            states = []
-        metrics = dict(metric_modules(self.module))
-        for state in states:
+        for state in self._of_checkpoint():
             self.logged.restore(state.get("logged", {}))
+        self.results = dict(content.results)
+
+    def watch(self, schedules: Iterable[Any]) -> None:
+        """A schedule that steps by a value of each batch steps by that of all ranks: by their own, they would part."""
+        self.logged.always_synced = {str(own.monitor) for own in schedules if own.reduce_on_plateau}
+
+    def restore_metrics(self) -> None:
+        """What the module's metrics have measured so far. After its on_train_start, where it may reset them."""
+        metrics = dict(metric_modules(self.module))
+        for state in self._of_checkpoint():
             for name, own in state.get("metrics", {}).items():
                 restore_metric(metrics[name], own)
-        self.results = dict(content.results)
+
+    def _of_checkpoint(self) -> Sequence[Mapping[str, Any]]:
+        """What this rank takes over of what ranks had measured: its own; of another world's, rank 0 all."""
+        states = [] if self.start.content is None else [own.module for own in self.start.content.ranks]
+        if len(states) == self.plan.world_size:
+            return [states[self.context.rank]]
+        return [] if self.context.rank else states
 
     def extra_state(self) -> Mapping[str, Any]:
         """What a checkpoint holds beside the engine's own state. To be called by every rank."""
         none = torch.zeros(len(self.plan.objective.sums), dtype=torch.float64)
         within = self.at.batch > 0
-        metrics = {name: metric_state(own) for name, own in metric_modules(self.module)} if within else {}
+        metrics = {name: metric_state(own) for name, own in metric_modules(self.module) if own.update_count}
         module = {"logged": self.logged.state() if within else {}, "metrics": metrics}
         sums = {"epoch": none, "curve": none}
         return self.checkpoints.extra_state(self.at, self.results, sums, self.module, module, self.ended)
@@ -342,7 +355,14 @@ class ModuleSession:
 
     # a batch of training
 
+    def _metrics_in_float64(self) -> None:
+        """As the plan's numbers, if they are: a metric keeps its own through `to`, and forgets `set_dtype` in it."""
+        if dtype_of(self.plan) == torch.float64:
+            for _, metric in metric_modules(self.module):
+                metric.set_dtype(torch.float64)
+
     def begin_epoch(self) -> None:
+        self._metrics_in_float64()
         if self.at.batch == 0:
             self.logged.begin_epoch("train")
         self.logged.enter("train")
@@ -361,13 +381,17 @@ class ModuleSession:
 
     @property
     def taken_samples(self) -> int:
-        """This rank's samples of the batch; a stand-in counts for none."""
+        """This process's samples of the batch: of all virtual ranks, but none of a stand-in."""
+        if self.virtual is not None:
+            return self.taken.samples
         return 0 if self.taken.stand_in else self.taken.own
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """The optimizer's gradients are complete, averaged over ranks, and not clipped yet."""
         parameters = [own for group in optimizer.param_groups for own in group["params"]]
-        found = optimizer, float(optimizer.param_groups[0]["lr"]), [*self.recorder.norms(parameters)]
+        if not parameters:  # Lightning's stand-in, where configure_optimizers returns none
+            return
+        found = optimizer, _rate([optimizer]), [*self.recorder.norms(parameters)]
         if self.manual:
             self.stepping.append(found)
         else:
@@ -381,7 +405,7 @@ class ModuleSession:
             last: whether it is the last of the epoch.
         """
         taken, plan = self.taken, self.plan
-        count = taken.samples if self.virtual is not None else self.taken_samples
+        count = self.taken_samples
         loss = 0.0 if self.loss is None else (self.loss if self.loss.is_cuda else self.loss.item())
         ids = taken.ids if count else taken.ids[:0]
         self._log_loss(loss)
@@ -409,6 +433,7 @@ class ModuleSession:
     # evaluations and the ends of epochs
 
     def begin_evaluation(self, stage: str) -> None:
+        self._metrics_in_float64()
         if self.virtual is not None:
             self.virtual.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
         self.logged.begin_epoch(stage)
@@ -491,4 +516,5 @@ def _replace(owner: nn.Module, name: str, wrap: Callable[[Callable[..., Any]], C
 
 
 def _rate(optimizers: list[Optimizer]) -> float:
-    return float(optimizers[0].param_groups[0]["lr"]) if optimizers else 0.0
+    groups = optimizers[0].param_groups if optimizers else []
+    return float(groups[0]["lr"]) if groups else 0.0

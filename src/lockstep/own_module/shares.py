@@ -1,6 +1,8 @@
 """A batch that is made already, divided among ranks: rank r of W takes samples r, r + W, … of whatever holds them."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,21 @@ def each_tensor(own: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return type(own)(*(each_tensor(value, function) for value in own))
     if isinstance(own, list | tuple):
         return type(own)(each_tensor(value, function) for value in own)
+    if _is_dataclass(own):
+        return _with_fields(own, lambda value: each_tensor(value, function))
     return own
+
+
+def _is_dataclass(own: Any) -> bool:
+    return is_dataclass(own) and not isinstance(own, type)
+
+
+def _with_fields(own: Any, function: Callable[[Any], Any]) -> Any:
+    """A copy, made past its own __init__, which may take other arguments."""
+    made = copy.copy(own)
+    for field in fields(own):
+        object.__setattr__(made, field.name, function(getattr(own, field.name)))
+    return made
 
 
 def _part(own: Any, samples: int, rank: int, ranks: int) -> Any:
@@ -55,11 +71,13 @@ def _part(own: Any, samples: int, rank: int, ranks: int) -> Any:
         if len(own) == samples and not any(_is_batch(value) for value in own):
             return own[rank::ranks]
         return type(own)(_part(value, samples, rank, ranks) for value in own)
+    if _is_dataclass(own):
+        return _with_fields(own, lambda value: _part(value, samples, rank, ranks))
     return own
 
 
 def _is_batch(value: Any) -> bool:
-    return isinstance(value, Tensor | np.ndarray | Mapping | list | tuple)
+    return isinstance(value, Tensor | np.ndarray | Mapping | list | tuple) or _is_dataclass(value)
 
 
 def _sizes(own: Any) -> Iterator[int]:
@@ -71,3 +89,6 @@ def _sizes(own: Any) -> Iterator[int]:
     elif isinstance(own, list | tuple):
         for value in own:
             yield from _sizes(value)
+    elif _is_dataclass(own):
+        for field in fields(own):
+            yield from _sizes(getattr(own, field.name))

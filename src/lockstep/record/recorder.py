@@ -133,7 +133,7 @@ class Recorder:
         self.fingerprints = {}
 
     def _logged_over_ranks(self) -> Sequence[Mapping[str, Mapping[str, float]]]:
-        """By step what a LightningModule has logged on it: means over ranks; on rank 0 alone."""
+        """By step what a LightningModule has logged on it, over ranks; on rank 0 alone."""
         if not self.plan.model.lightning:
             return ()
         steps = [{kind: _floats(values) for kind, values in step.items()} for step in self.steps.logged]
@@ -141,7 +141,7 @@ class Recorder:
         parts = gather_bytes(own.encode()) if dist.is_initialized() else [own.encode()]
         kinds = ("logged", "metrics")
         of_steps = zip(*map(json.loads, parts), strict=True)
-        return [{kind: _means([own.get(kind, {}) for own in ranks]) for kind in kinds} for ranks in of_steps]
+        return [{kind: _joined([own.get(kind, {}) for own in ranks]) for kind in kinds} for ranks in of_steps]
 
     @property
     def carried(self) -> Mapping[str, Tensor]:
@@ -188,15 +188,24 @@ class Recorder:
         return torch.stack(parts).cpu() if parts else part[None]
 
 
-def _floats(values: Mapping[str, tuple[Scalar, float]]) -> dict[str, list[float]]:
-    return {name: [float(total), weight] for name, (total, weight) in values.items()}
+def _floats(values: Mapping[str, tuple[Scalar, float, str]]) -> dict[str, tuple[float, float, str]]:
+    return {name: (float(total), weight, how) for name, (total, weight, how) in values.items()}
 
 
-def _means(ranks: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, float]:
-    """Of one step's names: from each rank's sum of values by weight, and its weight."""
-    totals: dict[str, list[float]] = {}
+def _joined(ranks: Iterable[Mapping[str, tuple[float, float, str]]]) -> dict[str, float]:
+    """Of one step's names: from each rank's total and weight, of those that have some."""
+    found: dict[str, list[tuple[float, float, str]]] = {}
     for values in ranks:
-        for name, (total, weight) in values.items():
-            here = totals.setdefault(name, [0.0, 0.0])
-            totals[name] = [here[0] + total, here[1] + weight]
-    return {name: total / weight for name, (total, weight) in sorted(totals.items()) if weight}
+        for name, own in values.items():
+            if own[1]:
+                found.setdefault(name, []).append(own)
+    return {name: _over_ranks(own) for name, own in sorted(found.items())}
+
+
+def _over_ranks(own: Sequence[tuple[float, float, str]]) -> float:
+    totals, how = [total for total, _, _ in own], own[0][2]
+    if how == "min":
+        return min(totals)
+    if how == "max":
+        return max(totals)
+    return sum(totals) / sum(weight for _, weight, _ in own) if how == "mean" else sum(totals)

@@ -11,8 +11,10 @@ from lockstep.record import sample_ids
 from lockstep.record.lines import COLUMNS
 from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
-Logged = Mapping[str, Mapping[str, tuple[Scalar, float]]]
-"""Of a step what a LightningModule has logged, numbers and metrics, by name: value times weight, and weight."""
+Logged = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
+"""Of a step what a LightningModule has logged, numbers and metrics, by name: a total, its weight, and how the ranks'
+are joined (mean, whose total is of value times weight; sum, min, max).
+"""
 
 
 class StepBuffer:

@@ -18,6 +18,11 @@ def is_data_module(made: Any) -> bool:
     return _is_a(made, "LightningDataModule")
 
 
+def is_combined_loader(made: Any) -> bool:
+    utilities = sys.modules.get("lightning.pytorch.utilities")
+    return utilities is not None and isinstance(made, utilities.CombinedLoader)
+
+
 def _is_a(made: Any, name: str) -> bool:
     lightning = sys.modules.get("lightning.pytorch")
     return lightning is not None and isinstance(made, getattr(lightning, name))

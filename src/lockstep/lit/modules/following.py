@@ -28,6 +28,7 @@ class Following(Callback):
         self.trainer, module = trainer, self.session.module
         object.__setattr__(module, "optimizers", self.session.stepless(module.optimizers))
         for name, then in (
+            ("on_train_start", self.session.restore_metrics),
             ("on_train_batch_end", self._batch_done),
             ("on_train_epoch_end", self._epoch_done),
             ("on_validation_epoch_end", self._validation_done),
@@ -40,6 +41,7 @@ class Following(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Lightning has restored weights, optimizers and schedules by now."""
+        self.session.watch(trainer.lr_scheduler_configs)
         self.session.restore()
         if self.session.at.batch == 0:  # an epoch begins, and none is to be ended once more
             trainer.fit_loop.restarting = False
@@ -90,6 +92,7 @@ class Following(Callback):
         trainer, session = self.trainer, self.session
         last = trainer.is_last_batch
         due = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or last
+        session.logged.sync_steps()
         trainer.callback_metrics.update(_tensors(session.logged.monitored()))
         trainer.progress_bar_metrics.update(session.logged.bar())
         values = session.end_batch(trainer.optimizers, due, last)

@@ -21,7 +21,7 @@ from lockstep.raw.modules.optimization import SchedulerConfig
 class RawTrainer:
     """The state of a run by Lightning's names."""
 
-    barebones = sanity_checking = predicting = False
+    barebones = sanity_checking = predicting = interrupted = received_sigterm = False
     val_check_interval = 1.0
     check_val_every_n_epoch = 1
     max_steps = -1
@@ -92,6 +92,22 @@ class RawTrainer:
         return self.session.plan.total_steps or -1
 
     @property
+    def num_val_batches(self) -> list[float]:
+        return [_length(own) for own in self.session.rank_loaders.get("val", [])]
+
+    @property
+    def num_test_batches(self) -> list[float]:
+        return [_length(own) for own in self.session.rank_loaders.get("test", [])]
+
+    @property
+    def evaluating(self) -> bool:
+        return self.validating or self.testing
+
+    @property
+    def device_ids(self) -> list[int]:
+        return [*range(self.num_devices)]
+
+    @property
     def enable_validation(self) -> bool:
         return self.session.runs("val")
 
@@ -138,6 +154,7 @@ class RawTrainer:
 
     def show_step(self, logged: Logged) -> None:
         """What callbacks may see of a batch."""
+        logged.sync_steps()
         self.callback_metrics |= {name: _tensor(value) for name, value in logged.monitored().items()}
         self.progress_bar_metrics |= logged.bar()
 
@@ -230,6 +247,13 @@ class Clipping:
             nn.utils.clip_grad_value_(parameters, clip_val)
         else:
             nn.utils.clip_grad_norm_(parameters, clip_val)
+
+
+def _length(loader: Any) -> float:
+    try:
+        return len(loader)
+    except TypeError:
+        return float("inf")
 
 
 def _tensor(value: float) -> Tensor:

@@ -73,8 +73,10 @@ def fit(run: Training) -> None:
     trainer.training = True
     loader = (session.source.owner or module).train_dataloader()
     trainer.train_dataloader = loader
+    session.watch(trainer.lr_scheduler_configs)
     session.restore()
     hooks.call("on_train_start")
+    session.restore_metrics()
     while session.at.epochs < session.plan.max_epochs and not trainer.should_stop:
         began = time.perf_counter()
         trainer.current_epoch = session.at.epochs
@@ -107,14 +109,14 @@ def train_epoch(run: Training, loader: Any) -> None:
     if session.at.batch == 0:
         hooks.call("on_train_epoch_start")
     accumulate = session.plan.accumulate_grad_batches
-    last = False
+    last = skipped = False
     for number, (batch, last) in enumerate(with_last(loader, session.at.batch), start=session.at.batch):
         trainer.is_last_batch = last
         due = (number + 1) % accumulate == 0 or last
         batch = session.transfer(batch)
         session.begin_batch()
         hooks.of_callbacks("on_train_batch_start", batch, number)
-        if hooks.of_module("on_train_batch_start", batch, number) == -1:
+        if skipped := hooks.of_module("on_train_batch_start", batch, number) == -1:
             break
         outputs = manual_step(run, batch, number) if session.manual else automatic_step(run, batch, number, due)
         if due:
@@ -138,7 +140,7 @@ def train_epoch(run: Training, loader: Any) -> None:
             break
     synchronize(session.device)
     run.seconds += time.perf_counter() - began
-    if session.runs("val"):
+    if session.runs("val") and not skipped:  # as Lightning, which leaves out the validation too
         module.on_validation_model_zero_grad()
         evaluate(run, "val")
         session.logged.enter("train")
