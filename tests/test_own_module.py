@@ -307,6 +307,22 @@ def test_what_cannot_be_is_refused(overrides: tuple[str, ...], sentence: str, ma
     assert str(refused.value) == sentence
 
 
+def test_a_module_of_the_package_of_the_old_name_is_told(
+    make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pytorch_lightning")
+    (tmp_path / "of_old_name.py").write_text(
+        "import pytorch_lightning as pl\n\n\nclass Old(pl.LightningModule):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError) as refused:
+        make_own("model=regressor", "model._target_=of_old_name.Old", "data=stream")
+    assert str(refused.value) == (
+        "model._target_=of_old_name.Old: it derives from pytorch_lightning, whose classes are not those of lightning; "
+        "write import lightning.pytorch as pl in its file."
+    )
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_monitor_that_nothing_logs_is_named(engine: str, make_own: MakeOwn) -> None:
     plan = make_own(*MODULES["stream"], f"engine={engine}", "checkpoint.monitor=val_acc")

@@ -11,7 +11,7 @@ from typing import Any
 from lockstep import launch, schemas, targets
 from lockstep.config_error import config_error
 from lockstep.schemas.engine import ENGINES
-from lockstep.schemas.target import PARTIAL
+from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
 
 FROM_DATA = ("shape", "outputs")
@@ -93,6 +93,7 @@ def inspect(
     choice, model = own["data"], own.get("model")
     found: dict[str, Any] = {"module": None, "loaders": False, "data": {}, "task": {}, "scheduler": {}}
     kind = None if model is None else targets.check("model", model.call, dict.fromkeys(FROM_DATA))
+    _require_lightning(own, kind)
     if "optimizer" in own:
         targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True}, ours=["params"])
     if isinstance(scheduler := own.get("scheduler"), schemas.OwnScheduler):
@@ -124,6 +125,14 @@ def inspect(
 
         found |= inspect_module(model, choice, found, seed, batch_size)
     return found
+
+
+def _require_lightning(own: Mapping[str, Any], kind: Any) -> None:
+    from lockstep.targets.kinds import of_pytorch_lightning
+
+    if of_pytorch_lightning(kind):
+        why = "it derives from pytorch_lightning, whose classes are not those of lightning"
+        raise config_error(f"model.{KEY}", own["model"].call[KEY], why, "import lightning.pytorch as pl in its file")
 
 
 def _is_module(kind: Any) -> bool:

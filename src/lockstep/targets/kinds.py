@@ -18,6 +18,12 @@ def is_data_module(made: Any) -> bool:
     return _is_a(made, "LightningDataModule")
 
 
+def of_pytorch_lightning(kind: Any) -> bool:
+    """Whether a class derives from the package of Lightning's old name, whose classes are others."""
+    other = sys.modules.get("pytorch_lightning")
+    return other is not None and isinstance(kind, type) and issubclass(kind, other.LightningModule)
+
+
 def is_combined_loader(made: Any) -> bool:
     utilities = sys.modules.get("lightning.pytorch.utilities")
     return utilities is not None and isinstance(made, utilities.CombinedLoader)
