@@ -39,6 +39,7 @@ LAYERS = [
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
+LIGHTNING_ROOMS = {"lit", "loggers", "strategies", "private_api", "bench"}
 HYDRA_ROOMS = {"tool_command", "build", "command_line", "job", "sweep", "cli", "__main__", "private_api"}
 
 
@@ -53,7 +54,7 @@ def forbidden(own: str, name: str) -> bool:
     if parts[0] == "lockstep":
         return parts[1] != own and FLOOR[parts[1]] >= FLOOR[own]
     return (
-        (parts[0] in ("lightning", "torchmetrics") and own not in ("lit", "loggers", "strategies", "private_api"))
+        (parts[0] in ("lightning", "torchmetrics") and own not in LIGHTNING_ROOMS)
         or (parts[0] in ("hydra", "omegaconf") and own not in HYDRA_ROOMS)
         or (own == "nets" and bool({"distributed", "os", "logging"} & set(parts)))
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lockstep import data, launch
-from lockstep.bench.payloads import BASELINES, BenchPayload
+from lockstep.bench.payloads import BASELINES, STOCK, STRANGERS, BenchPayload
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError, shell_quote_override
@@ -58,9 +58,10 @@ class BenchContext:
         return plan
 
     def time_baseline(self, name: str, *overrides: str) -> float:
-        """Seconds of training by a loop of baselines.py, in a process like those of the engines."""
+        """Seconds of training by a loop of baselines.py, or by `stock` Lightning, in a process like the engines'."""
+        module = STRANGERS if name == STOCK else BASELINES
         with self.folder() as folder:
-            seconds: float = launch.start(BenchPayload(self.plan(folder, *overrides), name), BASELINES)
+            seconds: float = launch.start(BenchPayload(self.plan(folder, *overrides), name), module)
             return seconds
 
     def time_command(self, *words: str, status: int = 0) -> float:

@@ -6,6 +6,7 @@ from functools import partial
 
 from lockstep.bench.context import BenchContext
 from lockstep.bench.measurement import Measurement, take_turns
+from lockstep.bench.payloads import STOCK, STRANGERS
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,23 @@ def cnn(context: BenchContext) -> list[Measurement]:
     }
     shared = (*cnn_overrides(context, context.pick(2000, 20_000)), "batch_size=2000")
     return measure_training("cnn", variants, shared, context.rounds, context)
+
+
+def module(context: BenchContext) -> list[Measurement]:
+    """A user's LightningModule by both engines and by Lightning's own Trainer, its data in each of three forms."""
+    variants = {
+        "stock": Variant(STOCK),
+        "raw": engine("raw", stock=0.7),
+        "lightning": engine("lightning", stock=1.0),
+    }
+    own = ("model=linear", f"+model._target_={STRANGERS}.Module", "data=model", f"+data._target_={STRANGERS}.Data")
+    shared = (*own, f"+data.samples={context.pick(6400, 25_600)}", "max_epochs=2", "threads=1")
+    forms = {"tensors": ("true", 0), "samples": ("false", 0), "workers": ("false", 2)}
+    found = []
+    for name, (tensors, workers) in forms.items():
+        data = (f"+data.tensors={tensors}", f"+data.workers={workers}")
+        found += measure_training(f"module {name}", variants, (*shared, *data), context.rounds, context)
+    return found
 
 
 def cnn_overrides(context: BenchContext, samples: int) -> tuple[str, ...]:

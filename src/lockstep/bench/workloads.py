@@ -6,12 +6,13 @@ from lockstep.bench.context import BenchContext
 from lockstep.bench.measurement import Measurement
 from lockstep.bench.scaling import collectives, scaling, threads
 from lockstep.bench.startup import startup, sweep
-from lockstep.bench.training import cnn, linear, mlp
+from lockstep.bench.training import cnn, linear, mlp, module
 
 WORKLOADS: dict[str, Callable[[BenchContext], list[Measurement]]] = {
     "linear": linear,
     "mlp": mlp,
     "cnn": cnn,
+    "module": module,
     "threads": threads,
     "scaling": scaling,
     "collectives": collectives,

@@ -124,7 +124,7 @@ class SampleLoader:
     def _ready(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Batch:
         there = inputs.to(self.device, non_blocking=True), targets_for_loss(targets).to(self.device, non_blocking=True)
         whole = as_float(Batch(*there, ids), self.dtype)
-        return whole._replace(targets=whole.inputs) if self.data.samples == "inputs" else whole
+        return Batch(whole.inputs, whole.inputs, whole.ids) if self.data.samples == "inputs" else whole
 
 
 END = object()

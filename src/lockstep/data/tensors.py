@@ -55,7 +55,7 @@ class TensorData:
     def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
         """A batch as the net takes it."""
         whole = as_float(batch, dtype, self.mean, self.std)
-        return whole._replace(targets=whole.inputs) if self.own_targets else whole
+        return Batch(whole.inputs, whole.inputs, whole.ids) if self.own_targets else whole
 
 
 def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1.0) -> Batch:

@@ -1,6 +1,6 @@
 """Whether a debugger runs this process, and whether it waits at its prompt."""
 
-import sys
+import inspect
 from types import FrameType
 
 PROMPT = "cmdloop"
@@ -17,7 +17,7 @@ def at_prompt(frame: FrameType | None) -> bool:
 
 def is_debugged() -> bool:
     """Whether the program was started by a debugger, which looks at what the program does not catch."""
-    frame: FrameType | None = sys._getframe()
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] not in DEBUGGERS:
         frame = frame.f_back
     return frame is not None

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.parallel.virtual_ranks import VirtualRanks
+from lockstep.private_api.lightning import TOGGLED
 
 Gradients = dict[nn.Parameter, Tensor | None]
 
@@ -175,10 +176,6 @@ class Stepless:
 def stepless(found: Any) -> Any:
     """One, several or none."""
     return [Stepless(own) for own in found] if isinstance(found, list) else None if found is None else Stepless(found)
-
-
-TOGGLED = "_param_requires_grad_state"
-"""Lightning's, of a module: what `toggle_optimizer` has switched. Without it there is nothing to keep apart."""
 
 
 def _autocast() -> Any:

@@ -32,6 +32,9 @@ TESTED = "2.6."
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version that does not know it counts from 0."""
 
+TOGGLED = "_param_requires_grad_state"
+"""Of a module: what its `toggle_optimizer` has switched. Where it is gone, virtual ranks would share the switches."""
+
 OF_TRAINER = (
     *("_data_connector._datahook_selector", "_logger_connector._first_loop_iter", "_logger_connector.on_batch_start"),
     *("_logger_connector.on_batch_end", "_logger_connector.update_train_step_metrics"),

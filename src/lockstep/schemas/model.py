@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import as_typed, config_error, fraction, require
+from lockstep.schemas.engine import Lightning
 from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class OwnModule(Target, Net):
         if plan.precision == "16-mixed":
             why = f"the loss of {own} is not scaled here"
             raise config_error("precision", plan.precision, why, "precision=bf16-mixed")
-        if plan.gradient_sync not in ("none", "ddp"):
+        if plan.gradient_sync not in ("none", Lightning.gradient_sync):
             why = f"the gradients of {own} are averaged by DistributedDataParallel"
             raise config_error("engine.gradient_sync", plan.gradient_sync, why, "engine.gradient_sync=ddp")
         for key, value, usual in (
