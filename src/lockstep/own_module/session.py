@@ -1,21 +1,18 @@
 """What both engines do for a LightningModule before, in and after their loops, once.
 
 The module is the user's own object. Of this one instance some methods are wrapped: `log` and `log_dict` keep what is
-logged, `training_step` notes its loss, `backward` weighs it, `setup` and `configure_model` draw under the run's seed,
-the dataloaders are divided among ranks. All else an engine calls as it stands.
+logged, `setup` and `configure_model` draw under the run's seed, the dataloaders are divided among ranks, and the
+training step is weighed (`weighed_step`). All else an engine calls as it stands.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.choice import resume_after_restart
@@ -29,13 +26,12 @@ from lockstep.loggers import create as create_loggers
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.own_module.create import METHOD, STAGES, LoaderSource, create_module
 from lockstep.own_module.facts import filled
-from lockstep.own_module.loaders import RankLoader, Share, Taken
+from lockstep.own_module.loaders import RankLoader, Share
 from lockstep.own_module.logged import Epoch, Logged, metric_modules
-from lockstep.own_module.loss_weight import loss_of, loss_sum, loss_weight, with_loss
+from lockstep.own_module.loss_weight import loss_sum
 from lockstep.own_module.shares import each_tensor
-from lockstep.own_module.turns import Turns, stepless
+from lockstep.own_module.weighed_step import WeighedStep, replace_method
 from lockstep.parallel import convert_batchnorm
-from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.precision import default_dtype, dtype_of
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
@@ -86,13 +82,7 @@ class ModuleSession:
         self.trained = 0
         self.ended = False
         self.rank_loaders: dict[str, list[RankLoader]] = {}
-        self.virtual: VirtualRanks | None = None
-        if (ranks := plan.strategy.virtual_ranks(plan.devices)) > 1:
-            self.virtual = VirtualRanks(self.module, ranks, plan.seed)
-        self.turns = Turns(self.module, self.virtual) if self.virtual is not None and self.manual else None
-        self.taken = Taken(torch.arange(0), 0, None)
-        self.loss: Tensor | None = None
-        self.weight = 1.0
+        self.step = WeighedStep(plan, self.module, self.logged, self.transfer)
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
         self._wrap()
 
@@ -123,18 +113,18 @@ class ModuleSession:
             if hasattr(own, "automatic_optimization") and hasattr(own, "log_dict"):  # LightningModules within it, too
                 object.__setattr__(own, "log", self.logged.log)
                 object.__setattr__(own, "log_dict", self.logged.log_dict)
-        _replace(module, "training_step", self._training_step)
-        _replace(module, "backward", self._backward)
-        _replace(module, "optimizer_step", self._optimizer_step)
-        _replace(module, "lr_schedulers", self.stepless)
+        self.step.wrap()
         for own in {id(module): module, id(owner): owner}.values():
-            _replace(own, "setup", lambda original: lambda stage=None: self.source.seeded(lambda: original(stage)))
-            _replace(own, "prepare_data", lambda _: lambda: None)  # done before any rank was started
+            replace_method(own, "setup", self._seeded_setup)
+            replace_method(own, "prepare_data", lambda _: lambda: None)  # done before any rank was started
         if overrides(module, "configure_model"):
-            _replace(module, "configure_model", self._configure_model)
+            replace_method(module, "configure_model", self._configure_model)
         for stage in STAGES:
             if self.runs(stage):
                 object.__setattr__(owner, METHOD[stage], lambda stage=stage: self._loaders(stage))
+
+    def _seeded_setup(self, original: Callable[..., None]) -> Callable[..., None]:
+        return lambda stage=None: self.source.seeded(lambda: original(stage))
 
     def _configure_model(self, original: Callable[[], None]) -> Callable[[], None]:
         def configure_model() -> None:
@@ -163,82 +153,6 @@ class ModuleSession:
         found = self.rank_loaders[stage]
         return found[0] if len(found) == 1 else found
 
-    def _training_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def training_step(batch: Any, *rest: Any, **named: Any) -> Any:
-            if self.taken.stand_in:
-                return self._standing_in(lambda: original(batch, *rest, **named))
-            if self.turns is not None:
-                return self._in_turns(batch, lambda part: original(part, *rest, **named))
-            if self.virtual is not None:
-                self.logged.samples = self.taken.own
-            outputs = original(batch, *rest, **named)
-            self.logged.samples = self.taken_samples
-            loss = loss_of(outputs)
-            if self.virtual is None or loss is None:
-                self.loss = None if loss is None else loss.detach()
-                return outputs
-            return with_loss(outputs, self._of_virtual_ranks(loss, lambda part: original(part, *rest, **named)))
-
-        return training_step
-
-    def _in_turns(self, batch: Any, step: Callable[[Any], Any]) -> Any:
-        """Each virtual rank's step, up to its next backward pass in turn. What rank 0's returns."""
-        assert self.turns is not None
-        counts = [self.taken.own, *(count for _, count in self.taken.parts)]
-        parts = [batch, *(self.transfer(part) if count else None for part, count in self.taken.parts)]
-        steps = [partial(step, part) for part, count in zip(parts, counts, strict=True) if count]
-
-        def begin(rank: int) -> None:
-            self.logged.samples, self.logged.virtual_rank = counts[rank], rank
-            self.weight = loss_weight(self.plan, self.taken, counts[rank], 1)
-
-        outputs = self.turns.run(steps, begin)
-        begin(0)
-        self.logged.samples = self.taken_samples
-        losses = [(loss_of(own), count) for own, count in zip(outputs, counts, strict=False)]
-        seen = [loss.detach() * count for loss, count in losses if loss is not None]
-        self.loss = torch.stack(seen).sum() / self.taken.samples if seen else None
-        return outputs[0]
-
-    def stepless(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """What hands out optimizers or schedules: to a virtual rank above 0 such as do not step."""
-
-        def found(*arguments: Any, **named: Any) -> Any:
-            made = original(*arguments, **named)
-            return stepless(made) if self.turns is not None and self.turns.rank else made
-
-        return found
-
-    def _standing_in(self, step: Callable[[], Any]) -> Any:
-        """A step on somebody else's sample, so that this rank takes part in it: nothing of it may count."""
-        metrics = {name: copy.deepcopy(metric_state(own)) for name, own in metric_modules(self.module)}
-        outputs = step()
-        for name, own in metric_modules(self.module):
-            own.reset()
-            restore_metric(own, metrics[name])
-        loss = loss_of(outputs)
-        self.loss = None if loss is None else loss.detach()
-        return outputs
-
-    def _of_virtual_ranks(self, first: Tensor, step: Callable[[Any], Any]) -> Tensor:
-        """The losses of all virtual ranks, weighed and added: rank 0's is there, the others' are computed in turn."""
-        assert self.virtual is not None
-        plan, taken = self.plan, self.taken
-        total = first * loss_weight(plan, taken, taken.own, 1)
-        seen = first.detach() * taken.own
-        for rank, (part, count) in enumerate(taken.parts, start=1):
-            if count:
-                self.logged.samples, self.logged.virtual_rank = count, rank
-                with self.virtual.as_rank(rank):
-                    loss = loss_of(step(self.transfer(part)))
-                if loss is not None:
-                    total = total + loss * loss_weight(plan, taken, count, 1)
-                    seen = seen + loss.detach() * count
-        self.logged.samples, self.logged.virtual_rank = self.taken_samples, 0
-        self.loss = seen / taken.samples
-        return total
-
     def transfer(self, batch: Any, loader: int = 0) -> Any:
         """A batch in the plan's numbers, brought to the device by hooks of the module or of its LightningDataModule."""
         dtype = dtype_of(self.plan)
@@ -250,35 +164,6 @@ class ModuleSession:
     def call_transfer(self, name: str, *arguments: Any) -> Any:
         owner = self.source.owner if self.source.is_data_module and overrides(self.source.owner, name) else self.module
         return getattr(owner, name)(*arguments)
-
-    def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
-        @wraps(original)
-        def backward(loss: Tensor, *arguments: Any, **named: Any) -> None:
-            weighed = loss if self.weight == 1.0 else loss * self.weight
-            if self.turns is None:
-                original(weighed, *arguments, **named)
-            else:
-                self.turns.backward(lambda: original(weighed, *arguments, **named))
-
-        return backward
-
-    def _optimizer_step(self, original: Callable[..., None]) -> Callable[..., None]:
-        @wraps(original)
-        def optimizer_step(epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
-            if isinstance(optimizer, torch.optim.LBFGS):
-                original(epoch, batch_idx, optimizer, lambda: self._global_loss(optimizer_closure()))
-            else:
-                original(epoch, batch_idx, optimizer, optimizer_closure)
-
-        return optimizer_step
-
-    def _global_loss(self, loss: Tensor | None) -> Tensor | None:
-        """An optimizer that judges by its closure's loss judges by that of all ranks, or they would part."""
-        if loss is None or self.plan.world_size == 1:
-            return loss
-        total = (loss.detach() * self.weight).to(torch.float64)
-        dist.all_reduce(total)
-        return (total / self.plan.world_size).to(loss.dtype)
 
     # around training
 
@@ -369,22 +254,8 @@ class ModuleSession:
 
     def begin_batch(self) -> None:
         """The next batch that the training loader has yielded."""
-        self.taken = self.rank_loaders["train"][0].taken.popleft()
-        virtual = self.virtual is not None
-        averaged_over = 1 if virtual else self.plan.world_size
-        self.weight = 1.0 if virtual else loss_weight(self.plan, self.taken, self.taken_samples, averaged_over)
-        self.loss, self.stepping = None, []
-        self.logged.enter("train")
-        self.logged.begin_batch(self.taken_samples)
-        if self.virtual is not None:
-            self.virtual.begin()
-
-    @property
-    def taken_samples(self) -> int:
-        """This process's samples of the batch: of all virtual ranks, but none of a stand-in."""
-        if self.virtual is not None:
-            return self.taken.samples
-        return 0 if self.taken.stand_in else self.taken.own
+        self.stepping = []
+        self.step.begin(self.rank_loaders["train"][0].taken.popleft())
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """The optimizer's gradients are complete, averaged over ranks, and not clipped yet."""
@@ -404,12 +275,12 @@ class ModuleSession:
             due: whether it is the last of an optimizer step.
             last: whether it is the last of the epoch.
         """
-        taken, plan = self.taken, self.plan
-        count = self.taken_samples
-        loss = 0.0 if self.loss is None else (self.loss if self.loss.is_cuda else self.loss.item())
+        taken, count, found = self.step.taken, self.step.samples, self.step.loss
+        loss = 0.0 if found is None else (found if found.is_cuda else found.item())
         ids = taken.ids if count else taken.ids[:0]
-        self._log_loss(loss)
-        self.recorder.batch((loss_sum(plan, loss, count), count), ids)
+        if found is not None:
+            self._log_loss(loss)
+        self.recorder.batch((loss_sum(self.plan, loss, count), count), ids)
         self.at.batch += 1
         self.trained += taken.samples
         due = due or self.manual
@@ -427,15 +298,15 @@ class ModuleSession:
     def _log_loss(self, loss: Any) -> None:
         """The loss of the epoch, unless the module logs something of this name itself."""
         theirs = self.logged.stages.get("train", {}).get(TRAIN_LOSS)
-        if self.loss is not None and (theirs is None or not theirs.logger):
+        if theirs is None or not theirs.logger:
             self.logged.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
 
     # evaluations and the ends of epochs
 
     def begin_evaluation(self, stage: str) -> None:
         self._metrics_in_float64()
-        if self.virtual is not None:
-            self.virtual.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
+        if self.step.virtual is not None:
+            self.step.virtual.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
         self.logged.begin_epoch(stage)
 
     def begin_evaluation_batch(self, stage: str, loader: int) -> None:
@@ -508,11 +379,6 @@ def _known(plan: Plan) -> dict[str, Any]:
     """What the plan knows of the data."""
     outputs = getattr(plan.data, "outputs", 0)
     return {"shape": plan.data.shape, "outputs": outputs} if outputs else {}  # type: ignore[union-attr]
-
-
-def _replace(owner: nn.Module, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Of this one object, past nn.Module's own setter."""
-    object.__setattr__(owner, name, wrap(getattr(owner, name)))
 
 
 def _rate(optimizers: list[Optimizer]) -> float:

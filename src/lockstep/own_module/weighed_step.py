@@ -1,0 +1,176 @@
+"""The training step of a user's module, so that its loss and its gradient are those of the whole global batch.
+
+Of the module's one instance `training_step` notes its loss, and runs the virtual ranks that there are; `backward`
+weighs it by samples; `optimizer_step` and what hands out optimizers see to it that ranks step alike.
+"""
+
+import copy
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lockstep.own_module.loaders import Taken
+from lockstep.own_module.logged import Logged, metric_modules
+from lockstep.own_module.loss_weight import loss_of, loss_weight, with_loss
+from lockstep.own_module.turns import Turns, stepless
+from lockstep.parallel.virtual_ranks import VirtualRanks
+from lockstep.plan import Plan
+from lockstep.private_api.torchmetrics import metric_state, restore_metric
+
+Transfer = Callable[[Any], Any]
+
+
+class WeighedStep:
+    """`taken` is the batch under way, `loss` what its step has returned, over all virtual ranks.
+
+    transfer: brings the batch of a virtual rank to the device.
+    """
+
+    def __init__(self, plan: Plan, module: Any, logged: Logged, transfer: Transfer) -> None:
+        self.plan, self.module, self.logged, self.transfer = plan, module, logged, transfer
+        self.virtual: VirtualRanks | None = None
+        if (ranks := plan.strategy.virtual_ranks(plan.devices)) > 1:
+            self.virtual = VirtualRanks(module, ranks, plan.seed)
+        manual = not module.automatic_optimization
+        self.turns = Turns(module, self.virtual) if self.virtual is not None and manual else None
+        self.taken = Taken(torch.arange(0), 0, None)
+        self.loss: Tensor | None = None
+        self.weight = 1.0
+
+    def wrap(self) -> None:
+        """The module's own methods, of this one object."""
+        replace_method(self.module, "training_step", self._training_step)
+        replace_method(self.module, "backward", self._backward)
+        replace_method(self.module, "optimizer_step", self._optimizer_step)
+        replace_method(self.module, "lr_schedulers", self.stepless)
+
+    def begin(self, taken: Taken) -> None:
+        """A batch."""
+        self.taken, self.loss = taken, None
+        virtual = self.virtual is not None
+        self.weight = 1.0 if virtual else loss_weight(self.plan, taken, self.samples, self.plan.world_size)
+        self.logged.enter("train")
+        self.logged.begin_batch(self.samples)
+        if self.virtual is not None:
+            self.virtual.begin()
+
+    @property
+    def samples(self) -> int:
+        """This process's samples of the batch: of all virtual ranks, but none of a stand-in."""
+        if self.virtual is not None:
+            return self.taken.samples
+        return 0 if self.taken.stand_in else self.taken.own
+
+    def _training_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def training_step(batch: Any, *rest: Any, **named: Any) -> Any:
+            if self.taken.stand_in:
+                return self._standing_in(lambda: original(batch, *rest, **named))
+            if self.turns is not None:
+                return self._in_turns(batch, lambda part: original(part, *rest, **named))
+            if self.virtual is not None:
+                self.logged.samples = self.taken.own
+            outputs = original(batch, *rest, **named)
+            self.logged.samples = self.samples
+            loss = loss_of(outputs)
+            if self.virtual is None or loss is None:
+                self.loss = None if loss is None else loss.detach()
+                return outputs
+            return with_loss(outputs, self._of_virtual_ranks(loss, lambda part: original(part, *rest, **named)))
+
+        return training_step
+
+    def _in_turns(self, batch: Any, step: Callable[[Any], Any]) -> Any:
+        """Each virtual rank's step, up to its next backward pass in turn. What rank 0's returns."""
+        assert self.turns is not None
+        counts = [self.taken.own, *(count for _, count in self.taken.parts)]
+        parts = [batch, *(self.transfer(part) if count else None for part, count in self.taken.parts)]
+        steps = [partial(step, part) for part, count in zip(parts, counts, strict=True) if count]
+
+        def begin(rank: int) -> None:
+            self.logged.samples, self.logged.virtual_rank = counts[rank], rank
+            self.weight = loss_weight(self.plan, self.taken, counts[rank], 1)
+
+        outputs = self.turns.run(steps, begin)
+        begin(0)
+        self.logged.samples = self.samples
+        losses = [(loss_of(own), count) for own, count in zip(outputs, counts, strict=False)]
+        seen = [loss.detach() * count for loss, count in losses if loss is not None]
+        self.loss = torch.stack(seen).sum() / self.taken.samples if seen else None
+        return outputs[0]
+
+    def stepless(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What hands out optimizers or schedules: to a virtual rank above 0 such as do not step."""
+
+        def found(*arguments: Any, **named: Any) -> Any:
+            made = original(*arguments, **named)
+            return stepless(made) if self.turns is not None and self.turns.rank else made
+
+        return found
+
+    def _standing_in(self, step: Callable[[], Any]) -> Any:
+        """A step on somebody else's sample, so that this rank takes part in it: nothing of it may count."""
+        metrics = {name: copy.deepcopy(metric_state(own)) for name, own in metric_modules(self.module)}
+        outputs = step()
+        for name, own in metric_modules(self.module):
+            own.reset()
+            restore_metric(own, metrics[name])
+        loss = loss_of(outputs)
+        self.loss = None if loss is None else loss.detach()
+        return outputs
+
+    def _of_virtual_ranks(self, first: Tensor, step: Callable[[Any], Any]) -> Tensor:
+        """The losses of all virtual ranks, weighed and added: rank 0's is there, the others' are computed in turn."""
+        assert self.virtual is not None
+        plan, taken = self.plan, self.taken
+        total = first * loss_weight(plan, taken, taken.own, 1)
+        seen = first.detach() * taken.own
+        for rank, (part, count) in enumerate(taken.parts, start=1):
+            if count:
+                self.logged.samples, self.logged.virtual_rank = count, rank
+                with self.virtual.as_rank(rank):
+                    loss = loss_of(step(self.transfer(part)))
+                if loss is not None:
+                    total = total + loss * loss_weight(plan, taken, count, 1)
+                    seen = seen + loss.detach() * count
+        self.logged.samples, self.logged.virtual_rank = self.samples, 0
+        self.loss = seen / taken.samples
+        return total
+
+    def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def backward(loss: Tensor, *arguments: Any, **named: Any) -> None:
+            weighed = loss if self.weight == 1.0 else loss * self.weight
+            if self.turns is None:
+                original(weighed, *arguments, **named)
+            else:
+                self.turns.backward(lambda: original(weighed, *arguments, **named))
+
+        return backward
+
+    def _optimizer_step(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def optimizer_step(epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+            if isinstance(optimizer, torch.optim.LBFGS):
+                original(epoch, batch_idx, optimizer, lambda: self._global_loss(optimizer_closure()))
+            else:
+                original(epoch, batch_idx, optimizer, optimizer_closure)
+
+        return optimizer_step
+
+    def _global_loss(self, loss: Tensor | None) -> Tensor | None:
+        """An optimizer that judges by its closure's loss judges by that of all ranks, or they would part."""
+        if loss is None or self.plan.world_size == 1:
+            return loss
+        total = (loss.detach() * self.weight).to(torch.float64)
+        dist.all_reduce(total)
+        return (total / self.plan.world_size).to(loss.dtype)
+
+
+def replace_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Of this one object, past nn.Module's own setter."""
+    object.__setattr__(owner, name, wrap(getattr(owner, name)))
