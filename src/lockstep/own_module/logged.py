@@ -179,7 +179,7 @@ class Logged:
             if step and (forward := last_forward(value)) is not None:
                 self._add_step(full, entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
-        number = to_scalar(_single(name, value))
+        number = value if type(value) is float else to_scalar(_single(name, value))
         weight = float(self.samples if batch_size is None else batch_size) if self.in_batch else self._seen()
         if (self.in_batch and self.samples == 0) or (rank_zero_only and self.rank):
             weight = 0.0

@@ -8,6 +8,7 @@ training step is weighed (`weighed_step`). All else an engine calls as it stands
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from lockstep.torch_flags import torch_flags
 from lockstep.world_dependence import heading
 
 TRAIN_LOSS = "train/loss"
+TO_DEVICE = "transfer_batch_to_device"
 BEST_BY = ("val_loss", "val/loss", "valid_loss", "validation_loss", TRAIN_LOSS)
 """What best.ckpt is best by where nobody says: the first of these that a module logs."""
 
@@ -157,13 +159,20 @@ class ModuleSession:
         """A batch in the plan's numbers, brought to the device by hooks of the module or of its LightningDataModule."""
         dtype = dtype_of(self.plan)
         batch = each_tensor(batch, lambda own: own.to(dtype) if own.is_floating_point() else own)
-        batch = self.call_transfer("on_before_batch_transfer", batch, loader)
-        batch = self.call_transfer("transfer_batch_to_device", batch, self.device, loader)
-        return self.call_transfer("on_after_batch_transfer", batch, loader)
+        for name, hook in self._transfer_hooks:
+            batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
+        return batch
 
-    def call_transfer(self, name: str, *arguments: Any) -> Any:
-        owner = self.source.owner if self.source.is_data_module and overrides(self.source.owner, name) else self.module
-        return getattr(owner, name)(*arguments)
+    @cached_property
+    def _transfer_hooks(self) -> list[tuple[str, Callable[..., Any]]]:
+        """In their order, those that somebody overrides; a batch moves to a CPU by itself."""
+        owners = [self.source.owner, self.module] if self.source.is_data_module else [self.module]
+        found = []
+        for name in ("on_before_batch_transfer", TO_DEVICE, "on_after_batch_transfer"):
+            theirs = [getattr(own, name) for own in owners if overrides(own, name)]
+            if theirs or (name == TO_DEVICE and self.device.type != "cpu"):
+                found.append((name, theirs[0] if theirs else getattr(self.module, name)))
+        return found
 
     # around training
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lockstep.parallel import broadcast_buffers
+from lockstep.raw.modules.hooks import step_arguments
 
 if TYPE_CHECKING:
     from lockstep.raw.modules.training import Training
@@ -34,7 +35,7 @@ def evaluate(run: "Training", stage: str) -> None:
             session.begin_evaluation_batch(stage, index)
             hooks.call(f"on_{name}_batch_start", batch, number, *which)
             with run.forward_context():
-                outputs = step(*run.arguments(step, batch, number, *which))
+                outputs = step(*step_arguments(step, batch, number, *which))
             hooks.call(f"on_{name}_batch_end", outputs, batch, number, *which)
             session.logged.end_batch()
     hooks.call(f"on_{name}_epoch_end")

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 
@@ -32,8 +33,14 @@ def monitors(callback: Any) -> bool:
 
 def step_arguments(step: Callable[..., Any], batch: Any, batch_idx: int, loader: int | None = None) -> list[Any]:
     """What a step takes of batch, batch_idx and, where there are several loaders, dataloader_idx."""
-    parameters = inspect.signature(step).parameters.values()
-    places = [own for own in parameters if own.kind in (own.POSITIONAL_ONLY, own.POSITIONAL_OR_KEYWORD)]
-    takes_all = any(own.kind is own.VAR_POSITIONAL for own in parameters)
     given = [batch, batch_idx] + ([] if loader is None else [loader])
-    return given if takes_all else given[: len(places)]
+    return given[: places_of(step)]
+
+
+@cache
+def places_of(step: Callable[..., Any]) -> int | None:
+    """How many arguments it takes by position; None: any number. Asked for every batch, so it is found once."""
+    parameters = inspect.signature(step).parameters.values()
+    if any(own.kind is own.VAR_POSITIONAL for own in parameters):
+        return None
+    return sum(own.kind in (own.POSITIONAL_ONLY, own.POSITIONAL_OR_KEYWORD) for own in parameters)

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lockstep.own_module.loss_weight import loss_of
 from lockstep.private_api.torch import prepare_for_backward
+from lockstep.raw.modules.hooks import step_arguments
 
 if TYPE_CHECKING:
     from lockstep.raw.modules.training import Training
@@ -75,7 +76,7 @@ def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[
     def closure() -> Tensor | None:
         nonlocal result
         with run.forward_context():
-            returned = run.wrapped.forward(*run.arguments(module.training_step, batch, number))
+            returned = run.wrapped.forward(*step_arguments(module.training_step, batch, number))
         loss = loss_of(returned)
         part = None if loss is None else loss / run.session.plan.accumulate_grad_batches
         extra = returned if isinstance(returned, Mapping) else {}
@@ -111,7 +112,7 @@ def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[
 def manual_step(run: "Training", batch: Any, number: int) -> dict[str, Any]:
     """One batch of manual optimization: backward and steps are inside."""
     with run.forward_context():
-        returned = run.module.training_step(*run.arguments(run.module.training_step, batch, number))
+        returned = run.module.training_step(*step_arguments(run.module.training_step, batch, number))
     if isinstance(returned, Mapping):
         extra = {**returned}
         if isinstance(extra.get("loss"), Tensor):

@@ -1,7 +1,7 @@
 """Training: `fit` alternates an epoch over this rank's share of each batch with evaluations, and saves between."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from lockstep.parallel import synchronize
 from lockstep.precision import default_dtype
 from lockstep.progress import epoch_line
 from lockstep.raw.modules.evaluation import evaluate
-from lockstep.raw.modules.hooks import Hooks, step_arguments
+from lockstep.raw.modules.hooks import Hooks
 from lockstep.raw.modules.optimization import (
     automatic_step,
     configured,
@@ -56,9 +56,6 @@ class Training:
         """Around each step: in which numbers it computes."""
         with self.precision.autocast(), default_dtype(self.precision.dtype):
             yield
-
-    def arguments(self, step: Callable[..., Any], batch: Any, number: int, loader: int | None = None) -> list[Any]:
-        return step_arguments(step, batch, number, loader)
 
 
 def fit(run: Training) -> None:
