@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import OPTIONS, known_keys
-from lockstep.schemas import GROUPS
+from lockstep.schemas import GROUPS, SEVERAL
 
 
 def _words(text: str) -> list[str]:
@@ -100,4 +100,6 @@ def wanted(override: str) -> tuple[str, Any] | None:
 def found(config: Any, key: str) -> Any:
     """What a plan's dictionary has under a key of the command line."""
     value = OmegaConf.select(OmegaConf.create(config), key)
+    if key in SEVERAL:
+        return ", ".join(own["name"] for own in value) or "none"
     return value["name"] if OmegaConf.is_dict(value) and "name" in value else value

@@ -49,10 +49,10 @@ def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("most", "what"), [(200, "what the run leaves"), (1000, "what the run leaves")], ids=["config.yaml", "record.jsonl"]
+    ("most", "what"), [(200, "what the run leaves"), (2000, "what the run leaves")], ids=["config.yaml", "record.jsonl"]
 )
 def test_nothing_is_left_half_written(command: Command, most: int, what: str) -> None:
-    ended = limited(command, most, *SMALL, "engine=raw", "logger=none", "max_epochs=3")
+    ended = limited(command, most, *SMALL, "engine=raw", "logger=none", "max_epochs=3", "record.weights=step")
     is_one_sentence(ended, what, "File too large")
     config, record = command.folder / "run" / "config.yaml", command.folder / "run" / "record.jsonl"
     assert config.exists() == (most > 200)

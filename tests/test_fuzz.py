@@ -5,6 +5,7 @@ Seeded by the date, which is printed; LOCKSTEP_FUZZ_SEED=N repeats a day's, LOCK
 
 import datetime
 import os
+import re
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.command_line.compose import compose_job
+from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
 from lockstep.job import planning, prepare
 from tests import fuzz_overrides
@@ -38,6 +40,13 @@ SMALL = (
 """Behind random overrides of a real command: what is not refused trains for a moment."""
 
 
+def named(key: str, value: object) -> object:
+    """An option that is code by its import path is called by the last part of it."""
+    path = CONF / key / f"{value}.yaml"
+    target = re.search(r"^_target_: .*?(\w+)$", path.read_text(), re.MULTILINE) if path.is_file() else None
+    return target[1] if target else value
+
+
 def outcome(words: list[str]) -> str:
     """What becomes of overrides, from the words to the plan, as in job.py."""
     try:
@@ -49,6 +58,7 @@ def outcome(words: list[str]) -> str:
         last = {word.partition("=")[0].lstrip("+"): word for word in words}
         for key, value in filter(None, map(fuzz_overrides.wanted, last.values())):
             found = fuzz_overrides.found(asdict(plan), key)
+            value = named(key, value)
             if not (found == value or str(found) == str(value)):
                 return f"wrong: {key} is {found}"
     return "right"
