@@ -354,4 +354,25 @@ MUTATIONS = [
         "        pass",
         "tests/test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank",
     ),
+    Mutation(
+        "a rank's loss is not weighed by its samples",
+        "own_module/loss_weight.py",
+        "    return averaged_over * plan.accumulate_grad_batches * samples / window",
+        "    return averaged_over / plan.world_size",
+        "tests/test_own_module.py::test_unequal_shares_are_weighed_and_values_of_steps_meet",
+    ),
+    Mutation(
+        "a logged value is not weighed by its samples",
+        "own_module/logged.py",
+        "self.total + value * weight, self.weight + weight",
+        "self.total + value, self.weight + 1",
+        "tests/test_own_module.py::test_it_is_what_lightnings_own_trainer_computes",
+    ),
+    Mutation(
+        "virtual ranks of a manual module share a backward pass",
+        "own_module/turns.py",
+        "parts = [part for turn in self.turns if",
+        "parts = [part for turn in self.turns[:1] if",
+        "tests/test_own_module.py::test_virtual_ranks_are_ranks[gan]",
+    ),
 ]
