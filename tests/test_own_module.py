@@ -296,6 +296,16 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
             "model.lr=0.01, say.",
         ),
         (
+            ("model=regressor", "model._target_=strange_modules.Fetching", "data=stream"),
+            "model._target_=strange_modules.Fetching: its training_step takes the loader's iterator, and batches are "
+            "divided among ranks here; write one with training_step(self, batch, batch_idx).",
+        ),
+        (
+            ("model=regressor", "model._target_=strange_modules.Lazy", "data=stream"),
+            "model._target_=strange_modules.Lazy: it has lazy layers, whose sizes only a batch tells; write layers "
+            "with their sizes.",
+        ),
+        (
             ("model=mlp", "loss_reduction=sum"),
             "loss_reduction=sum: the loss of a plain net is its task's; write loss_reduction=mean.",
         ),

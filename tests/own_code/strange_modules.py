@@ -376,3 +376,18 @@ class Short(Uneven):
 
     def val_dataloader(self) -> DataLoader[Any]:
         return UnevenData().val_dataloader()
+
+
+class Fetching(Regressor):
+    """It asks for the loader itself."""
+
+    def training_step(self, dataloader_iter: Any) -> Tensor:
+        return torch.zeros(())
+
+
+class Lazy(Regressor):
+    """Its first layer has no size yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.LazyLinear(6), nn.Linear(6, 1))

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from torch.nn.parameter import is_lazy
+
 from lockstep import data, schemas
-from lockstep.config_error import config_error
+from lockstep.config_error import config_error, require
 from lockstep.own_module.create import LoaderSource, create_module, facts_of
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_lightning_module, overrides
@@ -34,6 +36,7 @@ def inspect_module(
     why = "it has no training_step"
     if not overrides(module, "training_step"):
         raise config_error(f"model.{KEY}", model.call[KEY], why, "a LightningModule with one")
+    _require_batches(module, model.call[KEY])
     answer: dict[str, Any] = {"module": {"manual": not module.automatic_optimization}}
     if found["loaders"] or isinstance(choice, schemas.ModelLoaders):
         if isinstance(choice, schemas.OwnData):
@@ -42,6 +45,16 @@ def inspect_module(
             answer["data"] = facts_of(LoaderSource(choice, module, seed, batch_size))
         answer["loaders"] = True
     return answer
+
+
+def _require_batches(module: Any, path: str) -> None:
+    """Refuse a module that fetches its batches itself, and one whose sizes only a batch tells."""
+    why = "its training_step takes the loader's iterator, and batches are divided among ranks here"
+    takes = "dataloader_iter" in inspect.signature(module.training_step).parameters
+    require(not takes, f"model.{KEY}", path, why, "one with training_step(self, batch, batch_idx)")
+    lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
+    why = "it has lazy layers, whose sizes only a batch tells"
+    require(not lazy, f"model.{KEY}", path, why, "layers with their sizes")
 
 
 def filled(call: Any, choice: schemas.Data, known: Mapping[str, Any], seed: int) -> dict[str, Any]:
