@@ -8,7 +8,7 @@ import multiprocessing
 import random
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -93,24 +93,18 @@ class SampleLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         options = dict(self.data.loader)
-        if options.get("num_workers") and "fork" in multiprocessing.get_all_start_methods():
-            options.setdefault("multiprocessing_context", "fork")  # as in a script; a rank's own is a server's
+        if options.get("num_workers"):
+            options.setdefault("multiprocessing_context", workers_context())
         collate = options.pop("collate_fn", default_collate)
         asked: deque[Tensor] = deque()
         batches = DataLoader(
             Seeded(self.split.dataset, self.data.seed),
             batch_sampler=_Places(self.sampler, asked),
-            collate_fn=_Collate(collate),
+            collate_fn=CollateSome(collate),
             generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
             **options,
         )
-        with generators_kept():
-            source = iter(batches)
-        while True:
-            with generators_kept():
-                made = next(source, END)
-            if made is END:
-                return
+        for made in beside_the_generators(batches):
             ids = asked.popleft()
             inputs, targets = self._empty(collate) if made is None else pair_of(made, self.data.samples)
             yield self._ready(inputs, targets, ids)
@@ -130,6 +124,23 @@ class SampleLoader:
 END = object()
 
 
+def beside_the_generators(loader: Iterable[Any]) -> Iterator[Any]:
+    """Its batches, while the process's own random numbers go on as if nobody had drawn any for them."""
+    with generators_kept():
+        source = iter(loader)
+    while True:
+        with generators_kept():
+            made = next(source, END)
+        if made is END:
+            return
+        yield made
+
+
+def workers_context() -> str | None:
+    """How workers start: forked, where that is possible, as in a script; a rank's own way is a server's."""
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+
+
 class _Places:
     """The sampler's batches as lists of places. `asked` gets the ids of each, to go with what comes back."""
 
@@ -143,10 +154,10 @@ class _Places:
             yield [(epoch, sample) for sample in ids.tolist()]
 
 
-class _Collate:
+class CollateSome:
     """A user's collate function; of no samples at all it is not asked."""
 
-    def __init__(self, collate: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(self, collate: Callable[..., Any]) -> None:
         self.collate = collate
 
     def __call__(self, samples: Sequence[Any]) -> Any:

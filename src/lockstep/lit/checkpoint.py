@@ -37,23 +37,24 @@ class CrossEngineCheckpointIO(TorchCheckpointIO):
     def _fit_loop(self, at: Progress) -> dict[str, Any]:
         """The progress of a fit loop at a position: within an epoch, or about to save at the end of one."""
         if at.batch:
-            batches, epoch = at.batch, {**_all(at.epochs), "ready": at.epochs + 1, "started": at.epochs + 1}
+            batches, epoch = at.batch, {**tracker(at.epochs), "ready": at.epochs + 1, "started": at.epochs + 1}
         else:
             batches = self.plan.epoch_batches
-            epoch = {**_all(at.epochs), "completed": at.epochs - 1}
+            epoch = {**tracker(at.epochs), "completed": at.epochs - 1}
         return {
             "epoch_loop.state_dict": {BATCHES_THAT_STEPPED: at.steps},
-            "epoch_loop.batch_progress": {**_both(batches), "is_last_batch": not at.batch},
+            "epoch_loop.batch_progress": {**total_and_current(batches), "is_last_batch": not at.batch},
             "epoch_loop.automatic_optimization.optim_progress": {
-                "optimizer": {"step": _both(at.steps), "zero_grad": _both(at.steps)}
+                "optimizer": {"step": total_and_current(at.steps), "zero_grad": total_and_current(at.steps)}
             },
             "epoch_progress": {"total": epoch, "current": {**epoch}},
         }
 
 
-def _all(count: int) -> dict[str, int]:
+def tracker(count: int) -> dict[str, int]:
+    """So many epochs or batches, of which nothing is under way, as Lightning's loops count them."""
     return dict.fromkeys(("ready", "started", "processed", "completed"), count)
 
 
-def _both(count: int) -> dict[str, dict[str, int]]:
-    return {"total": _all(count), "current": _all(count)}
+def total_and_current(count: int) -> dict[str, dict[str, int]]:
+    return {"total": tracker(count), "current": tracker(count)}

@@ -4,7 +4,6 @@ Dataset, collate function, workers and memory options are theirs. A sample of a 
 numbers of its own; an iterable is read by every rank, which keeps its share of each global batch.
 """
 
-import multiprocessing
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
-from lockstep.data.samples import Place, Seeded, seed_sample
+from lockstep.data.samples import (
+    END,
+    CollateSome,
+    Place,
+    Seeded,
+    beside_the_generators,
+    seed_sample,
+    workers_context,
+)
 from lockstep.own_module.batches import GlobalBatches
 from lockstep.own_module.shares import part_of, samples_in
 from lockstep.random_state import generators_kept, random_state, restore_random_state
@@ -93,7 +100,7 @@ class MapLoader(RankLoader):
         super().__init__(share, seed, training)
         self.loader = loader
         self.batches = GlobalBatches(loader, seed, batch_size)
-        self.lists: list[list[Place]] = []
+        self.lists: Sequence[Tensor] = []
         self.source: Any = None
 
     def __len__(self) -> int:
@@ -142,8 +149,7 @@ class MapLoader(RankLoader):
         tensors = self._tensors()
         if tensors is not None:
             return (None if len(ids) == 0 else [tensor.index_select(0, ids) for tensor in tensors] for ids in lists)
-        epoch = self.epoch if self.training else 0  # an evaluation is the same each time
-        self.lists = [[(epoch, sample) for sample in ids.tolist()] for ids in lists]
+        self.lists = lists
         return self._from_samples()
 
     def _tensors(self) -> Sequence[Tensor] | None:
@@ -158,19 +164,12 @@ class MapLoader(RankLoader):
             self.source = DataLoader(
                 Seeded(self.loader.dataset, self.seed),
                 batch_sampler=_Lists(self),
-                collate_fn=_CollateSome(self.loader.collate_fn),
+                collate_fn=CollateSome(self.loader.collate_fn),
                 generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
                 persistent_workers=self.loader.persistent_workers,
                 **_kept(self.loader),
             )
-        with generators_kept():
-            source = iter(self.source)
-        while True:
-            with generators_kept():
-                made = next(source, END)
-            if made is END:
-                return
-            yield made
+        return beside_the_generators(self.source)
 
 
 class StreamLoader(RankLoader):
@@ -253,33 +252,21 @@ def rank_loader(loader: Any, share: Share, seed: int, training: bool, batch_size
     return StreamLoader(loader, share, seed, training, batch_size)
 
 
-END = object()
-
-
 class _Lists:
-    """A batch sampler of the lists that are due in this epoch."""
+    """A batch sampler of the lists that are due in this epoch, as places."""
 
     def __init__(self, owner: MapLoader) -> None:
         self.owner = owner
 
     def __iter__(self) -> Iterator[list[Place]]:
-        return iter(self.owner.lists)
-
-
-class _CollateSome:
-    """A user's collate function; of no samples at all it is not asked."""
-
-    def __init__(self, collate: Any) -> None:
-        self.collate = collate
-
-    def __call__(self, samples: Sequence[Any]) -> Any:
-        return self.collate(samples) if samples else None
+        epoch = self.owner.epoch if self.owner.training else 0  # an evaluation is the same each time
+        return ([(epoch, sample) for sample in ids.tolist()] for ids in self.owner.lists)
 
 
 def _kept(loader: "DataLoader[Any]") -> dict[str, Any]:
     options = {name: getattr(loader, name) for name in KEPT}
     if not loader.num_workers:
         options["multiprocessing_context"] = None
-    elif options["multiprocessing_context"] is None and "fork" in multiprocessing.get_all_start_methods():
-        options["multiprocessing_context"] = "fork"  # as in a script; a rank's own is a server's
+    elif options["multiprocessing_context"] is None:
+        options["multiprocessing_context"] = workers_context()
     return options

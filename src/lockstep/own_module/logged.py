@@ -67,8 +67,7 @@ class Value:
             if self.reduction == "mean":
                 self.total, self.weight = self.total + value * weight, self.weight + weight
             elif weight > 0:
-                joined = {"sum": self.total + value, "min": min(self.total, value), "max": max(self.total, value)}
-                self.total, self.weight = joined[self.reduction], 1.0
+                self.total, self.weight = JOIN[self.reduction]((self.total, value)), 1.0
         self.pending = []
 
 
@@ -247,12 +246,12 @@ class Logged:
                 values[entry.name] = float(entry.metric.compute())
         for entry in entries:
             entry.reset()
-        found = [(entry, values[entry.name]) for entry in entries if values.get(entry.name) is not None]
+        found = [(entry, value) for entry in entries if (value := values.get(entry.name)) is not None]
         return Epoch(
-            {entry.epoch_name: value for entry, value in found if value is not None},
-            {entry.epoch_name: value for entry, value in found if entry.logger and value is not None},
-            {entry.epoch_name: value for entry, value in found if entry.prog_bar and value is not None},
-            {key: value for entry, value in found for key in (entry.name, entry.epoch_name) if value is not None},
+            {entry.epoch_name: value for entry, value in found},
+            {entry.epoch_name: value for entry, value in found if entry.logger},
+            {entry.epoch_name: value for entry, value in found if entry.prog_bar},
+            {key: value for entry, value in found for key in (entry.name, entry.epoch_name)},
         )
 
     def _on_all_ranks(self, stage: str) -> list[Value]:
@@ -268,12 +267,10 @@ class Logged:
             for options, metric in json.loads(part):
                 name = options[0]
                 if name not in entries:
-                    held = None if metric is None else self.module.get_submodule(metric)
                     entries[name] = Value(*options)
-                    entries[name].metric = held
+                    entries[name].metric = None if metric is None else self.module.get_submodule(metric)
                     entries[name].reset()
-        order = sorted(entries)
-        return [entries[name] for name in order]
+        return [entries[name] for name in sorted(entries)]
 
     def _over_ranks(self, entries: Sequence[Value], own_totals: Sequence[Sequence[float]]) -> list[float | None]:
         """From a total and a weight of each: a message for all sums, one for the extremes; None where none has any."""
@@ -302,8 +299,8 @@ class Logged:
         for name, (*options, total, weight) in state.items():
             entry = self.stages.setdefault("train", {}).setdefault(name, Value(*options))
             if entry.weight:
-                joined = {"min": min(entry.total, total), "max": max(entry.total, total)}
-                total, weight = joined.get(entry.reduction, entry.total + total), entry.weight + weight
+                total = JOIN.get(entry.reduction, sum)((entry.total, total))  # of a mean too it is a sum
+                weight += entry.weight
             entry.total, entry.weight = total, weight
 
 

@@ -8,6 +8,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from lockstep.checkpoint.reading import require_net
 from lockstep.checkpoint.saving import save
+from lockstep.lit.checkpoint import total_and_current, tracker
 from lockstep.own_module.checkpoint import loadable
 from lockstep.own_module.session import ModuleSession
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
@@ -38,14 +39,14 @@ class ModuleCheckpointIO(TorchCheckpointIO):
     def _fit_loop(self, steps: int) -> dict[str, Any]:
         """The progress of a fit loop within an epoch, or before the next one begins; so many steps of optimizers."""
         at = self.session.start.at
-        epoch = _all(at.epochs)
+        epoch = tracker(at.epochs)
         if at.batch:
             epoch |= {"ready": at.epochs + 1, "started": at.epochs + 1}
         return {
             "epoch_loop.state_dict": {BATCHES_THAT_STEPPED: at.steps},
-            "epoch_loop.batch_progress": {**_both(at.batch), "is_last_batch": False},
+            "epoch_loop.batch_progress": {**total_and_current(at.batch), "is_last_batch": False},
             "epoch_loop.automatic_optimization.optim_progress": {
-                "optimizer": {"step": _both(steps), "zero_grad": _both(steps)}
+                "optimizer": {"step": total_and_current(steps), "zero_grad": total_and_current(steps)}
             },
             "epoch_loop.manual_optimization.optim_step_progress": {
                 "total": {"ready": steps, "completed": steps},
@@ -53,11 +54,3 @@ class ModuleCheckpointIO(TorchCheckpointIO):
             },
             "epoch_progress": {"total": epoch, "current": {**epoch}},
         }
-
-
-def _all(count: int) -> dict[str, int]:
-    return dict.fromkeys(("ready", "started", "processed", "completed"), count)
-
-
-def _both(count: int) -> dict[str, dict[str, int]]:
-    return {"total": _all(count), "current": _all(count)}

@@ -1,6 +1,6 @@
 """One run of a LightningModule by Lightning, from its plan to its metrics: the user's module and data, a Trainer."""
 
-from lightning.pytorch.callbacks import Callback, ProgressBar
+from lightning.pytorch.callbacks import ProgressBar
 
 from lockstep.launch.topology import RankContext
 from lockstep.lit.hush import hush
@@ -16,10 +16,6 @@ from lockstep.progress import shows_bar
 from lockstep.run_files import Metrics
 
 
-def is_bar(callback: Callback) -> bool:
-    return isinstance(callback, ProgressBar)
-
-
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
     hush()
@@ -30,7 +26,8 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         stopwatch, bar = Stopwatch(), plan.trainer.enable_progress_bar
         following = Following(session, curves)
         theirs = create_callbacks(plan)
-        shows = [create_progress(bar)] if shows_bar(bar) and not any(map(is_bar, theirs)) else []
+        has_bar = any(isinstance(own, ProgressBar) for own in theirs)
+        shows = [create_progress(bar)] if shows_bar(bar) and not has_bar else []
         callbacks = [stopwatch, following, *shows, *theirs]
         trainer = create_trainer(plan, curves.lightning, callbacks, ModuleCheckpointIO(session), own_loop=True)
         following.follow(trainer)

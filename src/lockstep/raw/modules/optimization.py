@@ -43,13 +43,11 @@ def configured(made: Any) -> tuple[list[Optimizer], list[SchedulerConfig]]:
     if isinstance(made, Optimizer):
         return [made], []
     if isinstance(made, Mapping):
-        return [made["optimizer"]], [
-            _config(made["lr_scheduler"], made.get("monitor"))
-        ] if "lr_scheduler" in made else []
-    both = isinstance(made, list | tuple) and len(made) == 2 and isinstance(made[0], list)
-    if both:
-        schedules = made[1] if isinstance(made[1], list) else [made[1]]
-        return [*made[0]], [_config(own, None) for own in schedules]
+        schedules = [_config(made["lr_scheduler"], made.get("monitor"))] if "lr_scheduler" in made else []
+        return [made["optimizer"]], schedules
+    if isinstance(made, list | tuple) and len(made) == 2 and isinstance(made[0], list):
+        listed = made[1] if isinstance(made[1], list) else [made[1]]
+        return [*made[0]], [_config(own, None) for own in listed]
     if all(isinstance(own, Mapping) for own in made):
         parts = [configured(own) for own in made]
         return [own for found, _ in parts for own in found], [own for _, found in parts for own in found]
@@ -60,9 +58,8 @@ def configured(made: Any) -> tuple[list[Optimizer], list[SchedulerConfig]]:
 
 def _config(own: Any, monitor: str | None) -> SchedulerConfig:
     known = SchedulerConfig.__dataclass_fields__
-    options = (
-        {key: value for key, value in own.items() if key in known} if isinstance(own, Mapping) else {"scheduler": own}
-    )
+    given = own if isinstance(own, Mapping) else {"scheduler": own}
+    options = {key: value for key, value in given.items() if key in known}
     plateau = isinstance(options["scheduler"], ReduceLROnPlateau)
     return SchedulerConfig(**{"reduce_on_plateau": plateau, "monitor": monitor, **options})
 
