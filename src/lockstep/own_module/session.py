@@ -28,7 +28,7 @@ from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.own_module.create import METHOD, STAGES, LoaderSource, create_module
 from lockstep.own_module.facts import filled
 from lockstep.own_module.loaders import RankLoader, Share
-from lockstep.own_module.logged import Epoch, Logged, metric_modules
+from lockstep.own_module.logged import Logged, metric_modules
 from lockstep.own_module.loss_weight import loss_sum
 from lockstep.own_module.shares import each_tensor
 from lockstep.own_module.weighed_step import WeighedStep, replace_method
@@ -277,13 +277,18 @@ class ModuleSession:
         else:
             self.stepping = [found]  # an optimizer may ask for its gradient several times
 
-    def end_batch(self, optimizers: list[Optimizer], due: bool, last: bool) -> dict[str, float]:
-        """A batch is done, and its optimizers and schedules have stepped. What to log of it, where a step was due.
+    def end_batch(self, trainer: Any, due: bool, last: bool) -> None:
+        """A batch is done, and its optimizers and schedules have stepped: what was logged of it is shown and recorded.
 
         Args:
+            trainer: whose metrics callbacks and schedules look at; Lightning's, or the raw engine's.
             due: whether it is the last of an optimizer step.
             last: whether it is the last of the epoch.
         """
+        optimizers = trainer.optimizers
+        self.logged.sync_steps()
+        trainer.callback_metrics.update(_tensors(self.logged.monitored()))
+        trainer.progress_bar_metrics.update(self.logged.bar())
         taken, count, found = self.step.taken, self.step.samples, self.step.loss
         loss = 0.0 if found is None else (found if found.is_cuda else found.item())
         ids = taken.ids if count else taken.ids[:0]
@@ -300,9 +305,9 @@ class ModuleSession:
             self.recorder.steps.step(rate, norms, logged)
             self.at.steps += 1
             self.recorder.stepped(*optimizers, last=last)
-        values = self.logged.step()
+        if due and self.at.steps % self.plan.log_every_n_steps == 0:
+            self._to_loggers(self.logged.step(), self.at.epochs)
         self.logged.end_batch()
-        return values if due else {}
 
     def _log_loss(self, loss: Any) -> None:
         """The loss of the epoch, unless the module logs something of this name itself."""
@@ -324,19 +329,21 @@ class ModuleSession:
         self.logged.enter(stage)
         self.logged.begin_batch(taken.own, loader if len(own) > 1 else None)
 
-    def end_evaluation(self, stage: str) -> Epoch:
-        """Its values over all ranks, which become results. To be called by every rank."""
+    def end_stage(self, trainer: Any, stage: str) -> None:
+        """Behind the module's own hook: the values of an epoch over all ranks become results, and go to the trainer's
+        metrics and to the loggers. To be called by every rank.
+        """
         found = self.logged.end_epoch(stage)
         self.results |= found.values
-        self.epoch_values |= found.values if stage == "val" else {}
-        return found
+        self.epoch_values |= {} if stage == "test" else found.values
+        trainer.callback_metrics.update(_tensors(found.monitored))
+        trainer.logged_metrics.update(_tensors(found.logger))
+        trainer.progress_bar_metrics.update(found.prog_bar)
+        self._to_loggers(found.logger, trainer.current_epoch)
 
-    def end_epoch_values(self) -> Epoch:
-        """Of the training epoch. To be called by every rank, after the module's own hook."""
-        found = self.logged.end_epoch("train")
-        self.results |= found.values
-        self.epoch_values |= found.values
-        return found
+    def _to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
+        if values:
+            self.loggers.log_metrics({**values, "epoch": epoch}, self.at.steps)
 
     def end_epoch(self) -> None:
         """All of an epoch is done, its validation too: the record, and whether it is the best so far."""
@@ -388,6 +395,11 @@ def _known(plan: Plan) -> dict[str, Any]:
     """What the plan knows of the data."""
     outputs = getattr(plan.data, "outputs", 0)
     return {"shape": plan.data.shape, "outputs": outputs} if outputs else {}  # type: ignore[union-attr]
+
+
+def _tensors(values: Mapping[str, float]) -> dict[str, Tensor]:
+    """As callbacks expect them."""
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
 
 def _rate(optimizers: list[Optimizer]) -> float:

@@ -1,17 +1,14 @@
 """Tells the session where the Trainer is, and hands on what the module has logged."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
 from lockstep.errors import TrainingInterrupted
-from lockstep.loggers import Loggers
-from lockstep.own_module.logged import Epoch
 from lockstep.own_module.session import ModuleSession
 from lockstep.progress import epoch_line, shows_bar
 
@@ -19,8 +16,8 @@ from lockstep.progress import epoch_line, shows_bar
 class Following(Callback):
     """Before all other callbacks. What has to come behind the module's own hook is put behind it (`follow`)."""
 
-    def __init__(self, session: ModuleSession, curves: Loggers) -> None:
-        self.session, self.curves = session, curves
+    def __init__(self, session: ModuleSession) -> None:
+        self.session = session
         self.epoch_began, self.epoch_ended = time.perf_counter(), False
 
     def follow(self, trainer: pl.Trainer) -> None:
@@ -70,7 +67,7 @@ class Following(Callback):
         self.epoch_ended, self.epoch_began = False, time.perf_counter()
 
     def _save(self) -> None:
-        self.curves.flush()  # what a checkpoint says was logged is on the disk
+        self.session.loggers.flush()  # what a checkpoint says was logged is on the disk
         self.trainer.save_checkpoint(self.session.last)
 
     def on_save_checkpoint(
@@ -92,12 +89,7 @@ class Following(Callback):
         trainer, session = self.trainer, self.session
         last = trainer.is_last_batch
         due = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or last
-        session.logged.sync_steps()
-        trainer.callback_metrics.update(_tensors(session.logged.monitored()))
-        trainer.progress_bar_metrics.update(session.logged.bar())
-        values = session.end_batch(trainer.optimizers, due, last)
-        if values and session.at.steps % session.plan.log_every_n_steps == 0:
-            self.curves.log_metrics({**values, "epoch": trainer.current_epoch}, session.at.steps)
+        session.end_batch(trainer, due, last)
         if last:  # the epoch's end saves by itself
             return
         stop = session.should_stop()
@@ -107,7 +99,7 @@ class Following(Callback):
             raise TrainingInterrupted(session.at.steps)
 
     def _epoch_done(self) -> None:
-        self._publish(self.session.end_epoch_values())
+        self.session.end_stage(self.trainer, "train")
         self.epoch_ended = True
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -137,22 +129,13 @@ class Following(Callback):
         self.session.begin_evaluation_batch("test", dataloader_idx)
 
     def _validation_done(self) -> None:
-        self._publish(self.session.end_evaluation("val"))
+        self.session.end_stage(self.trainer, "val")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.logged.enter("train")
 
     def _test_done(self) -> None:
-        self._publish(self.session.end_evaluation("test"))
-
-    def _publish(self, epoch: Epoch) -> None:
-        """The values of an epoch, for callbacks, schedules and loggers."""
-        trainer = self.trainer
-        trainer.callback_metrics.update(_tensors(epoch.monitored))
-        trainer.logged_metrics.update(_tensors(epoch.logger))
-        trainer.progress_bar_metrics.update(epoch.prog_bar)
-        if epoch.logger:
-            self.curves.log_metrics({**epoch.logger, "epoch": trainer.current_epoch}, self.session.at.steps)
+        self.session.end_stage(self.trainer, "test")
 
 
 def _followed(hook: Callable[..., Any], then: Callable[..., None]) -> Callable[..., Any]:
@@ -164,7 +147,3 @@ def _followed(hook: Callable[..., Any], then: Callable[..., None]) -> Callable[.
         return returned
 
     return followed
-
-
-def _tensors(values: Mapping[str, float]) -> dict[str, torch.Tensor]:
-    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}

@@ -24,7 +24,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     datamodule = source.owner if source.is_data_module else None
     with session.running() as curves:
         stopwatch, bar = Stopwatch(), plan.trainer.enable_progress_bar
-        following = Following(session, curves)
+        following = Following(session)
         theirs = create_callbacks(plan)
         has_bar = any(isinstance(own, ProgressBar) for own in theirs)
         shows = [create_progress(bar)] if shows_bar(bar) and not has_bar else []

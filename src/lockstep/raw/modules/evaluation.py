@@ -39,7 +39,7 @@ def evaluate(run: "Training", stage: str) -> None:
             hooks.call(f"on_{name}_batch_end", outputs, batch, number, *which)
             session.logged.end_batch()
     hooks.call(f"on_{name}_epoch_end")
-    trainer.publish(session.end_evaluation(stage), session.at.steps)
+    session.end_stage(trainer, stage)
     hooks.call(f"on_{name}_end")
     for own, training in modes.items():
         own.training = training

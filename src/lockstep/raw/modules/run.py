@@ -28,7 +28,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         hooks.call("setup", stage="fit" if plan.train else "test")
         module.configure_model()
         module.zero_grad()
-        run = Training(session, trainer, hooks, Precision(plan, session.device), curves)
+        run = Training(session, trainer, hooks, Precision(plan, session.device))
         run.prepare()
         session.begin()
         load_state(run)

@@ -32,7 +32,7 @@ def save_state(run: "Training") -> None:
     module.on_save_checkpoint(checkpoint)
     checkpoint |= session.extra_state()
     if session.context.rank == 0:
-        run.curves.flush()
+        session.loggers.flush()
         save(loadable(checkpoint), session.last)
 
 

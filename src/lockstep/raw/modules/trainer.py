@@ -12,7 +12,6 @@ from torch.optim import Optimizer
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
 from lockstep.own_module.callbacks import require_public
-from lockstep.own_module.logged import Epoch, Logged
 from lockstep.own_module.session import ModuleSession
 from lockstep.parallel import broadcast_bytes
 from lockstep.raw.modules.optimization import SchedulerConfig
@@ -150,23 +149,6 @@ class RawTrainer:
         """What `self.optimizers()` returns in the module."""
         return self.optimizers[0] if len(self.optimizers) == 1 else self.optimizers
 
-    # what has been logged
-
-    def show_step(self, logged: Logged) -> None:
-        """What callbacks may see of a batch."""
-        logged.sync_steps()
-        self.callback_metrics |= {name: _tensor(value) for name, value in logged.monitored().items()}
-        self.progress_bar_metrics |= logged.bar()
-
-    def publish(self, epoch: Epoch, step: int | None) -> None:
-        """The values of an epoch, for callbacks, schedules and loggers."""
-        self.callback_metrics |= {name: _tensor(value) for name, value in epoch.monitored.items()}
-        self.logged_metrics |= {name: _tensor(value) for name, value in epoch.logger.items()}
-        self.progress_bar_metrics |= epoch.prog_bar
-        if epoch.logger:
-            at = self.session.at.steps if step is None else step
-            self.curves.log_metrics({**epoch.logger, "epoch": self.current_epoch}, at)
-
     def enter(self, stage: str, loaders: list[Any]) -> None:
         """An evaluation begins."""
         self.training, self.validating, self.testing = False, stage == "val", stage == "test"
@@ -254,7 +236,3 @@ def _length(loader: Any) -> float:
         return len(loader)
     except TypeError:
         return float("inf")
-
-
-def _tensor(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)

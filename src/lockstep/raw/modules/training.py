@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from lockstep.errors import TrainingInterrupted
-from lockstep.loggers import Loggers
 from lockstep.own_module.session import ModuleSession
 from lockstep.parallel import synchronize
 from lockstep.precision import default_dtype
@@ -32,11 +31,8 @@ class Training:
 
     wrapped: WrappedModule
 
-    def __init__(
-        self, session: ModuleSession, trainer: RawTrainer, hooks: Hooks, precision: Precision, curves: Loggers
-    ) -> None:
-        self.session, self.trainer, self.hooks = session, trainer, hooks
-        self.precision, self.curves = precision, curves
+    def __init__(self, session: ModuleSession, trainer: RawTrainer, hooks: Hooks, precision: Precision) -> None:
+        self.session, self.trainer, self.hooks, self.precision = session, trainer, hooks, precision
         self.module = session.module
         self.seconds = 0.0
 
@@ -80,7 +76,7 @@ def fit(run: Training) -> None:
         train_epoch(run, loader)
         run.hooks.of_callbacks("on_train_epoch_end", monitoring=False)
         run.hooks.of_module("on_train_epoch_end")
-        trainer.publish(session.end_epoch_values(), step=None)
+        session.end_stage(trainer, "train")
         run.hooks.of_callbacks("on_train_epoch_end", monitoring=True)
         step_schedules(run, "epoch", 0, plateau=True)
         session.ended = trainer.should_stop
@@ -121,10 +117,7 @@ def train_epoch(run: Training, loader: Any) -> None:
         if last:
             step_schedules(run, "epoch", number, plateau=False)
         hooks.call("on_train_batch_end", outputs, batch, number)
-        trainer.show_step(session.logged)
-        values = session.end_batch(trainer.optimizers, due, last)
-        if values and session.at.steps % session.plan.log_every_n_steps == 0:
-            run.curves.log_metrics({**values, "epoch": trainer.current_epoch}, session.at.steps)
+        session.end_batch(trainer, due, last)
         if not last:  # the epoch's end saves by itself
             stop = session.should_stop()
             if stop or (due and session.checkpoints.due(session.at.steps)):
