@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.samples import SampleData, SampleLoader, SampleSplit, seed_sample, targets_for_loss
+from lockstep.data.samples import SampleData, SampleLoader, SampleSplit, targets_for_loss
+from lockstep.data.seeded import seed_sample
 from lockstep.sampler import ShardSampler
 
 CPU = torch.device("cpu")

@@ -3,10 +3,13 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+
+from lockstep.private_api.numpy import generator_memory
 
 
 def random_state(devices: Sequence[torch.device]) -> dict[str, Any]:
@@ -45,13 +48,40 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+@dataclass(frozen=True)
+class NumpyState:
+    """What numpy's generator was, and the memory that holds it."""
+
+    state: Any
+    memory: bytes | None
+
+    def holds(self) -> bool:
+        """Whether nothing has been drawn since. False where it cannot be told: the memory lacks a cached Gaussian."""
+        return self.memory is not None and not self.state[3] and self.memory == generator_memory()
+
+    def restore(self) -> None:
+        if not self.holds():
+            np.random.set_state(self.state)
+
+
+_last = NumpyState(None, None)
+
+
+def numpy_state() -> NumpyState:
+    """numpy takes 50 µs to tell its state; it is asked where it may have changed."""
+    global _last
+    if not _last.holds():
+        _last = NumpyState(np.random.get_state(), generator_memory())
+    return _last
+
+
 @contextmanager
 def generators_kept() -> Iterator[None]:
     """The three generators go on afterwards as if nothing had been drawn: a rank's dropout uses them too."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    states = torch.get_rng_state(), numpy_state(), random.getstate()
     try:
         yield
     finally:
         torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
+        states[1].restore()
         random.setstate(states[2])

@@ -314,7 +314,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a sample is drawn alike in each epoch",
-        "data/samples.py",
+        "data/seeded.py",
         'struct.pack("<qqq", seed, epoch, sample)',
         'struct.pack("<qqq", seed, 0, sample)',
         "tests/test_data_samples.py::test_a_sample_is_drawn_under_its_own_seed",
@@ -324,7 +324,14 @@ MUTATIONS = [
         "random_state.py",
         "        torch.set_rng_state(states[0])",
         "        pass",
-        "tests/test_data_samples.py::test_the_ranks_own_generators_go_on_as_if_nothing_was_drawn[0]",
+        "tests/test_data_seeded.py::test_the_generators_go_on_as_if_nothing_was_drawn",
+    ),
+    Mutation(
+        "a draw after the first batch is not seen",
+        "data/seeded.py",
+        "        self.draws = _drawn_since(before)\n",
+        "",
+        "tests/test_data_seeded.py::test_a_late_draw_has_its_own_seed",
     ),
     Mutation(
         "an evaluation is another in each epoch",

@@ -4,28 +4,20 @@ Each sample is made under random numbers of its own, so an augmentation is a fun
 for any number of ranks and workers, and after a resume.
 """
 
-import multiprocessing
-import random
-import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from lockstep.config_error import ConfigError
+from lockstep.data.seeded import Place, Seeded, as_made, workers_context
 from lockstep.data.tensors import Batch, as_float
-from lockstep.random_state import generators_kept
 from lockstep.sampler import ShardSampler
 from lockstep.schemas.task import Samples
-
-Place = tuple[int, int]
-"""An epoch, from 0, and the number of a sample in its split."""
 
 
 @dataclass
@@ -55,25 +47,6 @@ class SampleData:
     samples: Samples = "pairs"
 
 
-class Seeded(Dataset[Any]):
-    """A dataset that is asked for places, each under its own random numbers. It leaves the generators changed."""
-
-    def __init__(self, dataset: Any, seed: int) -> None:
-        self.dataset, self.seed = dataset, seed
-
-    def __getitem__(self, place: Place) -> Any:
-        seed_sample(self.seed, *place)
-        return self.dataset[place[1]]
-
-
-def seed_sample(seed: int, epoch: int, sample: int) -> None:
-    """Seed torch's generator for the CPU, numpy's and Python's."""
-    own = int.from_bytes(blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest(), "little")
-    torch.default_generator.manual_seed(own >> 1)
-    np.random.seed(own & 0xFFFFFFFF)
-    random.seed(own)
-
-
 class SampleLoader:
     """One rank's share of every global batch, in the order of its sampler's epoch, on a device.
 
@@ -95,50 +68,27 @@ class SampleLoader:
         options = dict(self.data.loader)
         if options.get("num_workers"):
             options.setdefault("multiprocessing_context", workers_context())
-        collate = options.pop("collate_fn", default_collate)
         asked: deque[Tensor] = deque()
+        source = Seeded(self.split.dataset, options.pop("collate_fn", default_collate), self.data.seed)
         batches = DataLoader(
-            Seeded(self.split.dataset, self.data.seed),
+            source,
             batch_sampler=_Places(self.sampler, asked),
-            collate_fn=CollateSome(collate),
+            collate_fn=as_made,
             generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
             **options,
         )
-        for made in beside_the_generators(batches):
+        for made in batches:
             ids = asked.popleft()
-            inputs, targets = self._empty(collate) if made is None else pair_of(made, self.data.samples)
+            if made is not None:
+                inputs, targets = pair_of(made, self.data.samples)
+            else:  # a rank without samples of a ragged batch: the shapes alone
+                inputs, targets = (part[:0] for part in pair_of(source.__getitems__([(0, 0)]), self.data.samples))
             yield self._ready(inputs, targets, ids)
-
-    def _empty(self, collate: Callable[[Sequence[Any]], Any]) -> tuple[Tensor, Tensor]:
-        """What a rank has of a ragged batch in which it has no sample: the shapes alone."""
-        with generators_kept():
-            inputs, targets = pair_of(collate([Seeded(self.split.dataset, self.data.seed)[0, 0]]), self.data.samples)
-        return inputs[:0], targets[:0]
 
     def _ready(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Batch:
         there = inputs.to(self.device, non_blocking=True), targets_for_loss(targets).to(self.device, non_blocking=True)
         whole = as_float(Batch(*there, ids), self.dtype)
         return Batch(whole.inputs, whole.inputs, whole.ids) if self.data.samples == "inputs" else whole
-
-
-END = object()
-
-
-def beside_the_generators(loader: Iterable[Any]) -> Iterator[Any]:
-    """Its batches, while the process's own random numbers go on as if nobody had drawn any for them."""
-    with generators_kept():
-        source = iter(loader)
-    while True:
-        with generators_kept():
-            made = next(source, END)
-        if made is END:
-            return
-        yield made
-
-
-def workers_context() -> str | None:
-    """How workers start: forked, where that is possible, as in a script; a rank's own way is a server's."""
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None
 
 
 class _Places:
@@ -152,16 +102,6 @@ class _Places:
         for ids in self.sampler:
             self.asked.append(ids)
             yield [(epoch, sample) for sample in ids.tolist()]
-
-
-class CollateSome:
-    """A user's collate function; of no samples at all it is not asked."""
-
-    def __init__(self, collate: Callable[..., Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, samples: Sequence[Any]) -> Any:
-        return self.collate(samples) if samples else None
 
 
 def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:

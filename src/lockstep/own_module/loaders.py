@@ -14,19 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
-from lockstep.data.samples import (
-    END,
-    CollateSome,
-    Place,
-    Seeded,
-    beside_the_generators,
-    seed_sample,
-    workers_context,
-)
+from lockstep.data.seeded import Place, Seeded, as_made, seed_sample, workers_context
 from lockstep.own_module.batches import GlobalBatches
 from lockstep.own_module.shares import part_of, samples_in
 from lockstep.random_state import generators_kept, random_state, restore_random_state
 
+END = object()
 KEPT = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor", "multiprocessing_context")
 """Of a user's DataLoader, beside its data set and its collate function."""
 
@@ -162,14 +155,14 @@ class MapLoader(RankLoader):
     def _from_samples(self) -> Iterator[Any]:
         if self.source is None:
             self.source = DataLoader(
-                Seeded(self.loader.dataset, self.seed),
+                Seeded(self.loader.dataset, self.loader.collate_fn, self.seed),
                 batch_sampler=_Lists(self),
-                collate_fn=CollateSome(self.loader.collate_fn),
+                collate_fn=as_made,
                 generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
                 persistent_workers=self.loader.persistent_workers,
                 **_kept(self.loader),
             )
-        return beside_the_generators(self.source)
+        return iter(self.source)
 
 
 class StreamLoader(RankLoader):

@@ -1,0 +1,94 @@
+"""A sample is made under random numbers of its own, in whatever process, batch and order it is asked for."""
+
+import multiprocessing
+import random
+import struct
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, get_worker_info
+
+from lockstep.random_state import generators_kept, numpy_state
+
+Place = tuple[int, int]
+"""An epoch, from 0, and the number of a sample in its split."""
+
+
+class Seeded(Dataset[Any]):
+    """Batches of a dataset, each asked for by its samples' places; `collate` puts them together, but no empty ones.
+
+    To seed numpy's and Python's generators takes longer than many a sample, so it begins with the first that draws from
+    them, which is then made anew. torch's is always seeded: `torch.initial_seed()` reads it without a draw.
+    """
+
+    def __init__(self, dataset: Any, collate: Callable[[Sequence[Any]], Any], seed: int) -> None:
+        self.dataset, self.collate, self.seed = dataset, collate, seed
+        self.first, self.draws = True, False
+
+    def __getitems__(self, places: Sequence[Place]) -> Any:
+        """A batch, or None of no samples. The process's own generators go on as if nobody had drawn for it."""
+        if not places:
+            return None
+        if not self.draws:
+            own, before = torch.get_rng_state(), (numpy_state(), random.getstate())
+            made = self._without_draws(places, before)
+            torch.set_rng_state(own)
+            if not self.draws:
+                return made
+            before[0].restore()
+            random.setstate(before[1])
+        if get_worker_info() is not None:
+            return self._made(places)
+        with generators_kept():
+            return self._made(places)
+
+    def _without_draws(self, places: Sequence[Place], before: tuple[Any, Any]) -> Any:
+        """What is made where it turns out that nothing was drawn; a data set that draws does so at once, as a rule."""
+        samples = []
+        for place in places:
+            torch.default_generator.manual_seed(seed_of(self.seed, *place) >> 1)
+            samples.append(self.dataset[place[1]])
+            if self.first:
+                self.first, self.draws = False, _drawn_since(before)
+            if self.draws:
+                return None
+        made = self.collate(samples)
+        self.draws = _drawn_since(before)
+        return made
+
+    def _made(self, places: Sequence[Place]) -> Any:
+        samples = []
+        for place in places:
+            seed_sample(self.seed, *place)
+            samples.append(self.dataset[place[1]])
+        return self.collate(samples)
+
+
+def _drawn_since(before: tuple[Any, Any]) -> bool:
+    return not before[0].holds() or random.getstate() != before[1]
+
+
+def seed_of(seed: int, epoch: int, sample: int) -> int:
+    """64 bits."""
+    return int.from_bytes(blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest(), "little")
+
+
+def seed_sample(seed: int, epoch: int, sample: int) -> None:
+    """Seed torch's generator for the CPU, numpy's and Python's."""
+    own = seed_of(seed, epoch, sample)
+    torch.default_generator.manual_seed(own >> 1)
+    np.random.seed(own & 0xFFFFFFFF)
+    random.seed(own)
+
+
+def as_made(batch: Any) -> Any:
+    """For a DataLoader, in place of a collate function: `Seeded` calls the user's."""
+    return batch
+
+
+def workers_context() -> str | None:
+    """How workers start: forked, where that is possible, as in a script; a rank's own way is a server's."""
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None
