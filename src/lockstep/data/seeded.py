@@ -24,7 +24,7 @@ class Seeded(Dataset[Any]):
     them, which is then made anew. torch's is always seeded: `torch.initial_seed()` reads it without a draw.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Sequence[Any]], Any], seed: int) -> None:
+    def __init__(self, dataset: Any, collate: Callable[..., Any], seed: int) -> None:
         self.dataset, self.collate, self.seed = dataset, collate, seed
         self.first, self.draws = True, False
 
