@@ -21,7 +21,6 @@ from lockstep.progress import shows_bar
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from lockstep.torch_flags import torch_flags
-from tests.conftest import ROOT
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_resume import alike, killed, record, start
 
@@ -87,13 +86,6 @@ def test_what_cannot_be_is_refused(words: tuple[str, ...], sentence: str, make_p
     with pytest.raises(ConfigError) as raised:
         make_plan(*SMALL, *words)
     assert sentence in str(raised.value)
-
-
-def test_a_lightning_module_trains_for_whole_epochs(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "own_code"))
-    own = (f"hydra.searchpath=[file://{ROOT / 'tests' / 'own_code' / 'conf'}]", "model=classifier", "data=blobs_data")
-    with pytest.raises(ConfigError, match=r"trainer\.max_steps=3: a LightningModule trains for whole epochs here"):
-        make_plan(*own, "logger=none", "trainer.max_steps=3")
 
 
 def lines(folder: Path, kind: str) -> list[Any]:

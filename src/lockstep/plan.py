@@ -133,16 +133,21 @@ class Plan:
     def validates(self) -> bool:
         """Whether any epoch has a validation."""
         whole, most = self.max_epochs, self.trainer.max_steps  # epochs that are not cut short
-        if most != -1:
+        if most != -1 and not self.model.lightning:  # whose steps only its optimizers count
             whole = min(whole, most // self.epoch_steps)
         return self.samples_of("val", self.data.val_size) > 0 and whole >= self.trainer.check_val_every_n_epoch
+
+    @property
+    def validates_at_all(self) -> bool:
+        """Whether an epoch is validated, whatever there is to validate on."""
+        return self.max_epochs >= self.trainer.check_val_every_n_epoch
 
     def validates_after(self, epoch: int) -> bool:
         """Whether a validation follows this epoch, from 1."""
         return self.validates and epoch % self.trainer.check_val_every_n_epoch == 0
 
     def trained(self, epochs: int, steps: int) -> bool:
-        """Whether training is over after so many epochs and optimizer steps in all."""
+        """Whether training is over after so many epochs, and steps as Lightning's global_step counts them."""
         return epochs >= self.max_epochs or 0 < self.trainer.max_steps <= steps
 
     @property
@@ -156,9 +161,9 @@ class Plan:
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps of the whole run."""
+        """Optimizer steps of the whole run; 0 where nobody knows."""
         steps, most = self.epoch_steps * self.max_epochs, self.trainer.max_steps
-        return steps if most == -1 else min(steps, most)
+        return steps if most == -1 else min(steps or most, most)
 
     @property
     def objective(self) -> Objective:

@@ -382,4 +382,18 @@ MUTATIONS = [
         "parts = [part for turn in self.turns[:1] if",
         "tests/test_own_module.py::test_virtual_ranks_are_ranks[gan]",
     ),
+    Mutation(
+        "a plateau schedule misses its step behind an epoch that was resumed within",
+        "lit/modules/following.py",
+        "        if trainer.fit_loop.restarting:  #",
+        "        if False:  #",
+        "tests/test_trainer_keys_modules.py::test_a_cut_run_resumes_as_if_it_had_never_been[classifier-12-lightning]",
+    ),
+    Mutation(
+        "max_steps counts batches of a module with several optimizers",
+        "own_module/session.py",
+        "self.plan.trained(self.at.epochs, trainer.global_step)",
+        "self.plan.trained(self.at.epochs, self.at.steps)",
+        "tests/test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]",
+    ),
 ]

@@ -45,10 +45,10 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
 
     With `keep_finished` a finished run is not refused: the result says whether it is finished.
     """
-    _, content = _read(plan, mmap=True)
+    checkpoint, content = _read(plan, mmap=True)
     if content is None:
         return False
-    done = _done(plan, content, keep_finished)
+    done = _done(plan, checkpoint, content, keep_finished)
     if not done:
         lines_so_far(Path(str(plan.ckpt_path)), Path(plan.run_dir), content.mark)
     return done
@@ -71,7 +71,7 @@ def read_start(plan: Plan) -> ResumeState:
         return ResumeState()
     checkpoint, content = _read(plan, mmap=False)
     if content is not None:
-        _done(plan, content)
+        _done(plan, checkpoint, content)
     return ResumeState(checkpoint, content)
 
 
@@ -94,6 +94,7 @@ def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
         )
         _require_weights(checkpoint)
         _ = checkpoint["epoch"], checkpoint["optimizer_states"]
+        check(is_count(checkpoint["global_step"]), "global_step")
         if not plan.train:
             return checkpoint, None
         content = Content.from_saved(checkpoint[OWN])
@@ -118,14 +119,16 @@ def of_the_file(path: Path) -> Iterator[None]:
         raise config_error("ckpt_path", path, unfit(error), ANOTHER) from None
 
 
-def _done(plan: Plan, content: Content, keep_finished: bool = False) -> bool:
+def _done(plan: Plan, checkpoint: Mapping[str, Any], content: Content, keep_finished: bool = False) -> bool:
     """Whether the run is finished, which is refused without `keep_finished`, as are bounds that are too small."""
-    at, most = content.position, plan.trainer.max_steps
-    by_steps = 0 < most <= at.steps and at.epochs < plan.max_epochs
-    trained = plan.resume and (at.steps == most if by_steps else at.epochs == plan.max_epochs or content.ended)
+    at, most, own = content.position, plan.trainer.max_steps, plan.model.lightning
+    steps = checkpoint["global_step"] if own else at.steps
+    by_steps = 0 < most <= steps and at.epochs < plan.max_epochs
+    reached = steps == most or own  # a module that steps several optimizers a batch may go past it
+    trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or content.ended)
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
-    more = not plan.trained(at.epochs, at.steps) or (trained and (keep_finished or not finished))
-    key, bound, done = ("trainer.max_steps", most, at.steps) if by_steps else ("max_epochs", plan.max_epochs, at.epochs)
+    more = not plan.trained(at.epochs, steps) or (trained and (keep_finished or not finished))
+    key, bound, done = ("trainer.max_steps", most, steps) if by_steps else ("max_epochs", plan.max_epochs, at.epochs)
     why = f"{plan.ckpt_path}: it has trained for {done} {key.rpartition('_')[2]} already"
     require(more, key, bound, why, f"{key}={done + 1}, or more")
     return finished

@@ -82,7 +82,7 @@ class ModuleSession:
         self.digest = ""
         self.epoch_values: dict[str, float] = {}
         self.trained = 0
-        self.ended = False
+        self.ended = self.cut = self.validated = False
         self.rank_loaders: dict[str, list[RankLoader]] = {}
         self.step = WeighedStep(plan, self.module, self.logged, self.transfer)
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
@@ -100,12 +100,19 @@ class ModuleSession:
     @property
     def finished(self) -> bool:
         """Whether training was done when the run was interrupted."""
-        ended = self.start.content is not None and self.start.content.ended
-        return self.plan.train and (self.start.at.epochs == self.plan.max_epochs or (self.plan.resume and ended))
+        if self.start.content is None or self.start.checkpoint is None:
+            return False
+        done = self.plan.trained(self.start.at.epochs, self.start.checkpoint["global_step"])
+        return self.plan.train and (done or (self.plan.resume and self.start.content.ended))
 
     def runs(self, stage: str) -> bool:
         """Whether there is a loader and a step for a stage, and the plan leaves it some batches."""
         return self.source.has(stage) and getattr(self.plan.trainer, f"limit_{stage}_batches") != 0
+
+    @property
+    def validates(self) -> bool:
+        """Whether any whole epoch has a validation."""
+        return self.runs("val") and self.plan.validates_at_all
 
     # what is wrapped
 
@@ -309,6 +316,16 @@ class ModuleSession:
             self._to_loggers(self.logged.step(), self.at.epochs)
         self.logged.end_batch()
 
+    def cuts_epoch(self, trainer: Any) -> bool:
+        """Whether trainer.max_steps ends training behind this batch, which is not the epoch's last.
+
+        Its checkpoint lies within the epoch, so that training can go on from there; what has been logged of the part
+        still becomes results.
+        """
+        done: bool = self.plan.trained(self.at.epochs, trainer.global_step)
+        self.cut = done and not trainer.should_stop
+        return self.cut
+
     def _log_loss(self, loss: Any) -> None:
         """The loss of the epoch, unless the module logs something of this name itself."""
         theirs = self.logged.stages.get("train", {}).get(TRAIN_LOSS)
@@ -322,6 +339,7 @@ class ModuleSession:
         if self.step.virtual is not None:
             self.step.virtual.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
         self.logged.begin_epoch(stage)
+        self.validated |= stage == "val"
 
     def begin_evaluation_batch(self, stage: str, loader: int) -> None:
         own = self.rank_loaders[stage]
@@ -351,9 +369,15 @@ class ModuleSession:
         self.recorder.end_epoch(self.at.epochs, self.at.steps)
         if self.epoch_values:
             self.recorder.validation(self.at.epochs, self.epoch_values)
-        self.epoch_values = {}
+        self._update_best(self.epoch_values)
+        self.epoch_values, self.validated = {}, False
+
+    def _update_best(self, values: Mapping[str, float]) -> None:
+        """After an epoch of these values: whether it is the best so far. One without validation may not say."""
         name, mode = self.plan.monitor
         found = name or next((own for own in BEST_BY if own in self.results), "")
+        if self.validates and not self.validated and not (name and name in values):
+            return
         if name and name not in self.results:
             known = ", ".join(sorted(self.results)) or "none"
             why = f"{self.plan.model.name} logs no such value"
@@ -363,6 +387,12 @@ class ModuleSession:
             self.checkpoints.update_best(self.results)
         else:
             self.checkpoints.best_yet = True  # nothing says which is better: the newest
+
+    def end_cut_epoch(self, trainer: Any) -> None:
+        """The results of an epoch's part, where a run that was cut is resumed to be tested."""
+        if self.at.batch:
+            self.restore_metrics()
+            self.end_stage(trainer, "train")
 
     def end_training(self) -> None:
         """The record's end. A callback may put other weights into the module now, to be tested."""
@@ -378,7 +408,7 @@ class ModuleSession:
         return {
             **self.results,
             **self.heading,
-            "epochs": self.at.epochs,
+            "epochs": self.at.begun,
             "steps": self.at.steps,
             "train_seconds": seconds,
             "samples_per_second": self.trained / seconds if seconds and self.trained else 0.0,

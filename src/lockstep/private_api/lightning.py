@@ -74,6 +74,12 @@ def disable_signal_handlers(trainer: pl.Trainer) -> None:
         connector.register_signal_handlers = lambda: None
 
 
+def end_restart(loop: Any) -> None:
+    """Let a loop, and those within it, begin anew. A fit loop with max_steps would not let its own setter do so."""
+    base = next(kind for kind in reversed(type(loop).__mro__) if "restarting" in vars(kind))
+    vars(base)["restarting"].fset(loop, False)
+
+
 def disable_sigterm_broadcast(loop: "TrainingEpochLoop") -> None:
     """Before every batch Lightning asks rank 0 whether it has caught a SIGTERM: a collective a step, which also
     swallows the error of a lost peer. It does not hear of SIGTERM here, so it need not ask. A version without this

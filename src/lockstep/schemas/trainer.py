@@ -54,10 +54,6 @@ class Trainer:
         self.limited("val", plan.data.val_size, plan.batch_size)
         if plan.test and (size := getattr(plan.data, "test_size", None)):
             self.limited("test", size, plan.batch_size)
-        for name, usual in (("max_steps", -1), ("check_val_every_n_epoch", 1)):
-            value, why = getattr(self, name), "a LightningModule trains for whole epochs here, each validated"
-            instead = f"{PREFIX}{name}={usual}, and max_epochs=N"
-            require(value == usual or not plan.model.lightning, PREFIX + name, value, why, instead)
         self._check_validation(plan)
         if self.gradient_clip_algorithm != "norm" and plan.gradient_clip_val is None:
             key, why = f"{PREFIX}gradient_clip_algorithm", "without gradient_clip_val nothing is clipped"

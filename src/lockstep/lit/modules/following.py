@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from lockstep.errors import TrainingInterrupted
 from lockstep.own_module.session import ModuleSession
+from lockstep.private_api import lightning as private
 from lockstep.progress import epoch_line, shows_bar
 
 
@@ -41,7 +42,7 @@ class Following(Callback):
         self.session.watch(trainer.lr_scheduler_configs)
         self.session.restore()
         if self.session.at.batch == 0:  # an epoch begins, and none is to be ended once more
-            trainer.fit_loop.restarting = False
+            private.end_restart(trainer.fit_loop)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """The epoch before is saved only now: schedules that monitor a metric step behind its last hook."""
@@ -55,7 +56,7 @@ class Following(Callback):
     def _finish_epoch(self) -> None:
         """Of an epoch that has ended, the record, its line, a checkpoint."""
         session, now = self.session, time.perf_counter()
-        if self.epoch_ended:
+        if self.epoch_ended and not session.cut:  # else the checkpoint of its part is saved
             session.ended = self.trainer.should_stop
             session.end_epoch()
             if self.trainer.is_global_zero and not shows_bar(session.plan.trainer.enable_progress_bar):
@@ -87,13 +88,15 @@ class Following(Callback):
 
     def _batch_done(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         trainer, session = self.trainer, self.session
+        if trainer.fit_loop.restarting:  # else no plateau schedule would step behind the epoch that was resumed within
+            private.end_restart(trainer.fit_loop)
         last = trainer.is_last_batch
         due = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or last
         session.end_batch(trainer, due, last)
         if last:  # the epoch's end saves by itself
             return
-        stop = session.should_stop()
-        if stop or (due and session.checkpoints.due(session.at.steps)):
+        stop, cut = session.should_stop(), session.cuts_epoch(trainer)
+        if stop or cut or (due and session.checkpoints.due(session.at.steps)):
             self._save()
         if stop:
             raise TrainingInterrupted(session.at.steps)

@@ -35,6 +35,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             session.begin()
             session.load_weights()
             session.restore()
+            session.end_cut_epoch(trainer)
             session.end_training()
         elif plan.train:
             with session.listening():

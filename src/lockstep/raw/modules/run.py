@@ -37,6 +37,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
                 fit(run)
         elif session.finished:
             session.restore()
+            session.end_cut_epoch(trainer)
             session.end_training()
         if plan.test and session.runs("test"):
             if plan.train:

@@ -70,7 +70,7 @@ def fit(run: Training) -> None:
     session.restore()
     hooks.call("on_train_start")
     session.restore_metrics()
-    while session.at.epochs < session.plan.max_epochs and not trainer.should_stop:
+    while not session.plan.trained(session.at.epochs, trainer.global_step) and not trainer.should_stop:
         began = time.perf_counter()
         trainer.current_epoch = session.at.epochs
         train_epoch(run, loader)
@@ -78,6 +78,8 @@ def fit(run: Training) -> None:
         run.hooks.of_module("on_train_epoch_end")
         session.end_stage(trainer, "train")
         run.hooks.of_callbacks("on_train_epoch_end", monitoring=True)
+        if session.cut:  # the checkpoint of its part is saved
+            break
         step_schedules(run, "epoch", 0, plateau=True)
         session.ended = trainer.should_stop
         session.end_epoch()
@@ -119,18 +121,19 @@ def train_epoch(run: Training, loader: Any) -> None:
         hooks.call("on_train_batch_end", outputs, batch, number)
         session.end_batch(trainer, due, last)
         if not last:  # the epoch's end saves by itself
-            stop = session.should_stop()
-            if stop or (due and session.checkpoints.due(session.at.steps)):
+            stop, cut = session.should_stop(), session.cuts_epoch(trainer)
+            if stop or cut or (due and session.checkpoints.due(session.at.steps)):
                 save_state(run)
             if stop:
                 raise TrainingInterrupted(session.at.steps)
         if due:
             step_schedules(run, "step", number, plateau=True)
-        if trainer.should_stop:
+        if trainer.should_stop or session.cut:
             break
     synchronize(session.device)
     run.seconds += time.perf_counter() - began
-    if session.runs("val") and not skipped:  # as Lightning, which leaves out the validation too
+    validated = session.runs("val") and (session.at.epochs + 1) % trainer.check_val_every_n_epoch == 0
+    if validated and not skipped and not session.cut:  # as Lightning, which leaves out the validation too
         module.on_validation_model_zero_grad()
         evaluate(run, "val")
         session.logged.enter("train")

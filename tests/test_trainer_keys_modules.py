@@ -1,0 +1,97 @@
+"""trainer.* beside a LightningModule: both engines do as Lightning does, and resume bit for bit."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep.checkpoint.reading import check_checkpoint
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.plan import Plan
+from lockstep.schemas.engine import ENGINES
+from tests.test_own_module import DDP, MODULES, SINGLE, MakeOwn, make_own, trained
+from tests.test_resume import killed, record, start
+
+__all__ = ["make_own"]
+UNTIMED = ("train_seconds", "samples_per_second")
+
+
+def lines(folder: Path, kind: str) -> list[Any]:
+    found = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    return [line[kind] for line in found if kind in line]
+
+
+def by_both(make: MakeOwn, *job: str) -> Path:
+    """The folder of the raw engine's run, which is identical to Lightning's."""
+    runs = [trained(make(*job, f"engine={engine}", folder=f"{engine}-{len(job)}")) for engine in ENGINES]
+    verdict = compare(runs[0], runs[1])
+    assert verdict.verdict == "identical", verdict.text()
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
+    assert untimed(metrics[0]) == untimed(metrics[1])
+    return runs[1]
+
+
+def untimed(metrics: Any) -> dict[str, Any]:
+    return {key: value for key, value in metrics.items() if key not in (*UNTIMED, "engine")}
+
+
+@pytest.mark.parametrize(("name", "steps", "batches"), [("classifier", 7, 7), ("gan", 12, 8)])
+def test_max_steps_counts_what_optimizers_step(name: str, steps: int, batches: int, make_own: MakeOwn) -> None:
+    """5 batches an epoch; of the GAN's two optimizers one steps in each, one in every other. No part is validated."""
+    job = (*MODULES[name], *DDP, "precision=64-true")
+    whole = by_both(make_own, *job)
+    cut = by_both(make_own, *job, "max_epochs=9", f"trainer.max_steps={steps}")
+    assert lines(cut, "step") == lines(whole, "step")[:batches]
+    assert [line["epoch"] for line in lines(cut, "validation")] == [1]
+    saved = torch.load(cut / "checkpoints" / "last.ckpt", weights_only=True)
+    assert saved["global_step"] >= steps > saved["global_step"] - 2
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "engine"),
+    [
+        *(("classifier", 12, "lightning"), ("gan", 14, "raw")),
+        *(pytest.param(*own, marks=pytest.mark.slow) for own in (("classifier", 12, "raw"), ("gan", 14, "lightning"))),
+    ],
+)
+def test_a_cut_run_resumes_as_if_it_had_never_been(
+    name: str, bound: int, engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the cut, and gone on with behind it, once within an epoch, once at its end: as without a bound."""
+    job = (*MODULES[name], *SINGLE, f"engine={engine}", "max_epochs=4")
+    plan = make_own(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
+    expected = untimed(start(plan, monkeypatch))
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    resumed = killed(own, monkeypatch, 6)
+    assert untimed(start(resumed, monkeypatch)) == expected
+    assert record(own) == record(plan)
+    again = replace(resumed, ckpt_path=str(Path(own.run_dir) / "checkpoints" / "last.ckpt"))
+    assert untimed(start(again, monkeypatch))["digest"] == expected["digest"]  # what was left is the test
+    (Path(own.run_dir) / "metrics.json").write_text("{}")
+    with pytest.raises(ConfigError, match=rf"trainer.max_steps={bound}: .*last.ckpt: it has trained for 1\d steps alr"):
+        check_checkpoint(again)
+    longer = [with_bound(again, most) for most in (15, -1)]  # of the classifier 15 steps are three epochs
+    further = [untimed(start(own, monkeypatch)) for own in longer][-1]
+    unbound = replace(with_bound(plan, -1), run_dir=str(tmp_path / "unbound"))
+    Path(unbound.run_dir).mkdir()
+    assert further == untimed(start(unbound, monkeypatch))
+    assert record(own) == record(unbound)
+
+
+def with_bound(plan: Plan, most: int) -> Plan:
+    return replace(plan, trainer=replace(plan.trainer, max_steps=most))
+
+
+def test_validation_after_every_other_epoch(make_own: MakeOwn) -> None:
+    job = (*MODULES["autoencoder"], *DDP, "max_epochs=5", "trainer.check_val_every_n_epoch=2")
+    folder = by_both(make_own, *job)
+    validated = [line["epoch"] for line in lines(folder, "validation") if any("val" in key for key in line)]
+    assert validated == [2, 4]
+    best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["lockstep"]
+    assert best["position"]["epochs"] in (2, 4)
+    assert best["best"][0].startswith("val")
