@@ -19,7 +19,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets"},
     {"plan", "data"},
-    {"memory", "world_dependence", "loggers", "torch_flags"},
+    {"memory", "world_dependence", "loggers", "torch_flags", "time_limit"},
     {"optimizers", "seeding"},
     {"schedulers"},
     {"record"},

@@ -20,9 +20,10 @@ from lockstep.plan import Plan
 from lockstep.progress import shows_bar
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
+from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_resume import alike, killed, record, start
+from tests.test_resume import alike, going_on_with, killed, record, start
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
@@ -74,7 +75,16 @@ def test_an_epoch_by_hand(words: tuple[str, ...], samples: int, steps: int, make
             "trainer.check_val_every_n_epoch=2: the schedule steps by val/acc each epoch; write trainer.check_val_eve",
         ),
         (("+trainer.val_check_interval=0.5",), "there is no such key: validation comes after an epoch; write trainer."),
-        (("+trainer.max_time=1",), "there is no such key: no clock ends a run the same twice; write trainer.max_steps"),
+        (
+            ("trainer.max_time=12:00:00",),
+            "=12:00:00: it is days:hours:minutes:seconds, with two digits each, or a mapp",
+        ),
+        (("trainer.max_time={weeks:1}",), "it is days:hours:minutes:seconds, with two digits each, or a mapping of th"),
+        (
+            ("trainer.max_time=00:00:00:00",),
+            "trainer.max_time=00:00:00:00: it must be more than none; write trainer.ma",
+        ),
+        (("trainer.max_time=00:12:00:00", "engine=both"), "no clock ends two runs after the same step; write trainer"),
         (("trainer.fast_dev_run=-1",), "trainer.fast_dev_run=-1: it must be 0 or more batches, true or false; write"),
         (("trainer.gradient_clip_algorithm=value",), "without gradient_clip_val nothing is clipped; write gradient"),
         (("trainer.gradient_clip_algorithm=norms",), "trainer.gradient_clip_algorithm=norms: it is none of the poss"),
@@ -205,6 +215,49 @@ def test_a_cut_run_resumes_as_if_it_had_never_been(
     Path(unbound.run_dir).mkdir()
     alike(further, start(unbound, monkeypatch))
     assert record(own) == record(unbound)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("01:02:03:04", 93784.0), ("{hours:1,seconds:0.5}", 3600.5), ("90", 90.0), ("null", None)]
+)
+def test_a_time_by_hand(given: str, seconds: float | None, make_plan: MakePlan) -> None:
+    assert make_plan(*SMALL, f"trainer.max_time={given}").trainer.seconds == seconds
+
+
+def test_max_time_ends_all_ranks_behind_the_same_batch(
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within an accumulated step, and resume=true goes on from there; rank 1's clock says nothing."""
+    few = ("accumulate_grad_batches=3", "precision=64-true", "max_epochs=1")
+    whole = by_both(make_plan(*SMALL, *DDP, *few), tmp_path / "whole")
+    for name, path in ENGINES.items():
+        plan = make_plan(*SMALL, *DDP, *few, "trainer.max_time={seconds:0.0001}", f"engine={name}")
+        plan = replace(plan, run_dir=str(tmp_path / name))
+        (tmp_path / name).mkdir()
+        assert launch.start(plan, path)["steps"] == 0
+        assert lines(tmp_path / name, "validation") == []
+        more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
+        assert launch.start(more, path)["steps"] == 7
+        assert lines(tmp_path / name, "step") == lines(whole, "step")
+        assert lines(tmp_path / name, "tensor") == lines(whole, "tensor")
+
+
+def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 10 ms a batch, of a limit of 10 s: 4 times a second, and no later than the limit."""
+    clock, asked = [0.0], []
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+
+    def asking(answer: torch.Tensor, device: torch.device) -> torch.Tensor:
+        asked.append(clock[0])
+        return answer
+
+    monkeypatch.setattr("lockstep.time_limit.all_reduce_sums", asking)
+    limit = TimeLimit(10.0, 0, torch.device("cpu"))
+    while not limit.passed:
+        clock[0] += 0.01
+        limit.ends(0)
+    assert 10.0 <= clock[0] < 10.03
+    assert len(asked) < 50
 
 
 def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from lockstep import launch
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.test_own_module import DDP, MODULES, SINGLE, MakeOwn, make_own, trained
-from tests.test_resume import killed, record, start
+from tests.test_resume import going_on_with, killed, record, start
 
 __all__ = ["make_own"]
 UNTIMED = ("train_seconds", "samples_per_second")
@@ -85,6 +86,18 @@ def test_a_cut_run_resumes_as_if_it_had_never_been(
 
 def with_bound(plan: Plan, most: int) -> Plan:
     return replace(plan, trainer=replace(plan.trainer, max_steps=most))
+
+
+def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn, tmp_path: Path) -> None:
+    job = (*MODULES["gan"], *DDP)
+    whole = by_both(make_own, *job)
+    for name, path in ENGINES.items():
+        plan = make_own(*job, f"engine={name}", "trainer.max_time={seconds:0.0001}", folder=f"cut-{name}")
+        assert launch.start(plan, path)["steps"] == 1
+        more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
+        assert launch.start(more, path)["steps"] == 10
+        assert lines(Path(plan.run_dir), "step") == lines(whole, "step")
+        assert lines(Path(plan.run_dir), "tensor") == lines(whole, "tensor")
 
 
 def test_validation_after_every_other_epoch(make_own: MakeOwn) -> None:

@@ -20,6 +20,6 @@ from lockstep.schemas.synonyms import synonym
 def test_by_the_program_that_runs(program: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [program, "profiler=x"])
     assert typed_command() == command
-    refusal = synonym("max_time", "x")
+    refusal = synonym("limit_predict_batches", "x")
     assert refusal is not None
-    assert f"timeout 3600 {command} …" in str(refusal)
+    assert f"write {command} train=false ckpt_path=last …" in str(refusal)

@@ -156,7 +156,8 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         optimizer = values["optimizer"]
         values["optimizer"] = optimizer.with_lr(optimizer.lr * sharers * nodes)
     if values["trainer"].fast_dev_run:
-        values |= {"trainer": values["trainer"].resolved(), "max_epochs": 1, "logger": []}
+        values |= {"max_epochs": 1, "logger": []}
+    values["trainer"] = values["trainer"].resolved()
     if values["strategy"].in_process is None:
         values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())
     if values["threads"] is None:

@@ -28,6 +28,7 @@ from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
 from lockstep.sums.running import RunningSums
 from lockstep.targets.task import make_task
+from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 from lockstep.world_dependence import heading
 
@@ -64,6 +65,7 @@ class Session:
         if plan.train:
             self.recorder = self.start.recorder(plan, context.rank, self.net)
             self.checkpoints = CheckpointManager(plan, context.rank, self.recorder)
+        self.time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
         self.loggers = loggers.create(plan, context.rank, self.start.at.steps, self.heading)
 
     @property
@@ -106,11 +108,16 @@ class Session:
 
     def listening(self) -> AbstractContextManager[None]:
         """Around training: here a request to stop is heeded."""
+        self.time_limit.begin()
         return self.context.stop.listening(self._batches(self.start.at))
 
     def should_stop(self, at: Progress) -> bool:
         """Whether someone asked for the end of training. To be asked after each batch, by every rank."""
         return self.context.stop.should_stop(self._batches(at))
+
+    def ends_after(self, at: Progress) -> bool:
+        """Whether a bound of steps or of time ends training. To be asked after each batch, by every rank."""
+        return self.time_limit.ends(at.steps) or self.plan.trained(0, at.steps)
 
     def _batches(self, at: Progress) -> int:
         return self.plan.batches_before(at.epochs, at.batch)
@@ -121,7 +128,7 @@ class Session:
             self.checkpoints.update_best(self.measured.results)
 
     def end_cut_epoch(self, at: Progress) -> None:
-        """The metrics of an epoch's part, where trainer.max_steps ends the run within. To be called by every rank."""
+        """The metrics of an epoch's part, where a bound ends the run within. To be called by every rank."""
         if at.batch:
             self.measured.end_epoch(None)
 

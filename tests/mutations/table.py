@@ -390,6 +390,13 @@ MUTATIONS = [
         "tests/test_trainer_keys_modules.py::test_a_cut_run_resumes_as_if_it_had_never_been[classifier-12-lightning]",
     ),
     Mutation(
+        "rank 0 is asked for the time after every batch",
+        "time_limit.py",
+        "self.batches + int(batches)",
+        "self.batches + 1",
+        "tests/test_trainer_keys.py::test_rank_zero_is_asked_now_and_then",
+    ),
+    Mutation(
         "max_steps counts batches of a module with several optimizers",
         "own_module/session.py",
         "self.plan.trained(self.at.epochs, trainer.global_step)",

@@ -24,11 +24,13 @@ class CheckpointCallback(Checkpoint):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self.at = Progress(trainer.current_epoch, batch_idx + 1, trainer.global_step)
+        over = self.session.ends_after(self.at)
+        if over:
+            end_here(trainer)
         if trainer.is_last_batch:  # the epoch's end saves by itself
             return
-        self.at = Progress(trainer.current_epoch, batch_idx + 1, trainer.global_step)
         stop = self.session.should_stop(self.at)
-        over = self.session.plan.trained(0, self.at.steps)
         stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if stop or over or (stepped and self.session.checkpoints.due(self.at.steps)):
             self._save(trainer)
@@ -53,3 +55,8 @@ class CheckpointCallback(Checkpoint):
     def _save(self, trainer: pl.Trainer) -> None:
         self.session.loggers.flush()
         trainer.save_checkpoint(self.session.checkpoints.last)
+
+
+def end_here(trainer: pl.Trainer) -> None:
+    """Training ends behind this batch, as by max_steps: a stop that is asked for would validate the epoch's part."""
+    trainer.fit_loop.epoch_loop.max_steps = trainer.global_step

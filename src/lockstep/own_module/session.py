@@ -42,6 +42,7 @@ from lockstep.record.recorder import Recorder
 from lockstep.run_files import Metrics
 from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import locate
+from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 from lockstep.world_dependence import heading
 
@@ -77,6 +78,7 @@ class ModuleSession:
         self.logged = Logged(self.module, context.rank, self.device)
         self.start = read_start(plan)
         self.loggers = create_loggers(plan, context.rank, self.start.at.steps, self.heading)
+        self.time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
         self.at = replace(self.start.at)
         self.results: dict[str, float] = {}
         self.digest = ""
@@ -245,6 +247,7 @@ class ModuleSession:
 
     def listening(self) -> AbstractContextManager[None]:
         """Around training: here a request to stop is heeded."""
+        self.time_limit.begin()
         return self.context.stop.listening(self._batches(self.start.at))
 
     def should_stop(self) -> bool:
@@ -315,14 +318,20 @@ class ModuleSession:
         if due and self.at.steps % self.plan.log_every_n_steps == 0:
             self._to_loggers(self.logged.step(), self.at.epochs)
         self.logged.end_batch()
+        self.time_limit.ends(self.at.steps)
+
+    def ends(self, trainer: Any) -> bool:
+        """Whether no further epoch begins."""
+        done = self.plan.trained(self.at.epochs, trainer.global_step)
+        return done or self.time_limit.passed or bool(trainer.should_stop)
 
     def cuts_epoch(self, trainer: Any) -> bool:
-        """Whether trainer.max_steps ends training behind this batch, which is not the epoch's last.
+        """Whether a bound of steps or time ends training behind this batch, which is not the epoch's last.
 
         Its checkpoint lies within the epoch, so that training can go on from there; what has been logged of the part
         still becomes results.
         """
-        done: bool = self.plan.trained(self.at.epochs, trainer.global_step)
+        done = self.time_limit.passed or self.plan.trained(self.at.epochs, trainer.global_step)
         self.cut = done and not trainer.should_stop
         return self.cut
 

@@ -55,12 +55,12 @@ def fit(run: Training) -> None:
         NotFinite: a loss is NaN or infinite.
     """
     session, plan, report = run.session, run.session.plan, run.report
-    while not plan.trained(run.at.epochs, run.at.steps):
+    while not plan.trained(run.at.epochs, run.at.steps) and not session.time_limit.passed:
         began = time.perf_counter()
         train_epoch(run)
         synchronize(session.device)
         run.seconds += time.perf_counter() - began
-        if run.at.batch < plan.epoch_batches:  # trainer.max_steps
+        if run.at.batch < plan.epoch_batches:  # a bound of steps or time
             break
         run.at = Progress(run.at.epochs + 1, 0, run.at.steps)
         session.recorder.end_epoch(run.at.epochs, run.at.steps)
@@ -81,7 +81,7 @@ def fit(run: Training) -> None:
 
 
 def train_epoch(run: Training) -> None:
-    """Every training batch once, from where the epoch stands, or until trainer.max_steps."""
+    """Every training batch once, from where the epoch stands, or until a bound of steps or time."""
     session, plan, context, objective = run.session, run.session.plan, run.session.context, run.session.plan.objective
     wrapped, split, parameters = run.wrapped, session.data.train, [*run.wrapped.net.parameters()]
     wrapped.net.train()
@@ -115,9 +115,9 @@ def train_epoch(run: Training) -> None:
         run.at.batch += 1
         rate = optimizer_step(run, ends_epoch=number + 1 == len(sampler)) if last else None
         run.report.batch(stats, run.at.steps, rate)  # on every rank: its curves are sums over ranks
+        over = session.ends_after(run.at)
         if number + 1 < len(sampler):  # the epoch's end saves by itself
             stop = session.should_stop(run.at)
-            over = plan.trained(0, run.at.steps)
             if stop or over or (last and session.checkpoints.due(run.at.steps)):
                 save_checkpoint(run)
             if stop:

@@ -46,8 +46,7 @@ RENAMED: dict[str, tuple[str, dict[str, str]]] = {
 LIKE: dict[str, tuple[str, str]] = {
     "min_steps": ("training runs for max_epochs", "max_epochs=N"),
     "min_epochs": ("training runs for max_epochs", "max_epochs=N"),
-    "max_time": ("no clock ends a run the same twice", "trainer.max_steps=N, or timeout 3600 {command} …"),
-    "limit_predict_batches": ("nothing is predicted batch by batch", "test=true to measure the final net"),
+    "limit_predict_batches": ("nothing is predicted batch by batch", "{command} train=false ckpt_path=last …"),
     "overfit_batches": ("every epoch has an order of its own", "trainer.limit_train_batches=N"),
     "val_check_interval": ("validation comes after an epoch", "trainer.limit_train_batches=N for shorter epochs"),
     "num_sanity_val_steps": ("nothing is validated before training", "nothing in its place"),

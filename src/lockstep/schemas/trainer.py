@@ -1,5 +1,8 @@
 """Arguments of Lightning's Trainer by their own names: what they mean here, for both engines."""
 
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +26,7 @@ class Trainer:
     limit_test_batches: int | float
     fast_dev_run: bool | int
     max_steps: int
+    max_time: float | str | dict[str, float] | None
     check_val_every_n_epoch: int
     gradient_clip_algorithm: Literal["norm", "value"]
     deterministic: bool | Literal["warn"] | None
@@ -39,6 +43,7 @@ class Trainer:
             require(within, PREFIX + name, value, "a share is at most 1.0, a number of batches is whole", instead)
         key, most = f"{PREFIX}max_steps", self.max_steps
         require(most >= 1 or most == -1, key, most, "it must be 1 or more, or -1 for no bound", f"{key}=1000, say")
+        seconds_of(self.max_time)
         key, every = f"{PREFIX}check_val_every_n_epoch", self.check_val_every_n_epoch
         require(every >= 1, key, every, "it must be 1 or more", f"{key}=1, or {PREFIX}limit_val_batches=0 for none")
         key, runs = f"{PREFIX}fast_dev_run", self.fast_dev_run
@@ -54,6 +59,9 @@ class Trainer:
         self.limited("val", plan.data.val_size, plan.batch_size)
         if plan.test and (size := getattr(plan.data, "test_size", None)):
             self.limited("test", size, plan.batch_size)
+        if self.max_time is not None and plan.engine.name == "both":
+            why = "no clock ends two runs after the same step"
+            raise config_error(f"{PREFIX}max_time", self.max_time, why, f"{PREFIX}max_steps=1000, say, or one engine")
         self._check_validation(plan)
         if self.gradient_clip_algorithm != "norm" and plan.gradient_clip_val is None:
             key, why = f"{PREFIX}gradient_clip_algorithm", "without gradient_clip_val nothing is clipped"
@@ -88,11 +96,45 @@ class Trainer:
         return kept
 
     def resolved(self) -> "Trainer":
-        """With the limits that `fast_dev_run` comes to."""
+        """With the limits that `fast_dev_run` comes to, and a time in seconds."""
+        own = replace(self, max_time=seconds_of(self.max_time))
         if not self.fast_dev_run:
-            return self
+            return own
         few = int(self.fast_dev_run)
-        return replace(self, limit_train_batches=few, limit_val_batches=few, limit_test_batches=few)
+        return replace(own, limit_train_batches=few, limit_val_batches=few, limit_test_batches=few)
+
+    @property
+    def seconds(self) -> float | None:
+        """Of `max_time`."""
+        return seconds_of(self.max_time)
+
+
+UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
+
+
+def seconds_of(given: object) -> float | None:
+    """Of a time as Lightning takes one: DD:HH:MM:SS, or days, hours, minutes and seconds; a number is of seconds.
+
+    Raises:
+        ConfigError: it is none, or no time at all.
+    """
+    parts: Mapping[object, object] | None = given if isinstance(given, Mapping) else None
+    if isinstance(given, str) and (found := re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", given.strip())):
+        parts = dict(zip(UNITS, map(int, found.groups()), strict=True))
+    if _is_number(given):
+        parts = {"seconds": given}
+    if given is None:
+        return None
+    key, instead = f"{PREFIX}max_time", f"{PREFIX}max_time=00:12:00:00, or {PREFIX}max_time={{hours:12}}"
+    fits = parts is not None and all(name in UNITS and _is_number(count) for name, count in parts.items())
+    require(fits, key, given, "it is days:hours:minutes:seconds, with two digits each, or a mapping of these", instead)
+    seconds = sum(UNITS[str(name)] * float(str(count)) for name, count in (parts or {}).items())
+    require(0 < seconds < math.inf, key, given, "it must be more than none", instead)
+    return seconds
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")

@@ -9,6 +9,7 @@ from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
 from lockstep.errors import TrainingInterrupted
+from lockstep.lit.saving import end_here
 from lockstep.own_module.session import ModuleSession
 from lockstep.private_api import lightning as private
 from lockstep.progress import epoch_line, shows_bar
@@ -93,6 +94,8 @@ class Following(Callback):
         last = trainer.is_last_batch
         due = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or last
         session.end_batch(trainer, due, last)
+        if session.time_limit.passed:
+            end_here(trainer)
         if last:  # the epoch's end saves by itself
             return
         stop, cut = session.should_stop(), session.cuts_epoch(trainer)

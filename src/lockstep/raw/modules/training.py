@@ -70,7 +70,7 @@ def fit(run: Training) -> None:
     session.restore()
     hooks.call("on_train_start")
     session.restore_metrics()
-    while not session.plan.trained(session.at.epochs, trainer.global_step) and not trainer.should_stop:
+    while not session.ends(trainer):
         began = time.perf_counter()
         trainer.current_epoch = session.at.epochs
         train_epoch(run, loader)
