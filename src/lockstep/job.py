@@ -27,8 +27,8 @@ from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, run_of, save_metrics
+from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
-from lockstep.text_table import metrics_text
 
 
 def run(overrides: list[str] | None = None, **own: Any) -> Metrics:
@@ -103,7 +103,7 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
         with launch.external_process_group(plan.world), run_lock(run_dir) if first else nullcontext():
             metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
     if first:
-        print(f"\n{metrics_text(metrics)}\n{verdict}\n  {run_dir}", flush=True)
+        print(f"\n{run_summary(metrics)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 

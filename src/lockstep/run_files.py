@@ -6,7 +6,7 @@ and steps count from 1.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lockstep.files import save_json, save_table
@@ -21,6 +21,17 @@ FILES = (METRICS, CONFIG, RECORD, COMPARISON, CONFUSION)
 FINGERPRINTED = ("weights", "buffers", "optimizer")
 """What each rank's fingerprints in the record are of."""
 Metrics = dict[str, str | int | float]
+NOT_OF_THE_NET = ("lr", "train_seconds", "samples_per_second", "total_seconds", "max_diff", "best")
+"""Floats of metrics.json beside what the net was measured by; so are those with `_seconds` in their names."""
+
+
+def net_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
+    """Of what metrics.json holds, the losses and metrics of the net."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if isinstance(value, float) and name not in NOT_OF_THE_NET and "_seconds" not in name
+    }
 
 
 def save_metrics(folder: Path, metrics: Metrics) -> None:

@@ -154,6 +154,7 @@ class Session:
             "train_seconds": seconds,
             "samples_per_second": trained / seconds if trained else 0.0,
             **self.measured.results,
+            **(self.checkpoints.best_metrics if plan.train else {}),
             **(fitted_line(self.net, plan.data.predict) if isinstance(plan.data, schemas.Line) else {}),
             "digest": digest(plan.strategy.state_dict(self.net)),
         }

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 GAP = "  "
 
@@ -29,10 +29,3 @@ def figures(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
-
-
-def metrics_text(metrics: Mapping[str, object]) -> str:
-    """A name and its value on each line, floats in six significant figures."""
-    rows = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in metrics.items()}
-    width = max(map(len, rows))
-    return "\n".join(f"{GAP}{key:<{width}}{GAP}{value}" for key, value in rows.items())

@@ -127,6 +127,13 @@ class CheckpointManager:
         if self.best_yet:
             self.best = badness
 
+    @property
+    def best_metrics(self) -> dict[str, str | float]:
+        """For metrics.json: what best.ckpt is best by, whether less or more of it is better, and its value."""
+        name, mode = self.monitor
+        sign = 1 if mode == "min" else -1
+        return {} if self.best is None else {"monitor": name, "mode": mode, "best": sign * self.best}
+
     def _check_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
             own = self.plan.strategy.whole(weight.detach())

@@ -416,6 +416,7 @@ class ModuleSession:
         """
         return {
             **self.results,
+            **(self.checkpoints.best_metrics if self.plan.train else {}),
             **self.heading,
             "epochs": self.at.begun,
             "steps": self.at.steps,

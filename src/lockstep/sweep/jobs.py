@@ -61,6 +61,17 @@ class SweepJob:
         return float(self.results.get("samples_per_second", 0.0))
 
     @property
+    def epoch_seconds(self) -> tuple[float, float] | None:
+        """Of the fastest and of the slowest epoch, where enough of them were timed."""
+        fastest, slowest = (self.results.get(f"epoch_seconds_{name}") for name in ("min", "max"))
+        return (float(fastest), float(slowest)) if fastest and slowest else None
+
+    @property
+    def words(self) -> list[str]:
+        """What its command said."""
+        return list(self.config.get("command", {}).get("words", []))
+
+    @property
     def devices(self) -> int:
         return int(self.results["devices"] * self.results["num_nodes"])
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from lockstep.compare import compare_runs
 from lockstep.config_error import ConfigError
+from lockstep.run_files import net_metrics
 from lockstep.schemas.coerce import flatten
+from lockstep.sweep.best import Target
 from lockstep.sweep.jobs import MAY_DIFFER, SweepJob
-
-LEARNED = ("slope", "intercept")
-"""What a job may have found beside the test metrics, by the names of metrics.json."""
 
 
 @dataclass(frozen=True)
@@ -25,41 +24,47 @@ class SweepRow:
     samples_per_second: float | None = None
     speed_up: float | None = None
     efficiency: float | None = None
+    speeds: tuple[float, float] | None = None
+    """Samples per second of the slowest and of the fastest epoch, where enough of them tell."""
     found: Mapping[str, float | None] = field(default_factory=dict)
-    """What the jobs found, `test_acc` and the like."""
+    """What the jobs found, `test_acc` and the like, and what the best is chosen by."""
+    target: float | None = None
+    best: bool = False
     max_loss_diff: float | None = None
     verdict: str = ""
     reason: str = ""
-    varied: Mapping[str, object] = field(default_factory=dict)
+    varied: Mapping[str, Any] = field(default_factory=dict)
     """What else the sweep varies, by key, as this job has it."""
-
-    @property
-    def label(self) -> str:
-        """What distinguishes this run from others with as many devices."""
-        return " ".join([self.engine, self.strategy, *map(str, self.varied.values())])
 
     def cells(self) -> dict[str, object]:
         """The row as a table has it: what is varied beside what is chosen, before what is measured."""
         own: dict[str, object] = {}
         for column in fields(self):
             value = getattr(self, column.name)
-            own |= value if column.name == "found" else {} if column.name == "varied" else {column.name: value}
-        chosen = ("job", "engine", "strategy", "devices")
-        return {key: own[key] for key in chosen} | dict(self.varied) | own
+            own |= value if column.name == "found" else {} if column.name in NO_COLUMN else {column.name: value}
+        own["best"] = "*" if self.best else ""
+        return {key: own[key] for key in CHOSEN} | dict(self.varied) | own
 
 
-def rows_of(jobs: Sequence[SweepJob]) -> list[SweepRow]:
+CHOSEN = ("job", "best", "engine", "strategy", "devices")
+NO_COLUMN = ("varied", "speeds", "target")
+
+
+def rows_of(jobs: Sequence[SweepJob], target: Target | None = None) -> list[SweepRow]:
     """The table's rows, in the order of the jobs."""
     keys = _varied([flatten(job.config) for job in jobs if job.results])
-    names = {name: None for job in jobs for name in job.results if name.startswith("test/") or name in LEARNED}
-    return [
-        replace(
-            _row(job, _reference(job, jobs) if job.results else None),
-            varied={key: flatten(job.config).get(key, "") for key in keys},
-            found={name.replace("/", "_"): job.results.get(name) for name in names},
-        )
-        for job in jobs
-    ]
+    names = {name: None for job in jobs for name in net_metrics(job.results)}
+    best = None if target is None else target.best(jobs)
+    rows = []
+    for job in jobs:
+        found = {name.replace("/", "_"): job.results.get(name) for name in names}
+        value = target.value(job) if target is not None and job.results else None
+        if target is not None:
+            found = {target.label.replace("/", "_").replace(" ", "_"): value} | found
+        row = _row(job, _reference(job, jobs) if job.results else None)
+        varied = {key: flatten(job.config).get(key, "") for key in keys}
+        rows.append(replace(row, varied=varied, found=found, target=value, best=job is best))
+    return rows
 
 
 def _varied(configs: Sequence[Mapping[str, object]]) -> list[str]:
@@ -91,7 +96,10 @@ def _row(job: SweepJob, reference: SweepJob | None) -> SweepRow:
     row = SweepRow(job.name, results["engine"], results["strategy"], job.devices)
     if not job.speed:
         return row
-    measured: dict[str, Any] = {"epoch_seconds": _epoch_samples(job) / job.speed, "samples_per_second": job.speed}
+    samples = _epoch_samples(job)
+    measured: dict[str, Any] = {"epoch_seconds": samples / job.speed, "samples_per_second": job.speed}
+    if job.epoch_seconds is not None:
+        measured["speeds"] = samples / job.epoch_seconds[1], samples / job.epoch_seconds[0]
     if reference is not None:
         speed_up = job.speed / reference.speed
         measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}

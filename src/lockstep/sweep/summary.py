@@ -1,20 +1,23 @@
 """The end of a sweep: sweep.csv, sweep.png and the table."""
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lockstep.config_error import ConfigError
 from lockstep.files import save_table
 from lockstep.launch import print_exit_reason
+from lockstep.sweep.best import best_text, target_of
 from lockstep.sweep.jobs import jobs_of
 from lockstep.sweep.launchers import require_launcher
 from lockstep.sweep.plot import draw
 from lockstep.sweep.rows import rows_of
 from lockstep.sweep.table import format_table
+from lockstep.text_table import terminal_width
 
 
 class SweepSummary(Callback):
@@ -33,14 +36,17 @@ class SweepSummary(Callback):
         jobs = jobs_of(folder, self.began)
         if not jobs:
             return
-        rows = rows_of(jobs)
+        target = target_of(jobs, OmegaConf.select(config, "hydra.sweeper.direction", throw_on_missing=False))
+        rows = rows_of(jobs, target)
         save_table(folder / "sweep.csv", [row.cells() for row in rows])
-        draw(rows, jobs, folder / "sweep.png")
+        draw(rows, jobs, folder / "sweep.png", target)
         finished = sum(bool(job.results) for job in jobs)
         statuses = [job.unfinished.get("status") for job in jobs]
         refused, failed = statuses.count("refused"), statuses.count("failed")
         counts = f"sweep: {finished} finished, {refused} refused, {failed} failed"
-        print(f"\n{format_table(rows)}\n\n{counts}\n  {folder}", flush=True)
+        width = terminal_width() if sys.stdout.isatty() else None
+        best = best_text(jobs, target)
+        print("\n".join(["", format_table(rows, width), "", *best, counts, f"  {folder}"]), flush=True)
         if failed or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
         if refused and not finished:

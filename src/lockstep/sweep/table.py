@@ -1,14 +1,17 @@
 """The table over a sweep as the terminal shows it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 
 from lockstep.sweep.rows import SweepRow
+from lockstep.text_table import GAP
 
 REASON_WIDTH = 72
 """Characters of a reason in the terminal; sweep.csv has all of them."""
 
+STAGES = ("val_", "test_", "best_")
 HEADINGS = {
+    "best": "",
     "epoch_seconds": "s/epoch",
     "samples_per_second": "samples/s",
     "speed_up": "speed-up",
@@ -25,22 +28,51 @@ FORMATS = {
 }
 
 
-def format_table(rows: Sequence[SweepRow]) -> str:
-    """The table for the terminal; a column that is empty in all rows is left out."""
+FIRST = ("job", "best", "reason")
+"""Columns that are shown however narrow the terminal is."""
+WORLD = ("engine", "strategy", "devices")
+LAST = ("samples_per_second", "speed_up", "verdict", "efficiency", "max_loss_diff", "epoch_seconds")
+
+
+def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
+    """The table for the terminal. A column that is empty in all rows is left out, as are those of the training split.
+
+    Args:
+        width: characters of a line; the columns that matter less are left out, and a line says how many. None: any.
+    """
     table = [row.cells() for row in rows]
     columns = [name for name in table[0] if any(cells[name] not in (None, "") for cells in table)]
-    lines = [[_heading(name) for name in columns]]
-    lines += [[_shown(name, cells[name]) for name in columns] for cells in table]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    columns = [name for name in columns if not name.startswith("train_")]
+    texts = {name: [_heading(name), *(_shown(name, cells[name]) for cells in table)] for name in columns}
+    widths = {name: max(map(len, own)) for name, own in texts.items()}
+    shown = columns if width is None else _that_fit(columns, rows, widths, width)
+    lines = zip(*(texts[name] for name in shown), strict=True)
+    text = "\n".join(
+        GAP.join(cell.ljust(widths[name]) for name, cell in zip(shown, line, strict=True)).rstrip() for line in lines
+    )
+    left_out = len(columns) - len(shown)
+    return f"{text}\n({left_out} more columns in sweep.csv)" if left_out else text
+
+
+def _that_fit(columns: Sequence[str], rows: Sequence[SweepRow], widths: Mapping[str, int], width: int) -> list[str]:
+    """Of the columns, in their order: first what varies, then what the best is chosen by, then the rest."""
+    varies = [name for name in WORLD if len({getattr(row, name) for row in rows}) > 1]
+    by_worth = dict.fromkeys([*FIRST, *rows[0].varied, *varies, *rows[0].found, *WORLD, *LAST])
+    taken, room = set(), width + len(GAP)
+    for name in filter(columns.__contains__, by_worth):
+        needed = widths[name] + len(GAP)
+        if name in FIRST or needed <= room:
+            taken.add(name)
+            room -= needed
+    return [name for name in columns if name in taken]
 
 
 def _heading(name: str) -> str:
-    return HEADINGS.get(name, name.replace("_", " ", 1) if name.startswith("test_") else name)
+    return HEADINGS.get(name, name.replace("_", " ", 1) if name.startswith(STAGES) else name)
 
 
 def _shown(name: str, value: object) -> str:
     if value is None:
         return "–"
-    form = ".4f" if name.startswith("test_") else FORMATS.get(name, "")
+    form = FORMATS.get(name, ".4g" if isinstance(value, float) else "")
     return shorten(format(value, form), REASON_WIDTH, placeholder=" …")

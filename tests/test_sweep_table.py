@@ -1,0 +1,39 @@
+"""The table over a sweep in the terminal: what matters, as wide as the terminal at most."""
+
+from lockstep.sweep.rows import SweepRow
+from lockstep.sweep.table import format_table
+
+
+def rows() -> list[SweepRow]:
+    return [
+        SweepRow(
+            *(str(number), "raw", "ddp", 2),
+            epoch_seconds=0.25,
+            samples_per_second=1234.5,
+            found={"best_val_acc": 0.5 + number / 10, "train_loss": 1.0, "val_loss": 0.25, "test_acc": 0.75},
+            varied={"optimizer.lr": 10.0**-number},
+            best=number == 1,
+        )
+        for number in range(2)
+    ]
+
+
+def words(line: str) -> str:
+    return " ".join(line.split())
+
+
+def test_it_has_a_column_for_what_varies_and_for_what_was_found() -> None:
+    heading, first, second = map(words, format_table(rows()).splitlines())
+    assert heading == "job engine strategy devices optimizer.lr s/epoch samples/s best val_acc val loss test acc"
+    assert first == "0 raw ddp 2 1 0.250 1234 0.5 0.25 0.75"
+    assert second == "1 * raw ddp 2 0.1 0.250 1234 0.6 0.25 0.75"
+
+
+def test_in_a_narrow_terminal_what_matters_less_is_left_out() -> None:
+    *lines, note = format_table(rows(), width=60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert words(lines[0]) == "job optimizer.lr best val_acc val loss test acc"
+    assert note == "(5 more columns in sweep.csv)"
+    *lines, note = format_table(rows(), width=20).splitlines()
+    assert words(lines[0]) == "job optimizer.lr"
+    assert max(map(len, lines)) <= 20
