@@ -1,5 +1,6 @@
-"""The private name of Hydra: the parser of its flags."""
+"""Private names of Hydra: the parser of its flags, and the log of its launcher."""
 
+import logging
 from argparse import ArgumentParser
 
 
@@ -10,3 +11,8 @@ def flags_parser() -> ArgumentParser | None:
     except ImportError:
         return None
     return get_args_parser()
+
+
+def silence_basic_launcher() -> None:
+    """It logs each job under this name; a version with another name says it beside our own line."""
+    logging.getLogger("hydra._internal.core_plugins.basic_launcher").setLevel(logging.WARNING)

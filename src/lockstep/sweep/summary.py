@@ -5,16 +5,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.config_error import ConfigError
 from lockstep.files import save_table
 from lockstep.launch import print_exit_reason
+from lockstep.private_api.hydra import silence_basic_launcher
 from lockstep.sweep.best import best_text, target_of
 from lockstep.sweep.jobs import jobs_of
 from lockstep.sweep.launchers import require_launcher
 from lockstep.sweep.plot import draw
+from lockstep.sweep.progress import SweepProgress
 from lockstep.sweep.rows import rows_of
 from lockstep.sweep.table import format_table
 from lockstep.text_table import terminal_width
@@ -23,6 +26,8 @@ from lockstep.text_table import terminal_width
 class SweepSummary(Callback):
     """Hydra calls it around a sweep. Exit status 1 if a job failed or its engines differ, 2 if all were refused."""
 
+    progress: SweepProgress | None = None
+
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.began = time.time()
         try:
@@ -30,6 +35,17 @@ class SweepSummary(Callback):
         except ConfigError as error:  # Hydra would only warn of it
             print_exit_reason(str(error), None)
             raise SystemExit(2) from None
+        self.progress = SweepProgress(config)
+        silence_basic_launcher()
+
+    def on_job_start(self, config: DictConfig, **_: Any) -> None:
+        """Of a job elsewhere, as SLURM starts them, nothing is known of the others."""
+        if self.progress is not None:
+            print(f"\n{self.progress.begin(config.hydra.job.num, config.hydra.overrides.task)}", flush=True)
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
+        if self.progress is not None:
+            self.progress.end()
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
