@@ -67,11 +67,6 @@ def test_what_asks_for_more_than_the_raw_engine_has_is_refused(name: str, asked:
         trained(make_own(*JOB, *SINGLE, f"callbacks={name}", "engine=raw", "logger=csv"))
 
 
-def test_a_plain_net_has_none(make_own: MakeOwn) -> None:
-    with pytest.raises(ConfigError, match=r"^callbacks=Timer: callbacks go along with a LightningModule, and this is"):
-        make_own("model=mlp", "callbacks=timer")
-
-
 def test_what_is_no_callback_is_refused(make_own: MakeOwn) -> None:
     plan = make_own(*JOB, *SINGLE, "callbacks=timer", "callbacks.timer._target_=torch.nn.Identity", "engine=raw")
     with pytest.raises(ConfigError, match=r"^callbacks.timer._target_=torch.nn.Identity: it makes a Identity, and not"):

@@ -26,7 +26,8 @@ LAYERS = [
     {"checkpoint"},
     {"compare"},
     {"launch"},
-    {"session", "own_module"},
+    {"session"},
+    {"own_module"},
     {"lit", "raw", "early_start"},
     {"tool_command"},
     {"collectives"},
@@ -39,7 +40,7 @@ LAYERS = [
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-LIGHTNING_ROOMS = {"lit", "loggers", "strategies", "private_api", "bench"}
+LIGHTNING_ROOMS = {"lit", "own_module", "loggers", "strategies", "private_api", "bench"}
 HYDRA_ROOMS = {"tool_command", "build", "command_line", "job", "sweep", "cli", "__main__", "private_api"}
 
 

@@ -10,15 +10,13 @@ from typing import Any
 
 from lockstep import launch, schemas, targets
 from lockstep.config_error import config_error
+from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
 
 FROM_DATA = ("shape", "outputs")
 """What a net gets from the data, if it has parameters of these names."""
-
-BATCH_SIZE = 64
-"""Where neither the plan nor a DataLoader of the user's says how many samples a global batch has."""
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
@@ -55,8 +53,8 @@ def _with(values: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
             values = {**values, group: replace(values[group], **found[group])}
     size, dropping = data.pop("size", 0), data.pop("drop_last", False)
     if found["loaders"] and isinstance(choice, schemas.OwnData):
-        _require_none_of_ours(choice)
-        choice = schemas.OwnLoaders(choice.name, choice._target_, choice.arguments)
+        _require_none_of_ours(choice, found["streams"], found["module"] is None)
+        choice = choice.as_loaders
     if data:
         choice = replace(choice, **{name: tuple(own) if isinstance(own, list) else own for name, own in data.items()})
     tests = values["test"] and (not data or data["test_size"] > 0)
@@ -73,10 +71,16 @@ def _batch_size(values: Mapping[str, Any], theirs: int) -> int:
     return given if given is not None else theirs or BATCH_SIZE
 
 
-def _require_none_of_ours(choice: schemas.OwnData) -> None:
-    for name, key in (("split", "_split_"), ("loader", "_loader_"), ("class_count", "_classes_")):
-        if own := getattr(choice, name):
-            raise config_error(f"data.{key}", own, "a LightningDataModule says it itself", "nothing in its place")
+def _require_none_of_ours(choice: schemas.OwnData, streams: bool, plain: bool) -> None:
+    """Refuse keys that do nothing. Of IterableDatasets loaders are made here; classes count for a plain net."""
+    if choice.split:
+        why = "an IterableDataset cannot be divided" if streams else "a LightningDataModule says it itself"
+        instead = "data.train=…, data.val=… and data.test=… of targets" if streams else "nothing in its place"
+        raise config_error("data._split_", choice.split, why, instead)
+    if choice.loader and not streams:
+        raise config_error("data._loader_", choice.loader, "a LightningDataModule says it itself", "nothing")
+    if choice.class_count and not plain:
+        raise config_error("data._classes_", choice.class_count, "it is for plain nets", "nothing in its place")
 
 
 def inspect(
@@ -84,14 +88,22 @@ def inspect(
 ) -> dict[str, Any]:
     """By group, the code that is to be called, and the data whatever it is. What they say of themselves.
 
-    `module`: None of a plain net; `loaders`: whether the data comes in DataLoaders of the user's; `data`: its sizes.
+    `module`: None of a plain net; `loaders`: whether the data is no more than DataLoaders; `streams`: whether these are
+    of IterableDatasets; `data`: its sizes.
 
     Args:
         optimizer: that a schedule is tried on.
         samples: what the task takes for a sample.
     """
     choice, model = own["data"], own.get("model")
-    found: dict[str, Any] = {"module": None, "loaders": False, "data": {}, "task": {}, "scheduler": {}}
+    found: dict[str, Any] = {
+        "module": None,
+        "loaders": False,
+        "streams": False,
+        "data": {},
+        "task": {},
+        "scheduler": {},
+    }
     kind = None if model is None else targets.check("model", model.call, dict.fromkeys(FROM_DATA))
     _require_lightning(own, kind)
     if "optimizer" in own:
@@ -113,17 +125,22 @@ def inspect(
         if isinstance(one, schemas.OwnCallback):
             targets.check(one.key, one.call)
     if isinstance(choice, schemas.OwnData):
-        from lockstep.data.own import describe, made_by  # with torch
+        from lockstep.data.own import describe, made_by, streams_of  # with torch
         from lockstep.targets.kinds import is_data_module
 
         made = made_by(choice, seed)
-        found["loaders"] = is_data_module(made)
+        found["streams"] = streams_of(choice, made) is not None
+        found["loaders"] = is_data_module(made) or found["streams"]
         if not found["loaders"]:
             found["data"] = describe(choice, seed, "theirs" if _is_module(kind) else samples, made)
     if model is not None and _is_module(kind):
         from lockstep.own_module.facts import inspect_module  # with torch
 
         found |= inspect_module(model, choice, found, seed, batch_size)
+    if found["loaders"] and found["module"] is None:
+        from lockstep.own_module.facts import inspect_loaders
+
+        found["data"] = inspect_loaders(choice, seed, batch_size, samples)
     return found
 
 

@@ -73,12 +73,12 @@ class Plan:
         self._check_numbers()
         self.strategy.check(self)
         self._check_batches()
+        self._check_length()
         for part in (
             self.model,
             self.task,
             self.scheduler,
             *self.logger,
-            *self.callbacks,
             self.checkpoint,
             self.trainer,
         ):
@@ -133,7 +133,7 @@ class Plan:
     def validates(self) -> bool:
         """Whether any epoch has a validation."""
         whole, most = self.max_epochs, self.trainer.max_steps  # epochs that are not cut short
-        if most != -1 and not self.model.lightning:  # whose steps only its optimizers count
+        if most != -1 and self.epoch_steps and not self.model.lightning:  # whose steps only its optimizers count
             whole = min(whole, most // self.epoch_steps)
         return self.samples_of("val", self.data.val_size) > 0 and whole >= self.trainer.check_val_every_n_epoch
 
@@ -164,6 +164,11 @@ class Plan:
         """Optimizer steps of the whole run; 0 where nobody knows."""
         steps, most = self.epoch_steps * self.max_epochs, self.trainer.max_steps
         return steps if most == -1 else min(steps or most, most)
+
+    @property
+    def by_module(self) -> bool:
+        """Whether a LightningModule is trained: the user's, or ours around a plain net with what modules alone have."""
+        return self.model.lightning or bool(self.callbacks) or isinstance(self.data, schemas.Loaders)
 
     @property
     def objective(self) -> Objective:
@@ -264,6 +269,18 @@ class Plan:
                 "drop_last", True, why, f"drop_last=false, or batch_size={world * (samples // world) or world}"
             )
 
+    def _check_length(self) -> None:
+        """Refuse for a plain net what needs to know how long an epoch is, or how large each batch."""
+        if self.model.lightning or not isinstance(self.data, schemas.Loaders):
+            return
+        counts = isinstance(self.scheduler, schemas.OneCycle | schemas.WarmupLinear)
+        if counts and not self.total_steps:
+            why = f"its curve is of the whole run, and data={self.data.name} does not say how long an epoch is"
+            raise config_error("scheduler", self.scheduler.name, why, "scheduler=none, or one by _target_")
+        if self.dropout_rng != "per_rank":
+            why = f"data={self.data.name} does not say how large each batch is"
+            raise config_error("dropout_rng", self.dropout_rng, why, "dropout_rng=per_rank")
+
     def _check_work(self) -> None:
         if not self.train and not self.test:
             raise config_error("test", False, "with train=false nothing is left to do", "train=true or test=true")
@@ -278,9 +295,9 @@ class Plan:
         if self.loss_reduction != "mean" and not self.model.lightning:
             why = "the loss of a plain net is its task's"
             raise config_error("loss_reduction", self.loss_reduction, why, "loss_reduction=mean")
-        if isinstance(self.data, schemas.Loaders) and not self.model.lightning:
-            why = f"a plain net is trained on a Dataset or on tensors, and data={self.data.name} comes in loaders"
-            raise config_error("model", self.model.name, why, "a LightningModule, or its Dataset as data")
+        if isinstance(self.data, schemas.ModelLoaders) and not self.model.lightning:
+            why = "it takes the loaders that a LightningModule has itself, and a plain net has none"
+            raise config_error("data", self.data.name, why, "data=… of a data set, or model=… of a LightningModule")
         if self.optimized_metric is not None and not self.model.lightning:
             known = self.optimized_metric in self.measured
             why = "this run measures no such thing"

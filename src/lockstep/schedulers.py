@@ -81,7 +81,7 @@ def _own_scheduler(choice: schemas.OwnScheduler, optimizer: Optimizer, steps: in
         better: min or max, for one that looks for a plateau and is not told its `mode`.
     """
     path = choice.call[KEY]
-    filled: dict[str, Any] = {} if "epochs" in choice.arguments else {"total_steps": steps}
+    filled: dict[str, Any] = {} if "epochs" in choice.arguments or not steps else {"total_steps": steps}
     if choice.plateau:
         filled = {"mode": better}
     partial = targets.create("scheduler", deferred(choice.call), filled)

@@ -15,6 +15,7 @@ from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.data.line import fitted_line
 from lockstep.data.loader import to_device_if_fits
 from lockstep.data.samples import SampleData
+from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
@@ -51,7 +52,8 @@ class Session:
         disable_malloc_trim()
         self.plan = plan = resume_after_restart(plan, context.restarts)
         self.context = context
-        loaded = data.load_splits(plan.data, plan.seed, plan.task.samples)
+        loaders = isinstance(plan.data, schemas.Loaders)
+        loaded: Any = plan.data if loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
         if isinstance(plan.task, schemas.OwnTask):
             make_task(plan.task)
         self.net = convert_batchnorm(plan, build_model(plan, loaded))
@@ -60,7 +62,9 @@ class Session:
         seed_rank(plan.seed, context.rank)  # from here on random numbers of its own
         self.start = resume_state(plan, self.net)
         self.device, *_ = plan.strategy.devices(plan)
-        self.data = loaded if isinstance(loaded, SampleData) else to_device_if_fits(loaded, self.device)
+        self.data: TensorData | SampleData = (
+            to_device_if_fits(loaded, self.device) if isinstance(loaded, TensorData) else loaded
+        )
         self.measured, self.curve = Measured(plan.objective, self.device), StepCurve(plan.objective, self.device)
         if plan.train:
             self.recorder = self.start.recorder(plan, context.rank, self.net)
@@ -97,8 +101,12 @@ class Session:
 
     def extra_state(self, at: Progress) -> Mapping[str, Any]:
         """What a checkpoint holds beside the engine's own state. To be called by every rank."""
-        sums = {"epoch": self.measured.epoch.sums, "curve": self.curve.sums.sums}
-        return self.checkpoints.extra_state(at, self.measured.results, sums, self.net)
+        return self.checkpoints.extra_state(at, self.measured.results, self.sums, self.net)
+
+    @property
+    def sums(self) -> Mapping[str, Tensor]:
+        """What this rank has summed since sums last met those of the others."""
+        return {"epoch": self.measured.epoch.sums, "curve": self.curve.sums.sums}
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -3,11 +3,12 @@
 import os
 import random
 import signal
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 
 def blobs(samples: int, classes: int = 3) -> tuple[Tensor, Tensor]:
@@ -76,3 +77,20 @@ def no_folder(samples: int) -> None:
 
 def killed(samples: int) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class Endless(IterableDataset[tuple[Tensor, int]]):
+    """No length, no index: pixels and classes as they come, until somebody has enough."""
+
+    def __init__(self, samples: int, noise: int = 20) -> None:
+        self.samples, self.noise = samples, noise
+
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        for index in range(self.samples):
+            label = index * 7 % 3
+            yield (torch.randint(0, self.noise, (4,)) + 60 * label).to(torch.uint8), label
+
+
+def streamed(samples: int) -> dict[str, Dataset[tuple[Tensor, int]]]:
+    """Three of them."""
+    return {"train": Endless(samples), "val": Endless(13), "test": Endless(11)}

@@ -391,3 +391,34 @@ class Lazy(Regressor):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.LazyLinear(6), nn.Linear(6, 1))
+
+
+class PairsData(pl.LightningDataModule):
+    """Pairs that a plain net takes, ragged; classes are found in the tensors."""
+
+    def __init__(self, samples: int = 61, batch_size: int = 8, loaders: int = 1) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+    def setup(self, stage: str | None = None) -> None:
+        generator = torch.Generator().manual_seed(3)
+        y = torch.arange(self.hparams["samples"] + 24) % 3
+        x = torch.randn(len(y), 4, generator=generator) + y[:, None]
+        self.train, self.val, self.test = random_split(TensorDataset(x, y), [self.hparams["samples"], 13, 11])
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(self.train, batch_size=self.hparams["batch_size"], shuffle=True)
+
+    def val_dataloader(self) -> Any:
+        loaders = [DataLoader(self.val, batch_size=5) for _ in range(self.hparams["loaders"])]
+        return loaders[0] if len(loaders) == 1 else loaders
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(self.test, batch_size=5)
+
+
+def pairs() -> dict[str, Any]:
+    """The same splits without loaders."""
+    data = PairsData()
+    data.setup()
+    return {"train": data.train, "val": data.val, "test": data.test}

@@ -46,7 +46,7 @@ class Progress:
     def require(self, plan: Plan) -> None:
         check(all(is_count(value) for value in (self.epochs, self.batch, self.steps)), "position")
         steps = self.epochs * plan.epoch_steps + self.batch // plan.accumulate_grad_batches
-        skipping = plan.precision == "16-mixed" or plan.model.lightning  # a scaler, a module that ends an epoch early
+        skipping = plan.precision == "16-mixed" or plan.by_module  # a scaler, a module that ends an epoch early
         if plan.epoch_batches == 0:  # nobody knows how long an epoch is
             return
         check(self.batch < plan.epoch_batches, "position")
@@ -78,7 +78,8 @@ class RankState:
         for name in SUMS:
             count = float(sums[name][SAMPLES])
             check(count.is_integer() and 0 <= count < 2**53, "sums")
-        check(sums["epoch"][SAMPLES].item() <= plan.data.train_samples, "sums")
+        most = plan.data.train_samples or 2**53  # of an iterable nobody may know
+        check(sums["epoch"][SAMPLES].item() <= most, "sums")
         self._require_random()
         for what, own in (("gradients", self.gradients), ("buffers", self.buffers)):
             check(isinstance(own, Mapping) and all(map(is_dense, own.values())), what)

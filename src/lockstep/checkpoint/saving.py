@@ -73,6 +73,7 @@ class CheckpointManager:
         net: nn.Module,
         module: Mapping[str, Any] | None = None,
         ended: bool = False,
+        prefix: str = PREFIX,
     ) -> dict[str, Any]:
         """What a checkpoint of this moment holds under `lockstep`, for rank 0 to save. The record is written so far.
 
@@ -82,6 +83,7 @@ class CheckpointManager:
             net: its gradients are saved where an optimizer step is under way.
             module: of a LightningModule, what this rank knows of the epoch under way.
             ended: a callback ends training here.
+            prefix: in front of the names of weights.
 
         Raises:
             NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
@@ -109,7 +111,7 @@ class CheckpointManager:
         content = Content(
             *(own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256),
             [*self.plan.objective.sums],
-            PREFIX if module is None else "",
+            prefix,
             ended,
         )
         self.best_yet = False

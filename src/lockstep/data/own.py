@@ -5,11 +5,12 @@ train, val, test.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from lockstep import targets
 from lockstep.config_error import ConfigError, config_error, require
@@ -17,12 +18,55 @@ from lockstep.data.rows import split_rows
 from lockstep.data.samples import SampleData, SampleSplit, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
 from lockstep.random_state import generators_kept, seed_all
-from lockstep.schemas.data import PLANNED, OwnData
+from lockstep.schemas.data import PLANNED, OwnData, OwnLoaders
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
 
 NAMES = ("train", "val", "test")
 LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
+
+
+@dataclass
+class Streams:
+    """IterableDatasets, by train, val and test; map-style Datasets may stand beside them."""
+
+    splits: Mapping[str, Any]
+    loader: Mapping[str, Any]
+
+
+def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:
+    """IterableDatasets that a target makes, one to train on or several splits; None: it makes something else."""
+    if isinstance(made, IterableDataset):
+        found: dict[str, Any] = {"train": made}
+    elif isinstance(made, Mapping):
+        found = {name: made[name] for name in NAMES if made.get(name) is not None}
+    elif isinstance(made, list | tuple) and 2 <= len(made) <= 3:
+        found = dict(zip(NAMES if len(made) == 3 else ("train", "test"), made, strict=True))
+    else:
+        return None
+    if "train" not in found or not any(isinstance(own, IterableDataset) for own in found.values()):
+        return None
+    loader = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
+    return Streams({name: _dataset_or_stream(choice, own) for name, own in found.items()}, loader)
+
+
+def _dataset_or_stream(choice: OwnData | OwnLoaders, own: Any) -> Any:
+    return own if isinstance(own, IterableDataset) else _dataset(choice, own)
+
+
+def outputs_of(
+    choice: OwnData | OwnLoaders, splits: Sequence[Any], owner: Any, target: Tensor, samples: Samples
+) -> int:
+    """The number of outputs that a net needs for data in loaders; 0 where nothing says it, and the task may not ask.
+
+    Args:
+        splits: the data sets of the loaders, of training first.
+        owner: a LightningDataModule, which may say `num_classes`.
+    """
+    said = getattr(owner, "num_classes", None)
+    if isinstance(said, int) and choice.class_count is None and not target.is_floating_point() and samples != "inputs":
+        return said
+    return _outputs(choice, splits[0], [_in_tensors(own, samples) for own in splits], target, samples)
 
 
 def load(choice: OwnData, seed: int, samples: Samples = "pairs") -> TensorData | SampleData:
@@ -119,7 +163,7 @@ def _divided(choice: OwnData, whole: Any) -> dict[str, Any]:
     return {name: Subset(whole, own) for name, own in rows.items()}
 
 
-def _dataset(choice: OwnData, own: Any) -> Any:
+def _dataset(choice: OwnData | OwnLoaders, own: Any) -> Any:
     """A map-style data set of what stands for one."""
     if isinstance(own, Tensor):
         return TensorDataset(own)
@@ -156,7 +200,7 @@ def _in_tensors(own: Any, samples: Samples) -> Any:
     return Split(inputs, targets_for_loss(target))
 
 
-def _outputs(choice: OwnData, train: Any, parts: Sequence[Any], target: Tensor, samples: Samples) -> int:
+def _outputs(choice: OwnData | OwnLoaders, train: Any, parts: Sequence[Any], target: Tensor, samples: Samples) -> int:
     """The number of outputs that a net needs; 0 where nothing says it, and the task may not ask.
 
     Args:

@@ -87,8 +87,7 @@ class SampleLoader:
 
     def _ready(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Batch:
         there = inputs.to(self.device, non_blocking=True), targets_for_loss(targets).to(self.device, non_blocking=True)
-        whole = as_float(Batch(*there, ids), self.dtype)
-        return Batch(whole.inputs, whole.inputs, whole.ids) if self.data.samples == "inputs" else whole
+        return _for_net(Batch(*there, ids), self.data.samples, self.dtype)
 
 
 class _Places:
@@ -102,6 +101,21 @@ class _Places:
         for ids in self.sampler:
             self.asked.append(ids)
             yield [(epoch, sample) for sample in ids.tolist()]
+
+
+def as_batch(made: Any, samples: Samples, dtype: torch.dtype) -> Batch:
+    """A batch of a user's loader, which is on its device, as a plain net takes it; which samples it has is not told.
+
+    Raises:
+        ConfigError: its samples are something else.
+    """
+    inputs, targets = pair_of(made, samples)
+    return _for_net(Batch(inputs, targets_for_loss(targets), torch.arange(0)), samples, dtype)
+
+
+def _for_net(batch: Batch, samples: Samples, dtype: torch.dtype) -> Batch:
+    whole = as_float(batch, dtype)
+    return Batch(whole.inputs, whole.inputs, whole.ids) if samples == "inputs" else whole
 
 
 def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:

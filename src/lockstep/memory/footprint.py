@@ -66,7 +66,7 @@ def weights_bytes(plan: Plan) -> int:
 
 def data_bytes(plan: Plan) -> int:
     """The samples, which each rank holds, and their order; of the user's own data nobody knows what they take."""
-    if isinstance(plan.data, schemas.OwnData):
+    if isinstance(plan.data, schemas.OwnData | schemas.Loaders):
         return 0
     inputs, outputs = sample_sizes(plan.data)
     a_sample = inputs + 8 if plan.data.images else 8 * (inputs + (1 if plan.data.classes else outputs))
@@ -93,7 +93,7 @@ def sample_sizes(data: schemas.Data) -> tuple[int, int]:
             return 1, 1
         case schemas.RandomRegression():
             return data.features, data.outputs
-        case schemas.OwnData():
+        case schemas.OwnData() | schemas.OwnLoaders():
             return prod(data.shape), data.outputs
         case _:
             return 28 * 28, 10

@@ -8,11 +8,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep import data, schemas, targets
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.samples import SampleData
+from lockstep.data.own import Streams, outputs_of, streams_of
+from lockstep.data.samples import SampleData, pair_of, targets_for_loss
 from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.own_module.loaders import RankLoader, Share, rank_loader
 from lockstep.random_state import generators_kept, seed_all
+from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.target import KEY
+from lockstep.schemas.task import Samples
 from lockstep.targets.kinds import is_combined_loader, is_data_module, is_lightning_module, overrides
 
 STAGES = ("train", "val", "test")
@@ -45,14 +48,17 @@ class LoaderSource:
     """
 
     def __init__(self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> None:
+        """`module` is None before it is made; `batch_size` is the plan's."""
         self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
         self.owner: Any = None
-        self.made: TensorData | SampleData | None = None
+        self.made: TensorData | SampleData | Streams | None = None
         if isinstance(choice, schemas.OwnLoaders):
-            self.owner = self.seeded(lambda: targets.create("data", choice.call))
-            why = f"it makes a {type(self.owner).__name__}, and not a LightningDataModule"
-            fits = is_data_module(self.owner)
+            own = self.seeded(lambda: targets.create("data", choice.call))
+            self.made = streams_of(choice, own)
+            why = f"it makes a {type(own).__name__}, and not a LightningDataModule"
+            fits = is_data_module(own) or self.made is not None
             require(fits, f"data.{KEY}", choice.call[KEY], why, "the path of a LightningDataModule")
+            self.owner = own if self.made is None else None
         elif isinstance(choice, schemas.ModelLoaders):
             self.owner = module
         else:
@@ -73,8 +79,10 @@ class LoaderSource:
 
     def has(self, stage: str) -> bool:
         """Whether there is a loader for this stage, and a step of the module that takes it."""
-        if not overrides(self.module, STEP[stage]):
+        if self.module is not None and not overrides(self.module, STEP[stage]):
             return False
+        if isinstance(self.made, Streams):
+            return stage in self.made.splits
         if self.made is not None:
             return len(getattr(self.made, stage)) > 0
         return overrides(self.owner, METHOD[stage])
@@ -104,11 +112,13 @@ class LoaderSource:
     def loaders(self, stage: str, share: Share) -> list[RankLoader]:
         """This rank's shares of them."""
         training = stage == "train"
-        size = self.batch_size
+        size = self.batch_size if getattr(self.choice, "regular", True) or self.owner is None else None
         return [rank_loader(own, share, self.seed, training, size) for own in self.theirs(stage)]
 
     def _of_splits(self, stage: str) -> "DataLoader[Any]":
-        """Of built-in data, of a Dataset or of tensors: pairs (inputs, targets)."""
+        """Of data of the other kinds: pairs (inputs, targets); of an IterableDataset what it gives."""
+        if isinstance(self.made, Streams):
+            return DataLoader(self.made.splits[stage], batch_size=self.batch_size or BATCH_SIZE, **self.made.loader)
         split = getattr(self.made, stage)
         options: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": stage == "train"}
         if isinstance(self.made, SampleData):
@@ -127,8 +137,9 @@ def facts_of(source: LoaderSource) -> dict[str, Any]:
     """
     owner = source.owner
     with targets.user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
-        owner.prepare_data()
-        source.seeded(lambda: owner.setup("fit"))
+        if owner is not None:
+            owner.prepare_data()
+            source.seeded(lambda: owner.setup("fit"))
         if not source.has("train"):
             raise config_error("data", source.choice.name, "it has no train_dataloader", "data with one")
         share = Share(0, 1)
@@ -145,6 +156,33 @@ def facts_of(source: LoaderSource) -> dict[str, Any]:
         "drop_last": bool(regular and train.batches.drop_last),  # type: ignore[attr-defined]
         "val_size": rest["val"],
         "test_size": rest["test"],
+    }
+
+
+def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
+    """What a plain net and its task have to know of a batch, by the fields of OwnLoaders.
+
+    Raises:
+        ConfigError: it is not what the task takes, nobody knows how many classes there are, or an evaluation has
+            several loaders.
+    """
+    choice: Any = source.choice
+    with targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
+        batch = next(iter(source.loaders("train", Share(0, 1))[0]))
+    inputs, target = pair_of(batch, samples)
+    target = targets_for_loss(target)[0]
+    for stage in ("val", "test"):
+        if source.has(stage) and (count := len(source.theirs(stage))) > 1:
+            why = f"its {METHOD[stage]} returns {count} loaders, and a plain net is measured on one"
+            raise config_error("data", choice.name, why, "a LightningModule, or one loader")
+    held = [source.theirs(stage)[0] for stage in STAGES if source.has(stage)]
+    outputs = outputs_of(choice, [getattr(own, "dataset", None) for own in held], source.owner, target, samples)
+    classed = not target.is_floating_point() and outputs > 0
+    return {
+        "shape": list(inputs.shape[1:]),
+        "outputs": outputs,
+        "classes": outputs if classed else 0,
+        "parts": list(target.shape) if classed else [],
     }
 
 

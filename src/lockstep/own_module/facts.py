@@ -11,8 +11,9 @@ from torch.nn.parameter import is_lazy
 
 from lockstep import data, schemas
 from lockstep.config_error import config_error, require
-from lockstep.own_module.create import LoaderSource, create_module, facts_of
+from lockstep.own_module.create import LoaderSource, create_module, facts_of, sample_facts
 from lockstep.schemas.target import KEY
+from lockstep.schemas.task import Samples
 from lockstep.targets.kinds import is_lightning_module, overrides
 from lockstep.targets.locate import locate
 
@@ -40,11 +41,22 @@ def inspect_module(
     answer: dict[str, Any] = {"module": {"manual": not module.automatic_optimization}}
     if found["loaders"] or isinstance(choice, schemas.ModelLoaders):
         if isinstance(choice, schemas.OwnData):
-            choice = schemas.OwnLoaders(choice.name, choice._target_, choice.arguments)
+            choice = choice.as_loaders
         with _one_at_a_time(call):
             answer["data"] = facts_of(LoaderSource(choice, module, seed, batch_size))
         answer["loaders"] = True
     return answer
+
+
+def inspect_loaders(choice: schemas.OwnData, seed: int, batch_size: int | None, samples: Samples) -> dict[str, Any]:
+    """What a plain net's plan has to know of loaders, by the fields of OwnLoaders.
+
+    Raises:
+        ConfigError: there is nothing to train on, or its batches are not what the task takes.
+    """
+    with _one_at_a_time(locate(f"data.{KEY}", choice.call[KEY])):
+        source = LoaderSource(choice.as_loaders, None, seed, batch_size)
+        return facts_of(source) | sample_facts(source, samples)
 
 
 def _require_batches(module: Any, path: str) -> None:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from lockstep.checkpoint.choice import resume_after_restart
 from lockstep.checkpoint.content import Progress
-from lockstep.checkpoint.reading import read_start, require_net
+from lockstep.checkpoint.reading import ResumeState, read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
 from lockstep.launch.topology import RankContext
@@ -53,8 +53,17 @@ BEST_BY = ("val_loss", "val/loss", "valid_loss", "validation_loss", TRAIN_LOSS)
 
 
 class ModuleSession:
-    """One run in one rank's place. `recorder` and `checkpoints` are there once `begin` was called, to train."""
+    """One run in one rank's place. `recorder` and `checkpoints` are there once `begin` was called, to train.
 
+    net: whose weights the record and checkpoints are of: the module itself.
+    """
+
+    module: Any
+    net: Any
+    source: LoaderSource
+    start: ResumeState
+    loggers: Loggers
+    step: WeighedStep
     recorder: Recorder
     checkpoints: CheckpointManager
 
@@ -68,16 +77,8 @@ class ModuleSession:
         self.plan = plan = resume_after_restart(plan, context.restarts)
         self.context = context
         self.device, *_ = plan.strategy.devices(plan)
-        call = locate("model._target_", plan.model.call["_target_"])  # type: ignore[union-attr]
-        facts = filled(call, plan.data, _known(plan), plan.seed)
-        self.module = create_module(plan.model, facts, plan.seed)  # type: ignore[arg-type]
-        self._convert()
-        regular = getattr(plan.data, "regular", True)
-        self.source = LoaderSource(plan.data, self.module, plan.seed, plan.batch_size if regular else None)
-        seed_rank(plan.seed, context.rank)  # from here on random numbers of its own
+        self._create()
         self.logged = Logged(self.module, context.rank, self.device)
-        self.start = read_start(plan)
-        self.loggers = create_loggers(plan, context.rank, self.start.at.steps, self.heading)
         self.time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
         self.at = replace(self.start.at)
         self.results: dict[str, float] = {}
@@ -86,9 +87,20 @@ class ModuleSession:
         self.trained = 0
         self.ended = self.cut = self.validated = False
         self.rank_loaders: dict[str, list[RankLoader]] = {}
-        self.step = WeighedStep(plan, self.module, self.logged, self.transfer)
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
         self._wrap()
+
+    def _create(self) -> None:
+        """The module with its first weights, where its batches come from, the checkpoint to begin at, the loggers."""
+        plan, rank = self.plan, self.context.rank
+        call = locate("model._target_", plan.model.call["_target_"])  # type: ignore[union-attr]
+        facts = filled(call, plan.data, _known(plan), plan.seed)
+        self.module = self.net = create_module(plan.model, facts, plan.seed)  # type: ignore[arg-type]
+        self._convert()
+        self.source = LoaderSource(plan.data, self.module, plan.seed, plan.batch_size)
+        seed_rank(plan.seed, rank)  # from here on random numbers of its own
+        self.start = read_start(plan)
+        self.loggers = create_loggers(plan, rank, self.start.at.steps, self.heading)
 
     @property
     def manual(self) -> bool:
@@ -124,7 +136,7 @@ class ModuleSession:
             if hasattr(own, "automatic_optimization") and hasattr(own, "log_dict"):  # LightningModules within it, too
                 object.__setattr__(own, "log", self.logged.log)
                 object.__setattr__(own, "log_dict", self.logged.log_dict)
-        self.step.wrap()
+        self._wrap_step()
         for own in {id(module): module, id(owner): owner}.values():
             replace_method(own, "setup", self._seeded_setup)
             replace_method(own, "prepare_data", lambda _: lambda: None)  # done before any rank was started
@@ -133,6 +145,18 @@ class ModuleSession:
         for stage in STAGES:
             if self.runs(stage):
                 object.__setattr__(owner, METHOD[stage], lambda stage=stage: self._loaders(stage))
+
+    def _wrap_step(self) -> None:
+        self.step = WeighedStep(self.plan, self.module, self.logged, self.transfer)
+        self.step.wrap()
+
+    def stepless(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The module's `optimizers`, as a virtual rank may have them."""
+        return self.step.stepless(original)
+
+    def virtual_ranks(self) -> int:
+        """Into so many parts a loader divides a batch of training."""
+        return self.plan.strategy.virtual_ranks(self.plan.devices)
 
     def _seeded_setup(self, original: Callable[..., None]) -> Callable[..., None]:
         return lambda stage=None: self.source.seeded(lambda: original(stage))
@@ -153,7 +177,7 @@ class ModuleSession:
         """This rank's shares of the user's loaders, made once."""
         if stage not in self.rank_loaders:
             training = stage == "train"
-            ranks = self.plan.strategy.virtual_ranks(self.plan.devices) if training else 1
+            ranks = self.virtual_ranks() if training else 1
             share = Share(self.context.rank, self.context.world_size, ranks)
             self.rank_loaders[stage] = self.source.loaders(stage, share)
             for own in self.rank_loaders[stage]:
@@ -237,7 +261,7 @@ class ModuleSession:
         metrics = {name: metric_state(own) for name, own in metric_modules(self.module) if own.update_count}
         module = {"logged": self.logged.state() if within else {}, "metrics": metrics}
         sums = {"epoch": none, "curve": none}
-        return self.checkpoints.extra_state(self.at, self.results, sums, self.module, module, self.ended)
+        return self.checkpoints.extra_state(self.at, self.results, sums, self.module, module, self.ended, prefix="")
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:
@@ -281,7 +305,7 @@ class ModuleSession:
         parameters = [own for group in optimizer.param_groups for own in group["params"]]
         if not parameters:  # Lightning's stand-in, where configure_optimizers returns none
             return
-        found = optimizer, _rate([optimizer]), [*self.recorder.norms(parameters)]
+        found = optimizer, rate_of([optimizer]), [*self.recorder.norms(parameters)]
         if self.manual:
             self.stepping.append(found)
         else:
@@ -295,30 +319,38 @@ class ModuleSession:
             due: whether it is the last of an optimizer step.
             last: whether it is the last of the epoch.
         """
-        optimizers = trainer.optimizers
         self.logged.sync_steps()
-        trainer.callback_metrics.update(_tensors(self.logged.monitored()))
+        trainer.callback_metrics.update(as_tensors(self.logged.monitored()))
         trainer.progress_bar_metrics.update(self.logged.bar())
+        self._record_batch()
+        self.at.batch += 1
+        if due := due or self.manual:
+            self._record_step(trainer.optimizers, last)
+        self._log_points(due)
+        self.logged.end_batch()
+        self.time_limit.ends(self.at.steps)
+
+    def _record_batch(self) -> None:
         taken, count, found = self.step.taken, self.step.samples, self.step.loss
         loss = 0.0 if found is None else (found if found.is_cuda else found.item())
         ids = taken.ids if count else taken.ids[:0]
         if found is not None:
             self._log_loss(loss)
         self.recorder.batch((loss_sum(self.plan, loss, count), count), ids)
-        self.at.batch += 1
         self.trained += taken.samples
-        due = due or self.manual
-        if due:
-            rate = self.stepping[0][1] if self.stepping else _rate(optimizers)
-            norms = [norm for _, _, own in self.stepping for norm in own]
-            logged = {key: self.logged.for_record(own) for key, own in (("logged", False), ("metrics", True))}
-            self.recorder.steps.step(rate, norms, logged)
-            self.at.steps += 1
-            self.recorder.stepped(*optimizers, last=last)
+
+    def _record_step(self, optimizers: list[Optimizer], last: bool) -> None:
+        rate = self.stepping[0][1] if self.stepping else rate_of(optimizers)
+        norms = [norm for _, _, own in self.stepping for norm in own]
+        logged = {key: self.logged.for_record(own) for key, own in (("logged", False), ("metrics", True))}
+        self.recorder.steps.step(rate, norms, logged)
+        self.at.steps += 1
+        self.recorder.stepped(*optimizers, last=last)
+
+    def _log_points(self, due: bool) -> None:
+        """Every N steps, of a step's batches after the last."""
         if due and self.at.steps % self.plan.log_every_n_steps == 0:
             self._to_loggers(self.logged.step(), self.at.epochs)
-        self.logged.end_batch()
-        self.time_limit.ends(self.at.steps)
 
     def ends(self, trainer: Any) -> bool:
         """Whether no further epoch begins."""
@@ -345,10 +377,14 @@ class ModuleSession:
 
     def begin_evaluation(self, stage: str) -> None:
         self._metrics_in_float64()
-        if self.step.virtual is not None:
-            self.step.virtual.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
+        self._forget_buffers()
         self.logged.begin_epoch(stage)
         self.validated |= stage == "val"
+
+    def _forget_buffers(self) -> None:
+        """Virtual ranks', as under DDP all ranks take over rank 0's to evaluate."""
+        if self.step.virtual is not None:
+            self.step.virtual.buffers = {}
 
     def begin_evaluation_batch(self, stage: str, loader: int) -> None:
         own = self.rank_loaders[stage]
@@ -363,8 +399,8 @@ class ModuleSession:
         found = self.logged.end_epoch(stage)
         self.results |= found.values
         self.epoch_values |= {} if stage == "test" else found.values
-        trainer.callback_metrics.update(_tensors(found.monitored))
-        trainer.logged_metrics.update(_tensors(found.logger))
+        trainer.callback_metrics.update(as_tensors(found.monitored))
+        trainer.logged_metrics.update(as_tensors(found.logger))
         trainer.progress_bar_metrics.update(found.prog_bar)
         self._to_loggers(found.logger, trainer.current_epoch)
 
@@ -406,7 +442,7 @@ class ModuleSession:
     def end_training(self) -> None:
         """The record's end. A callback may put other weights into the module now, to be tested."""
         self.recorder.end()
-        self.digest = digest(self.plan.strategy.state_dict(self.module))
+        self.digest = digest(self.plan.strategy.state_dict(self.net))
 
     def finish(self, seconds: float) -> Metrics:
         """What the run returns, on every rank, and metrics.json holds.
@@ -437,11 +473,11 @@ def _known(plan: Plan) -> dict[str, Any]:
     return {"shape": plan.data.shape, "outputs": outputs} if outputs else {}  # type: ignore[union-attr]
 
 
-def _tensors(values: Mapping[str, float]) -> dict[str, Tensor]:
+def as_tensors(values: Mapping[str, float]) -> dict[str, Tensor]:
     """As callbacks expect them."""
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
 
-def _rate(optimizers: list[Optimizer]) -> float:
+def rate_of(optimizers: list[Optimizer]) -> float:
     groups = optimizers[0].param_groups if optimizers else []
     return float(groups[0]["lr"]) if groups else 0.0

@@ -16,7 +16,7 @@ from lockstep.session import Session
 
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
-    if plan.model.lightning:
+    if plan.by_module:
         from lockstep.raw.modules import run as run_module
 
         return run_module(plan, context)

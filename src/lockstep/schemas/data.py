@@ -122,6 +122,9 @@ class RandomRegression:
         return self.samples
 
 
+BATCH_SIZE = 64
+"""Where neither the plan nor a DataLoader of the user's says how many samples a global batch has."""
+
 FOUND = (
     *("train_samples", "val_size", "test_size", "classes", "outputs", "shape", "parts"),
     *("train_batches", "regular"),
@@ -206,6 +209,11 @@ class OwnData(Target):
     def images(self) -> bool:
         return len(self.shape) == 3
 
+    @property
+    def as_loaders(self) -> "OwnLoaders":
+        """The same where it turns out to be a LightningDataModule, or IterableDatasets."""
+        return OwnLoaders(self.name, self._target_, self.arguments, self._loader_, self._classes_)
+
 
 class Loaders:
     """Data that comes in DataLoaders of the user's own. What they come to is asked of them before any rank starts.
@@ -218,19 +226,44 @@ class Loaders:
     test_size: int
     train_batches: int
     regular: bool
-    classes: ClassVar[int] = 0
-    images: ClassVar[bool] = False
+    classes: int
+
+    @property
+    def images(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
 class OwnLoaders(Target, Loaders):
-    """A LightningDataModule."""
+    """A LightningDataModule, or IterableDatasets.
 
+    _loader_: arguments of torch's DataLoader, of IterableDatasets.
+    _classes_, classes, outputs, shape, parts: as of OwnData, for a plain net.
+    """
+
+    _loader_: dict[str, Any] = field(default_factory=dict)
+    _classes_: int | None = None
     train_samples: int = 0
     val_size: int = 0
     test_size: int = 0
     train_batches: int = 0
     regular: bool = True
+    classes: int = 0
+    outputs: int = 0
+    shape: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
+
+    @property
+    def loader(self) -> dict[str, Any]:
+        return self._loader_
+
+    @property
+    def class_count(self) -> int | None:
+        return self._classes_
+
+    @property
+    def images(self) -> bool:
+        return len(self.shape) == 3
 
 
 @dataclass(frozen=True)
@@ -243,6 +276,7 @@ class ModelLoaders(Loaders):
     test_size: int = field(default=0, metadata={FOUND_LATER: True})
     train_batches: int = field(default=0, metadata={FOUND_LATER: True})
     regular: bool = field(default=True, metadata={FOUND_LATER: True})
+    classes: int = field(default=0, metadata={FOUND_LATER: True})
 
 
 def _group(key: str, values: Any) -> dict[str, Any]:

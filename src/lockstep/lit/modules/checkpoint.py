@@ -28,7 +28,7 @@ class ModuleCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint: dict[str, Any] = super().load_checkpoint(*arguments, **options)
-        require_net(self.session.plan, self.session.module, checkpoint)
+        require_net(self.session.plan, self.session.net, checkpoint)
         checkpoint["pytorch-lightning_version"] = lightning.__version__
         checkpoint.pop("loops", None)
         if self.session.plan.train:

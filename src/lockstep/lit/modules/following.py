@@ -25,7 +25,7 @@ class Following(Callback):
     def follow(self, trainer: pl.Trainer) -> None:
         """The module logs in these hooks too."""
         self.trainer, module = trainer, self.session.module
-        object.__setattr__(module, "optimizers", self.session.step.stepless(module.optimizers))
+        object.__setattr__(module, "optimizers", self.session.stepless(module.optimizers))
         for name, then in (
             ("on_train_start", self.session.restore_metrics),
             ("on_train_batch_end", self._batch_done),

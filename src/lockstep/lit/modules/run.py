@@ -10,7 +10,7 @@ from lockstep.lit.progress import create_progress
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.lit.trainer import create_trainer
 from lockstep.own_module.callbacks import create_callbacks
-from lockstep.own_module.session import ModuleSession
+from lockstep.own_module.net_session import create_session
 from lockstep.plan import Plan
 from lockstep.progress import shows_bar
 from lockstep.run_files import Metrics
@@ -19,7 +19,7 @@ from lockstep.run_files import Metrics
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
     hush()
-    session = ModuleSession(plan, context)
+    session = create_session(plan, context)
     plan, module, source = session.plan, session.module, session.source
     datamodule = source.owner if source.is_data_module else None
     with session.running() as curves:

@@ -2,7 +2,7 @@
 
 from lockstep.launch.topology import RankContext
 from lockstep.own_module.callbacks import create_callbacks
-from lockstep.own_module.session import ModuleSession
+from lockstep.own_module.net_session import create_session
 from lockstep.plan import Plan
 from lockstep.raw.modules.evaluation import evaluate
 from lockstep.raw.modules.hooks import Hooks
@@ -15,7 +15,7 @@ from lockstep.run_files import Metrics
 
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
-    session = ModuleSession(plan, context)
+    session = create_session(plan, context)
     plan, module, source = session.plan, session.module, session.source
     with session.running() as curves:
         trainer = RawTrainer(session, curves)

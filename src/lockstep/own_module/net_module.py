@@ -1,0 +1,84 @@
+"""A plain net as a LightningModule, so that callbacks and loaders may go along with it: its steps are the task's."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from lockstep import schemas
+from lockstep.data.samples import as_batch
+from lockstep.data.tensors import Batch
+from lockstep.optimizers import create_optimizer
+from lockstep.precision import dtype_of
+from lockstep.schedulers import create_scheduler
+from lockstep.session import Session
+from lockstep.sums.running import BatchStats, EvaluationSums, batch_stats
+
+
+class NetModule(pl.LightningModule):
+    """`stats` are what the last training batch has added to the task's sums, `evaluation` the sums of a split.
+
+    The net is `net`, as in the checkpoints of plain nets.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.plan, self.objective, self.net = session.plan, session.plan.objective, session.net
+        self.compute = self.plan.strategy.forward(self.plan, self.net)
+        self.dtype_of_inputs, self.samples = dtype_of(self.plan), self.plan.task.samples
+        self.scale, self.empty = 1.0, False
+        self.stats: BatchStats = ()
+
+    def begin(self, scale: float, empty: bool) -> None:
+        """A training batch.
+
+        Args:
+            scale: from its loss sum to its part of the optimizer step's mean.
+            empty: whether this rank has no sample of it, and is handed somebody else's to know the shapes.
+        """
+        self.scale, self.empty = scale, empty
+
+    def begin_evaluation(self, device: torch.device) -> None:
+        self.evaluation = EvaluationSums(self.objective, device)
+
+    def forward(self, inputs: Tensor) -> Any:
+        return self.compute(inputs)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        inputs, targets, _ = self._ready(batch)
+        if self.empty:
+            inputs, targets = inputs[:0], targets[:0]
+        outputs = self(inputs)
+        loss_sum = self.objective.loss_sum(outputs, targets)
+        self.stats = batch_stats(self.objective, loss_sum, outputs, targets)
+        return loss_sum * self.scale
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        inputs, targets, _ = self._ready(batch)
+        outputs = self(inputs)
+        loss_sum = self.objective.loss_sum(outputs, targets)
+        self.evaluation.add(batch_stats(self.objective, loss_sum, outputs, targets), outputs, targets)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.validation_step(batch, batch_idx)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = create_optimizer(self.plan.optimizer, self.net)
+        schedule = self.plan.scheduler
+        scheduler = create_scheduler(self.plan, optimizer)
+        if scheduler is None:
+            return optimizer
+        if isinstance(schedule, schemas.OwnScheduler) and schedule.plateau:
+            config = {"scheduler": scheduler, "interval": "epoch", "monitor": schedule.watched(self.plan)}
+        else:
+            config = {"scheduler": scheduler, "interval": schedule.interval}
+        return {"optimizer": optimizer, "lr_scheduler": config}
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Of built-in data the loader has moved it, together with others."""
+        return batch if isinstance(batch, Batch) else super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+    def _ready(self, batch: Any) -> Batch:
+        """A batch of a user's loader as the net takes it."""
+        return batch if isinstance(batch, Batch) else as_batch(batch, self.samples, self.dtype_of_inputs)

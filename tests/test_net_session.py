@@ -1,0 +1,163 @@
+"""A plain net in the loops of LightningModules, beside callbacks: what it computes and leaves is as without them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.schemas.engine import ENGINES
+from tests.test_own_module import DDP, SINGLE, VIRTUAL, MakeOwn, make_own, trained
+from tests.test_resume import killed, record, start
+
+__all__ = ["make_own"]
+
+DIGITS = ("model=mlp", "data=digits", "batch_size=250", "max_epochs=1")
+TIMED = ("train_seconds", "samples_per_second")
+JOBS = {
+    "ranks": (*DIGITS, "accumulate_grad_batches=3", "scheduler=onecycle", "gradient_clip_val=0.5", *DDP),
+    "virtual": ("model=noise", "data=noisy", "batch_size=8", *VIRTUAL),
+    "plateau": (
+        *("model=residual", "data=blobs", "batch_size=8", "precision=64-true", "drop_last=true", *DDP),
+        *("+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "+scheduler.patience=0"),
+    ),
+}
+
+
+def untimed(folder: Path) -> dict[str, Any]:
+    return {key: own for key, own in json.loads((folder / "metrics.json").read_text()).items() if key not in TIMED}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", JOBS)
+def test_callbacks_change_nothing(name: str, engine: str, make_own: MakeOwn) -> None:
+    own = (*JOBS[name], f"engine={engine}", "logger=csv", "log_every_n_steps=2")
+    plans = [make_own(*own, f"callbacks={callbacks}", folder=callbacks) for callbacks in ("none", "timer")]
+    alone, beside = map(trained, plans)
+    assert untimed(alone) == untimed(beside)
+    assert record(plans[0]) == record(plans[1])
+    curves = [next(Path(plan.run_dir).glob("csv/**/metrics.csv")).read_text().splitlines() for plan in plans]
+    assert len(curves[0]) == len(curves[1]) > 2
+    states = [torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (alone, beside)]
+    assert states[0]["state_dict"].keys() == states[1]["state_dict"].keys()
+    differ = {key for key, own in states[0]["lockstep"].items() if repr(own) != repr(states[1]["lockstep"][key])}
+    assert differ <= {"identity", "digest", "ranks"}
+
+
+STOPPING = (
+    *("callbacks=early_stopping", "callbacks.early_stopping.monitor=val/acc", "callbacks.early_stopping.mode=max"),
+    *("callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=0.9", "max_epochs=5"),
+)
+"""A value that never gets much better."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_they_may_end_it_also_after_a_kill(
+    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint within an epoch has the task's sums; a run without callbacks tests what this one leaves."""
+    job = ("model=mlp", "data=blobs", "model.hidden=[6]", f"engine={engine}")
+    plan = make_own(*job, *DDP, "batch_size=16", *STOPPING, "checkpoint.every_n_steps=2")
+    expected = start(plan, monkeypatch)
+    assert expected["epochs"] == 2
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    metrics = start(killed(own, monkeypatch, 9), monkeypatch)
+    assert {key: metrics[key] for key in metrics if key not in TIMED} == {
+        key: expected[key] for key in expected if key not in TIMED
+    }
+    assert record(own) == record(plan)
+    last = f"ckpt_path={Path(plan.run_dir) / 'checkpoints' / 'last.ckpt'}"
+    tested = untimed(trained(make_own(*job, *SINGLE, "train=false", last, folder="tested")))
+    assert tested["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
+
+
+def test_what_modules_have_not_is_refused(make_own: MakeOwn) -> None:
+    wanted = r"^strategy=model_parallel: strategy=model_parallel divides a plain net, and a plain net with callbacks"
+    with pytest.raises(ConfigError, match=wanted):
+        make_own("model=split_cnn", "data=digits", "strategy=model_parallel", "devices=2", "callbacks=timer")
+
+
+NET = ("model=mlp", "model.hidden=[6]")
+LOADERS = {
+    "pairs_data": ("data=pairs_data", "scheduler=onecycle", "accumulate_grad_batches=3"),
+    "endless": ("data=endless", "batch_size=9", "task=classification"),
+}
+"""61 pairs in batches of 8; an iterable without a length."""
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_loaders_in_both_engines_and_worlds(name: str, make_own: MakeOwn) -> None:
+    job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")
+    worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
+    runs = {world: trained(make_own(*job, "engine=raw", *own, folder=world)) for world, own in worlds.items()}
+    by_lightning = trained(make_own(*job, "engine=lightning", *DDP, folder="lightning"))
+    verdict = compare(by_lightning, runs["ddp"])
+    assert verdict.verdict == "identical", verdict.text()
+    for world in ("ddp", "virtual"):
+        verdict = compare(runs["single"], runs[world])
+        assert verdict.within_tolerance, verdict.text()
+        assert verdict.max_diff < 1e-10
+    assert {"train/loss", "train/acc", "val/f1", "test/acc"} <= untimed(runs["ddp"]).keys()
+    other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
+    assert not compare(runs["single"], other).within_tolerance
+
+
+def test_the_same_data_in_loaders_and_without(make_own: MakeOwn) -> None:
+    """Bit-equal weights: the order is the contract's, and so are the weights of ragged batches."""
+    job = (*NET, "engine=raw", *DDP)
+    runs = [
+        trained(make_own(*job, "data=pairs_data", folder="loaders")),
+        trained(make_own(*job, "data=pairs", "batch_size=8", folder="alone")),
+    ]
+    first, second = map(untimed, runs)
+    assert first["digest"] == second["digest"]
+    assert first["val/acc"] == second["val/acc"]
+
+
+@pytest.mark.parametrize(("name", "world", "engine"), [("endless", DDP, "lightning"), ("pairs_data", SINGLE, "raw")])
+def test_loaders_after_a_kill(
+    name: str,
+    world: tuple[str, ...],
+    engine: str,
+    make_own: MakeOwn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = (*NET, *LOADERS[name], *world, f"engine={engine}", "checkpoint.every_n_steps=1")
+    plan = make_own(*job)
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    assert start(killed(own, monkeypatch, 5), monkeypatch)["digest"] == expected["digest"]
+    assert record(own) == record(plan)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ("data=pairs_data", "data.loaders=2"),
+            "data=PairsData: its val_dataloader returns 2 loaders, and a plain",
+        ),
+        (("data=pairs_data", "data._split_={val:1}"), "data._split_={val:1}: a LightningDataModule says it itself"),
+        (("data=endless", "data._split_={val:1}"), "data._split_={val:1}: an IterableDataset cannot be divided"),
+        (("data=endless", "data._classes_=null"), "data._classes_ is missing: the targets are whole numbers; write"),
+        (
+            ("data=endless", "scheduler=onecycle"),
+            "scheduler=onecycle: its curve is of the whole run, and data=",
+        ),
+        (("data=endless", "dropout_rng=global"), "dropout_rng=global: data=streamed does not say how large each"),
+        (("data=blobs_data",), "data: a batch of it is dict, and a plain net is trained on pairs of tensors; write"),
+        (("data=model",), "data=model: it takes the loaders that a LightningModule has itself, and a plain net has"),
+        (("data=endless", "precision=16-mixed", "accelerator=cpu"), "precision=16-mixed: it needs a GPU; write"),
+    ],
+)
+def test_what_loaders_cannot_be(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_own(*NET, *(f"++{own}" if own.startswith("data.") else own for own in overrides))
+    assert str(refused.value).startswith(sentence)
