@@ -264,8 +264,8 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         ),
         (
             ("model=residual", "data=blobs_data"),
-            "data: a batch of it is dict, and a plain net is trained on pairs of tensors; write a dataset whose samples "
-            "are (input, target).",
+            "data: a batch of it is dict, and a plain net is trained on pairs of tensors; write a dataset whose "
+            "samples are (input, target).",
         ),
         (
             ("model=classifier", "+model.widht=3", "data=blobs_data"),

@@ -403,4 +403,18 @@ MUTATIONS = [
         "self.plan.trained(self.at.epochs, self.at.steps)",
         "tests/test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]",
     ),
+    Mutation(
+        "a plain net's batches from loaders all weigh alike",
+        "own_module/net_session.py",
+        "window = self.taken.window or self.taken.samples * plan.accumulate_grad_batches",
+        "window = plan.batch_size * plan.accumulate_grad_batches",
+        "tests/test_net_session.py::test_the_same_data_in_loaders_and_without",
+    ),
+    Mutation(
+        "a rank without samples trains a plain net on somebody else's",
+        "own_module/net_module.py",
+        "if self.empty:",
+        "if not inputs.numel():",
+        "tests/test_net_session.py::test_loaders_in_both_engines_and_worlds[endless]",
+    ),
 ]
