@@ -80,7 +80,7 @@ class CheckpointManager:
         Args:
             results: the latest metrics.
             sums: of this rank, since they last met those of the others.
-            net: its gradients are saved where an optimizer step is under way.
+            net: its gradients are saved where an optimizer step is under way, or may be, by what the net does itself.
             module: of a LightningModule, what this rank knows of the epoch under way.
             ended: a callback ends training here.
             prefix: in front of the names of weights.
@@ -93,7 +93,7 @@ class CheckpointManager:
         if self.plan.detect_nan:
             self._check_weights(position.steps)
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
-        under_way = position.batch % self.plan.accumulate_grad_batches > 0
+        under_way = self.plan.model.manual or position.batch % self.plan.accumulate_grad_batches > 0
         gradients = {
             name: self.plan.strategy.whole(own.grad).cpu()
             for name, own in net.named_parameters()

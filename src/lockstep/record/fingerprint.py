@@ -81,6 +81,6 @@ def _add(sha: Any, name: str, value: object) -> None:
         sha.update(tensor_bytes(value))
     elif isinstance(value, Tensor | int | float):
         sha.update(f"{name}\n".encode())
-        sha.update(struct.pack("<d", float(value)))
+        sha.update(struct.pack("<d", value.item() if isinstance(value, Tensor) else value))
     elif value is not None:
         sha.update(f"{name} {value!r}\n".encode())
