@@ -255,8 +255,13 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
     [
         (
             (*MODULES["classifier"], "strategy=dp", "devices=2"),
-            "strategy=dp: strategy=dp divides a plain net, and a LightningModule computes its loss itself; write "
-            "strategy=ddp, ddp_spawn, single or virtual.",
+            "strategy=dp: each replica would log, measure and step by itself, and what it keeps would be lost with it; "
+            "write strategy=virtual, which gives each rank of one process its share, or strategy=ddp.",
+        ),
+        (
+            (*MODULES["classifier"], "strategy=model_parallel", "devices=2"),
+            "strategy=model_parallel: it spreads the stages of a net, and a LightningModule computes past them; write "
+            "strategy=fsdp, which divides its weights among ranks.",
         ),
         (
             (*MODULES["gan"], "accumulate_grad_batches=2"),

@@ -32,6 +32,9 @@ CLIPPED += "        clip = nn.utils.clip_grad_norm_ if by_norm else nn.utils.cli
 CLIPPED += "        clip(run.wrapped.net.parameters(), plan.gradient_clip_val)\n"
 SUMMED = "    run.wrapped.synchronise()\n    run.precision.unscale(run.optimizer)\n    recorder.step(rate)\n"
 
+SHARDS, PIECES = "tests/test_parallel_sharded_module.py", "parallel/sharded_module.py"
+WHOLE = "own_module/whole_weights.py"
+
 MUTATIONS = [
     Mutation(
         "biases in no group",
@@ -399,8 +402,8 @@ MUTATIONS = [
     Mutation(
         "max_steps counts batches of a module with several optimizers",
         "own_module/session.py",
-        "self.plan.trained(self.at.epochs, trainer.global_step)",
-        "self.plan.trained(self.at.epochs, self.at.steps)",
+        "self.time_limit.passed or self.plan.trained(self.at.epochs, trainer.global_step)",
+        "self.time_limit.passed or self.plan.trained(self.at.epochs, self.at.steps)",
         "tests/test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]",
     ),
     Mutation(
@@ -416,5 +419,43 @@ MUTATIONS = [
         "if self.empty:",
         "if not inputs.numel():",
         "tests/test_net_session.py::test_loaders_in_both_engines_and_worlds[endless]",
+    ),
+    *(
+        Mutation(f"a module in shards: {name}", file, old, new, f"{SHARDS}::test_in_float64_it_is_single[teacher]")
+        for name, file, old, new in (
+            ("replaced weights are lost", PIECES, "memory.copy_(own)", "pass"),
+            ("torch loses the memory", PIECES, "own.data = memory", "pass"),
+            ("a scalar is summed", PIECES, "own.grad /= dist.get_world_size()", "pass"),
+            ("unfrozen weights stay", PIECES, "own.requires_grad_(held.requires_grad)", "pass"),
+            ("hooks change no gradient", PIECES, "to_local().copy_(_part(gradient, shard))", "to_local()"),
+            ("hooks see shards", WHOLE, "replace_method(self.module, name, self._whole)", "pass"),
+            (
+                "a scalar's norm counts twice",
+                "strategies/fsdp.py",
+                "squares /= torch.tensor(copies",
+                "torch.tensor(copies",
+            ),
+        )
+    ),
+    Mutation(
+        "a module in shards: it steps on whole weights",
+        PIECES,
+        "optimizer.register_step_pre_hook(self._before_step)",
+        "pass",
+        f"{SHARDS}::test_in_float64_it_is_single[critic]",
+    ),
+    Mutation(
+        "a module in shards: ranks add the gradients of two layers",
+        PIECES,
+        "if anywhere and own.grad is None:",
+        "if False:",
+        f"{SHARDS}::test_each_rank_may_choose_its_own_layers",
+    ),
+    Mutation(
+        "gradients of manual optimization are forgotten",
+        "checkpoint/saving.py",
+        "under_way = self.plan.model.manual or ",
+        "under_way = ",
+        f"{SHARDS}::test_killed_in_a_step_it_ends_the_same[raw-job1]",
     ),
 ]

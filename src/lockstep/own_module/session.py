@@ -6,7 +6,7 @@ training step is weighed (`weighed_step`). All else an engine calls as it stands
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from lockstep.own_module.logged import Logged, metric_modules
 from lockstep.own_module.loss_weight import loss_sum
 from lockstep.own_module.shares import each_tensor
 from lockstep.own_module.weighed_step import WeighedStep, replace_method
+from lockstep.own_module.whole_weights import WholeWeights
 from lockstep.parallel import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.precision import default_dtype, dtype_of
@@ -87,6 +88,7 @@ class ModuleSession:
         self.trained = 0
         self.ended = self.cut = self.validated = False
         self.rank_loaders: dict[str, list[RankLoader]] = {}
+        self.weights, self.evaluating = WholeWeights(plan, self.module), ExitStack()
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
         self._wrap()
 
@@ -137,6 +139,7 @@ class ModuleSession:
                 object.__setattr__(own, "log", self.logged.log)
                 object.__setattr__(own, "log_dict", self.logged.log_dict)
         self._wrap_step()
+        self.weights.wrap()
         for own in {id(module): module, id(owner): owner}.values():
             replace_method(own, "setup", self._seeded_setup)
             replace_method(own, "prepare_data", lambda _: lambda: None)  # done before any rank was started
@@ -224,7 +227,8 @@ class ModuleSession:
     def load_weights(self) -> None:
         """From the checkpoint, if there is one."""
         if self.start.checkpoint is not None:
-            self.module.load_state_dict(self.start.checkpoint["state_dict"], strict=self.module.strict_loading)
+            state = self.start.checkpoint["state_dict"]
+            self.plan.strategy.load_state_dict(self.module, state, self.module.strict_loading)
 
     def restore(self) -> None:
         """What is this rank's own, from the checkpoint that training goes on from; the engine restores the rest."""
@@ -376,6 +380,8 @@ class ModuleSession:
     # evaluations and the ends of epochs
 
     def begin_evaluation(self, stage: str) -> None:
+        """Before its first hook."""
+        self.evaluating.enter_context(self.plan.strategy.computing(self.module))
         self._metrics_in_float64()
         self._forget_buffers()
         self.logged.begin_epoch(stage)
@@ -407,6 +413,10 @@ class ModuleSession:
     def _to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         if values:
             self.loggers.log_metrics({**values, "epoch": epoch}, self.at.steps)
+
+    def end_evaluation(self) -> None:
+        """Behind its last hook."""
+        self.evaluating.close()
 
     def end_epoch(self) -> None:
         """All of an epoch is done, its validation too: the record, and whether it is the best so far."""

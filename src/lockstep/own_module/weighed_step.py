@@ -68,19 +68,23 @@ class WeighedStep:
     def _training_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def training_step(batch: Any, *rest: Any, **named: Any) -> Any:
+            with self.plan.strategy.computing(self.module):
+                return counted(batch, lambda part: original(part, *rest, **named))
+
+        def counted(batch: Any, step: Callable[[Any], Any]) -> Any:
             if self.taken.stand_in:
-                return self._standing_in(lambda: original(batch, *rest, **named))
+                return self._standing_in(lambda: step(batch))
             if self.turns is not None:
-                return self._in_turns(batch, lambda part: original(part, *rest, **named))
+                return self._in_turns(batch, step)
             if self.virtual is not None:
                 self.logged.samples = self.taken.own
-            outputs = original(batch, *rest, **named)
+            outputs = step(batch)
             self.logged.samples = self.samples
             loss = loss_of(outputs)
             if self.virtual is None or loss is None:
                 self.loss = None if loss is None else loss.detach()
                 return outputs
-            return with_loss(outputs, self._of_virtual_ranks(loss, lambda part: original(part, *rest, **named)))
+            return with_loss(outputs, self._of_virtual_ranks(loss, step))
 
         return training_step
 
@@ -145,7 +149,10 @@ class WeighedStep:
         @wraps(original)
         def backward(loss: Tensor, *arguments: Any, **named: Any) -> None:
             weighed = loss if self.weight == 1.0 else loss * self.weight
-            if self.turns is None:
+            sharded = self.plan.strategy.sharded_module(self.module)
+            if sharded is not None:
+                sharded.backward(lambda: original(weighed, *arguments, **named))
+            elif self.turns is None:
                 original(weighed, *arguments, **named)
             else:
                 self.turns.backward(lambda: original(weighed, *arguments, **named))

@@ -110,13 +110,14 @@ class OwnModule(Target, Net):
 
 def require_trained_as_module(plan: "Plan", own: str) -> None:
     """Refuse what the loops of LightningModules have not."""
-    if not plan.strategy.trains_modules:
-        why = f"strategy={plan.strategy.name} divides a plain net, and {own} computes its loss itself"
-        raise config_error("strategy", plan.strategy.name, why, "strategy=ddp, ddp_spawn, single or virtual")
+    strategy = plan.strategy
+    if not plan.model.lightning and (strategy.sharded or strategy.refuses_modules):
+        why = f"strategy={strategy.name} divides a plain net, and {own} computes its loss itself"
+        raise config_error("strategy", strategy.name, why, "strategy=ddp, ddp_spawn, single or virtual")
     if plan.precision == "16-mixed":
         why = f"the loss of {own} is not scaled here"
         raise config_error("precision", plan.precision, why, "precision=bf16-mixed")
-    if plan.gradient_sync not in ("none", Lightning.gradient_sync):
+    if plan.engine.gradient_sync != Lightning.gradient_sync and plan.gradient_sync != "none":
         why = f"the gradients of {own} are averaged by DistributedDataParallel"
         raise config_error("engine.gradient_sync", plan.gradient_sync, why, "engine.gradient_sync=ddp")
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 class Replicated(Distributed):
     """Each rank has the whole net, however ranks start."""
 
-    trains_modules: ClassVar[bool] = True
     find_unused_parameters: bool = False
     """Whether DDP looks in each step for parameters that get no gradient in it, and does not wait for theirs."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error
 from lockstep.strategies.strategy import Forward, Strategy, every_device
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 class DP(Strategy):
     name: Literal["dp"]
     in_process: bool | None = None
+    refuses_modules: ClassVar[tuple[str, str] | None] = (
+        "each replica would log, measure and step by itself, and what it keeps would be lost with it",
+        "strategy=virtual, which gives each rank of one process its share, or strategy=ddp",
+    )
 
     @classmethod
     def sharers(cls, devices: int) -> int:

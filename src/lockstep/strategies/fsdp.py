@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error
-from lockstep.strategies.strategy import Distributed, Wrapped
+from lockstep.strategies.strategy import Distributed, Wrapped, WrappedModule
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import Tensor, nn
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
+    from lockstep.parallel.sharded_module import ShardedModule
     from lockstep.plan import Plan
 
 
@@ -66,17 +68,35 @@ class FSDP(Distributed):
         which was a sum in some versions of torch.
         """
         import torch
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
         if isinstance(net, FSDPModule):
             return
         net.to(memory_format=torch.contiguous_format)
-        mesh = init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
+        mesh = self._mesh(plan)
         for module in (*_blocks(net), net):
             fully_shard(module, mesh=mesh)
             assert isinstance(module, FSDPModule)
             module.set_force_sum_reduction_for_comms(True)
+
+    def _mesh(self, plan: "Plan") -> "DeviceMesh":
+        from torch.distributed.device_mesh import init_device_mesh
+
+        return init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
+
+    def wrap_module(self, plan: "Plan", module: Any) -> WrappedModule:
+        """Of a LightningModule all weights are whole at a time: nobody knows which of its layers computes when."""
+        from lockstep.parallel.sharded_module import ShardedModule
+
+        wrapped = super().wrap_module(plan, module)
+        if self.sharded_module(module) is None:
+            ShardedModule(module, self._mesh(plan))
+        return wrapped
+
+    def sharded_module(self, module: Any) -> "ShardedModule | None":
+        from lockstep.parallel.sharded_module import SHARDED
+
+        return SHARDED.get(module)
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """Lightning's own for this, ModelParallelStrategy, takes neither a plugin for checkpoints nor 64-true.
@@ -97,7 +117,10 @@ class FSDP(Distributed):
                 self.accelerator.setup(trainer)
                 self.model = self.precision_plugin.convert_module(self.model)
                 self.model_to_device()
-                own.wrap(plan, self.model.get_submodule("net"))
+                if plan.model.lightning:
+                    own.wrap_module(plan, self.model)
+                else:
+                    own.wrap(plan, self.model.get_submodule("net"))
                 if trainer.state.fn == TrainerFn.FITTING:
                     self.setup_optimizers(trainer)
                 self.setup_precision_plugin()
@@ -141,24 +164,31 @@ class FSDP(Distributed):
         return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
     def norms(self, gradients: "Sequence[Tensor]") -> "Sequence[Tensor]":
-        """Of the whole gradients: the squares of the shards' norms, summed over ranks in one message."""
+        """Of the whole gradients: the squares of the shards' norms, summed over ranks in one message.
+
+        What is no shard each rank has alike.
+        """
         import torch
         import torch.distributed as dist
+        from torch.distributed.tensor import DTensor
 
         from lockstep.private_api.torch import norms
 
         if not gradients:
             return ()
         squares = torch.stack([*norms([self.held(own) for own in gradients])]).double().square()
+        copies = [1 if isinstance(own, DTensor) else dist.get_world_size() for own in gradients]
+        squares /= torch.tensor(copies, device=squares.device)
         dist.all_reduce(squares)
         return squares.sqrt().unbind()
 
     def state_dict(self, net: "nn.Module") -> "dict[str, Tensor]":
         return {name: self.whole(own) for name, own in net.state_dict().items()}
 
-    def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]") -> None:
+    def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]", strict: bool = True) -> None:
         own = net.state_dict()
-        net.load_state_dict({name: self.part(value, own[name]) for name, value in state.items()})
+        parts = {name: self.part(value, own[name]) if name in own else value for name, value in state.items()}
+        net.load_state_dict(parts, strict=strict)
 
     def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
         state = optimizer.state_dict()

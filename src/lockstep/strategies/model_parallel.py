@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, require
 from lockstep.strategies.strategy import Forward, Strategy, every_device
@@ -21,6 +21,10 @@ class ModelParallel(Strategy):
     name: Literal["model_parallel"]
     micro_batches: int
     in_process: bool | None = None
+    refuses_modules: ClassVar[tuple[str, str] | None] = (
+        "it spreads the stages of a net, and a LightningModule computes past them",
+        "strategy=fsdp, which divides its weights among ranks",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep.config_error import config_error
 from lockstep.strategies.strategy import Strategy
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 class Single(Strategy):
     name: Literal["single"]
     in_process: bool | None = None
-    trains_modules: ClassVar[bool] = True
 
     def check(self, plan: "Plan") -> None:
         if plan.devices > 1:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+    from lockstep.parallel.sharded_module import ShardedModule
     from lockstep.plan import Plan
 
 Forward = Callable[["Tensor"], Any]
@@ -66,8 +67,8 @@ class Strategy:
     """By torch's elastic agent, or by torch.multiprocessing."""
     distributed: ClassVar[bool] = False
     """Whether there is a rank for each device, and the ranks form a process group. Else there is one process."""
-    trains_modules: ClassVar[bool] = False
-    """Whether it trains a LightningModule, whose training_step computes the loss itself."""
+    refuses_modules: ClassVar[tuple[str, str] | None] = None
+    """Of a strategy that trains no LightningModule: why, and what to write instead."""
     sharded: ClassVar[bool] = False
     """Whether each rank holds a shard of every parameter, so that ranks' weights differ by right."""
 
@@ -114,6 +115,8 @@ class Strategy:
         Raises:
             ConfigError: names the key to change.
         """
+        if plan.model.lightning and self.refuses_modules is not None:
+            raise config_error("strategy", self.name, *self.refuses_modules)
         if plan.num_nodes > 1 and not self.distributed:
             why = f"strategy={self.name} is one process on one machine"
             raise config_error("num_nodes", plan.num_nodes, why, "num_nodes=1, or strategy=ddp")
@@ -148,6 +151,15 @@ class Strategy:
         self.move_to_devices(plan, module)
         return WrappedModule(module.training_step)
 
+    def sharded_module(self, module: Any) -> "ShardedModule | None":
+        """What holds a LightningModule's weights in shards, once it is wrapped; None where they are whole anyway."""
+        return None
+
+    def computing(self, module: Any) -> AbstractContextManager[None]:
+        """Around a LightningModule's own code: its weights are whole. To be entered by every rank."""
+        sharded = self.sharded_module(module)
+        return nullcontext() if sharded is None else sharded.computing()
+
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """For Lightning: the wrapping alone, since the processes are there, and so is their group."""
         from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -179,9 +191,9 @@ class Strategy:
         state: Mapping[str, Tensor] = net.state_dict()
         return state
 
-    def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]") -> None:
+    def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]", strict: bool = True) -> None:
         """Of whole parameters and buffers."""
-        net.load_state_dict(state)
+        net.load_state_dict(state, strict=strict)
 
     def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
         """The optimizer's state_dict, of whole tensors."""

@@ -6,7 +6,7 @@ what ddp does. This one does, and a debugger stops in any of its ranks.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep.config_error import config_error
 from lockstep.strategies.strategy import Forward, Strategy
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 class Virtual(Strategy):
     name: Literal["virtual"]
     in_process: bool | None = None
-    trains_modules: ClassVar[bool] = True
 
     @classmethod
     def sharers(cls, devices: int) -> int:

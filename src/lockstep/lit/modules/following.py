@@ -32,10 +32,14 @@ class Following(Callback):
             ("on_train_epoch_end", self._epoch_done),
             ("on_validation_epoch_end", self._validation_done),
             ("on_test_epoch_end", self._test_done),
+            ("on_validation_end", self.session.end_evaluation),
+            ("on_test_end", self.session.end_evaluation),
         ):
             object.__setattr__(module, name, _followed(getattr(module, name), then))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.weights.wrap_callbacks(trainer.callbacks)  # type: ignore[attr-defined]
+        self.session.weights.take_optimizers(trainer.optimizers)
         self.session.begin()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

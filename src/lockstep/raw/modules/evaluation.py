@@ -41,6 +41,7 @@ def evaluate(run: "Training", stage: str) -> None:
     hooks.call(f"on_{name}_epoch_end")
     session.end_stage(trainer, stage)
     hooks.call(f"on_{name}_end")
+    session.end_evaluation()
     for own, training in modes.items():
         own.training = training
     trainer.leave(stage)

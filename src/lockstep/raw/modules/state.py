@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 def save_state(run: "Training") -> None:
     """Where training stands, between two batches. To be called by every rank; rank 0 writes."""
-    session, module, trainer = run.session, run.module, run.trainer
+    session, module, trainer, strategy = run.session, run.module, run.trainer, run.session.plan.strategy
     at = session.at
     checkpoint: dict[str, Any] = {
         "epoch": at.epochs if at.batch else at.epochs - 1,
         "global_step": trainer.global_step,
-        "state_dict": module.state_dict(),
-        "optimizer_states": [own.state_dict() for own in trainer.optimizers],
+        "state_dict": strategy.state_dict(module),
+        "optimizer_states": [strategy.optimizer_state(own) for own in trainer.optimizers],
         "lr_schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
         "callbacks": {own.state_key: state for own in trainer.callbacks if (state := own.state_dict())},
     }
@@ -43,7 +43,7 @@ def load_state(run: "Training") -> None:
     if checkpoint is None:
         return
     module.on_load_checkpoint(checkpoint)
-    module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading)
+    session.load_weights()
     if not session.plan.train:
         return
     for callback in trainer.callbacks:
@@ -54,7 +54,7 @@ def load_state(run: "Training") -> None:
         session.source.owner.load_state_dict(state)
     with of_the_file(Path(str(session.plan.ckpt_path))):
         for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
-            optimizer.load_state_dict(state)
+            session.plan.strategy.load_optimizer_state(optimizer, state)
         for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
             config.scheduler.load_state_dict(state)
     trainer.global_step = int(checkpoint["global_step"])

@@ -39,11 +39,13 @@ class Training:
     def prepare(self) -> None:
         """The module onto its device, what its strategy puts around it, then its optimizers."""
         self.wrapped = self.session.plan.strategy.wrap_module(self.session.plan, self.module)
+        self.session.weights.wrap_callbacks(self.trainer.callbacks)
         self.trainer.manual_backward = lambda *own, **named: manual_backward(self, *own, **named)
         if self.session.plan.train:
             made = self.module.configure_optimizers()
             self.trainer.optimizers, self.trainer.lr_scheduler_configs = configured(made)
             self.trainer.check_optimizers(self.module)
+            self.session.weights.take_optimizers(self.trainer.optimizers)
             if self.session.manual:
                 watch_manual_steps(self)
 

@@ -1,0 +1,94 @@
+"""Where weights lie in shards, a user's own code has them whole: here hooks and callbacks.
+
+So have training steps (`weighed_step`) and evaluations. What hands out optimizers or runs them sees shards:
+`configure_optimizers`, `optimizer_step`, `optimizer_zero_grad`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+from torch.optim import LBFGS, Optimizer
+
+from lockstep.config_error import config_error, require
+from lockstep.own_module.shares import each_tensor
+from lockstep.own_module.weighed_step import replace_method
+from lockstep.plan import Plan
+from lockstep.targets.kinds import overrides
+
+HOOKS = (
+    *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad"),
+    *("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end"),
+    *("on_train_epoch_end", "on_train_end", "on_fit_end", "teardown"),
+)
+"""Outside of evaluations, which are whole from their first hook to their last."""
+
+CLIPPING = "configure_gradient_clipping"
+OF_LIGHTNING = "lightning.pytorch.callbacks.callback"
+
+
+class WholeWeights:
+    """Of one module. Does nothing where its strategy shards nothing."""
+
+    def __init__(self, plan: Plan, module: Any) -> None:
+        self.plan, self.module = plan, module
+
+    def wrap(self) -> None:
+        """The module's own methods, of this one object."""
+        if not self.plan.strategy.sharded:
+            return
+        clips = self.plan.gradient_clip_val is not None  # torch adds no norms of shards to those of whole tensors
+        for name in (*HOOKS, CLIPPING):
+            if overrides(self.module, name) or (clips and name == CLIPPING):
+                replace_method(self.module, name, self._whole)
+        replace_method(self.module, "on_save_checkpoint", self._saving)
+
+    def wrap_callbacks(self, callbacks: Iterable[Any]) -> None:
+        """Those of the user's, but for such as save checkpoints, which are made of shards."""
+        if not self.plan.strategy.sharded:
+            return
+        for own in callbacks:
+            kinds = type(own).__mro__
+            if any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
+                continue
+            base = next(kind for kind in kinds if kind.__module__ == OF_LIGHTNING)
+            for name in HOOKS:
+                if getattr(type(own), name) is not getattr(base, name):
+                    replace_method(own, name, self._whole)
+
+    def take_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
+        """Those that the module has configured.
+
+        Raises:
+            ConfigError: one would not see the module's gradients, or would compute with a part of them.
+        """
+        sharded = self.plan.strategy.sharded_module(self.module)
+        if sharded is None:
+            return
+        key, name, instead = "strategy", self.plan.strategy.name, "strategy=ddp"
+        known = {*sharded.held}
+        for optimizer in optimizers:
+            why = "LBFGS searches along one vector of all weights, and each rank has a shard"
+            if isinstance(optimizer, LBFGS):
+                raise config_error(key, name, why, instead)
+            why = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
+            theirs = all(own in known for group in optimizer.param_groups for own in group["params"])
+            require(theirs, key, name, why, f"self.parameters() in it, or {instead}")
+        sharded.watch(optimizers)
+
+    def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def whole(*arguments: Any, **named: Any) -> Any:
+            with self.plan.strategy.computing(self.module):
+                return original(*arguments, **named)
+
+        return whole
+
+    def _saving(self, original: Callable[..., None]) -> Callable[..., None]:
+        """What the module puts into a checkpoint is whole, too."""
+
+        def saving(checkpoint: dict[str, Any]) -> None:
+            original(checkpoint)
+            checkpoint |= {name: each_tensor(own, self.plan.strategy.whole) for name, own in checkpoint.items()}
+
+        return saving

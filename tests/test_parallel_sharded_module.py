@@ -1,0 +1,121 @@
+"""strategy=fsdp with LightningModules that read and change their weights anywhere: the same as on one process."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep.checkpoint.content import net_state
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.schemas.engine import ENGINES
+from tests.test_own_module import MODULES, PLAIN, SINGLE, VIRTUAL, MakeOwn, make_own, trained
+from tests.test_resume import killed, record, start
+
+__all__ = ["make_own"]
+
+TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
+TEACHER = ("model=teacher", "data=rows")
+ACCUMULATED = ("accumulate_grad_batches=2", "gradient_clip_val=0.3")
+JOBS = {
+    "teacher": ((*TEACHER, *ACCUMULATED, "callbacks=[ema]", "callbacks.ema.decay=0.5"), THREE),
+    "critic": (("model=critic", "data=rows"), TWO),
+}
+SLOW_JOBS = {
+    "each batch a step": (TEACHER, TWO),
+    "uneven": (("model=uneven", "data=uneven_data"), TWO),
+    **{name: ((*MODULES[name], *PLAIN.get(name, ())), TWO) for name in ("classifier", "gan", "autoencoder", "stream")},
+}
+
+
+@pytest.mark.parametrize(
+    ("job", "ranks"),
+    [
+        *(pytest.param(*own, id=name) for name, own in JOBS.items()),
+        *(pytest.param(*own, id=name, marks=pytest.mark.slow) for name, own in SLOW_JOBS.items()),
+    ],
+)
+def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], make_own: MakeOwn) -> None:
+    """By either engine bit for bit the same; another seed is another run."""
+    job = (*job, "precision=64-true")
+    single = trained(make_own(*job, "engine=raw", *SINGLE, folder="single"))
+    runs = [trained(make_own(*job, f"engine={engine}", *ranks, folder=engine)) for engine in ENGINES]
+    for run in runs:
+        verdict = compare(single, run)
+        assert verdict.within_tolerance, verdict.text()
+        assert verdict.max_diff < 1e-10
+    assert compare(runs[0], runs[1]).verdict == "identical"
+    other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
+    assert not compare(runs[1], other).within_tolerance
+    lines = [json.loads(line) for line in (runs[1] / "record.jsonl").read_text().splitlines()]
+    held = [line["fingerprint"] for line in lines if "fingerprint" in line]
+    assert all(line["sharded"] and len({*line["weights"]}) > 1 for line in held)
+
+
+def test_each_rank_may_choose_its_own_layers(make_own: MakeOwn) -> None:
+    """Where one is no other's, nobody may add their gradients."""
+    job = ("model=experts", "data=rows", "precision=64-true", "engine=raw")
+    runs = [trained(make_own(*job, *own, folder=own[0])) for own in (VIRTUAL, TWO)]
+    verdict = compare(runs[0], runs[1])
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("engine", "job"),
+    [
+        ("lightning", (*TEACHER, *ACCUMULATED)),
+        ("raw", JOBS["critic"][0]),
+        pytest.param("raw", (*TEACHER, *ACCUMULATED), marks=pytest.mark.slow),
+        pytest.param("lightning", JOBS["critic"][0], marks=pytest.mark.slow),
+        *(pytest.param(engine, MODULES["classifier"], marks=pytest.mark.slow) for engine in ENGINES),
+    ],
+)
+def test_killed_in_a_step_it_ends_the_same(
+    engine: str, job: tuple[str, ...], make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_own(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    assert start(killed(own, monkeypatch, 4), monkeypatch)["digest"] == expected["digest"]
+    assert record(own) == record(plan)
+
+
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_checkpoints_are_whole_and_any_strategy_goes_on_with_them(engine: str, make_own: MakeOwn) -> None:
+    job = (*TEACHER, "precision=64-true")
+    whole = trained(make_own(*job, "engine=raw", *SINGLE, folder="whole"))
+    for name, first, second in (("from single", SINGLE, TWO), ("from shards", TWO, SINGLE)):
+        begun = trained(make_own(*job, f"engine={engine}", *first, "max_epochs=1", folder=f"{name}, begun"))
+        path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
+        ended = trained(make_own(*job, f"engine={engine}", *second, path, folder=name))
+        wanted, found = (net_state(run / "checkpoints" / "last.ckpt") for run in (whole, ended))
+        for key, own in wanted.items():
+            torch.testing.assert_close(found[key], own, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            MODULES["late"],
+            "strategy=fsdp: LBFGS searches along one vector of all weights, and each rank has a shard; write "
+            "strategy=ddp.",
+        ),
+        (
+            (*TEACHER, "model._target_=strange_weights.Remembering"),
+            "strategy=fsdp: an optimizer has tensors that configure_optimizers did not take from the module's "
+            "parameters; write self.parameters() in it, or strategy=ddp.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_an_optimizer_that_shards_would_deceive_is_refused(
+    engine: str, overrides: tuple[str, ...], sentence: str, make_own: MakeOwn
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        trained(make_own(*overrides, f"engine={engine}", *TWO))
+    assert str(refused.value) == sentence
