@@ -28,6 +28,7 @@ from tests.zygote import MARK, Forked, zygote
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).parents[1]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
@@ -78,6 +79,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Of several workers each computes with one thread: two on a busy core wait for each other."""
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)
+
+
+def events_of(run_dir: Path, **sizes: int) -> "EventAccumulator":
+    """What TensorBoard reads of a run, of which there is one below the folder: scalars, and others by `sizes`."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    [folder] = (run_dir / "tensorboard").iterdir()
+    return EventAccumulator(str(folder), size_guidance=sizes or None).Reload()
 
 
 def free_port() -> int:

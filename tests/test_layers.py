@@ -25,7 +25,7 @@ LAYERS = [
     {"record"},
     {"checkpoint"},
     {"compare"},
-    {"launch"},
+    {"launch", "monitor"},
     {"session"},
     {"own_module"},
     {"lit", "raw", "early_start"},

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from lockstep import data
@@ -28,6 +27,7 @@ from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.seeding import build_model
 from lockstep.sums.measured import Measured
+from tests.conftest import events_of
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 pytestmark = [
@@ -112,24 +112,25 @@ def test_the_best_checkpoint_is_of_the_best_epoch(make_plan: MakePlan) -> None:
 def test_curves_and_hyperparameters_are_in_tensorboard(make_plan: MakePlan) -> None:
     plan = make_plan("max_epochs=2", "log_every_n_steps=5", "scheduler=onecycle", "accelerator=cpu")
     metrics = run(plan, ALONE)
-    events = EventAccumulator(str(Path(plan.run_dir) / "tensorboard")).Reload()
+    events = events_of(Path(plan.run_dir))
     steps = {tag: [event.step for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    for tag in ("train/loss", "lr", "samples_per_second"):
+    for tag in ("train/loss", "train/lr", "work/samples_per_second"):
         assert steps[tag] == [5, 10, 15, 20, 25, 30, 35, 40]
     assert len(steps["val/acc"]) == len(steps["val/loss"]) == 2
     assert events.Scalars("test/acc")[0].value == pytest.approx(metrics["test/acc"])
-    assert events.Scalars("final/val/acc")[0].value == pytest.approx(metrics["val/acc"])
-    rates = [event.value for event in events.Scalars("lr")]
+    assert events.Scalars("val/acc")[-1].value == pytest.approx(metrics["val/acc"])
+    assert {tag.partition("/")[0] for tag in steps} == {"train", "val", "test", "work"}
+    rates = [event.value for event in events.Scalars("train/lr")]
     assert max(rates) > 2 * rates[-1], "the schedule shows"
-    hparams = b"".join(path.read_bytes() for path in (Path(plan.run_dir) / "tensorboard").glob("events*"))
+    hparams = b"".join(path.read_bytes() for path in (Path(plan.run_dir) / "tensorboard").glob("*/events*"))
     assert b"_hparams_/session_start_info" in hparams
-    assert b"world_size" in hparams
+    assert b"optimizer.lr" in hparams
 
 
 def test_the_curve_of_the_loss_is_the_mean_since_the_last_point(make_plan: MakePlan) -> None:
     plan = make_plan("max_epochs=1", "log_every_n_steps=20", "optimizer.lr=1e-12", "accelerator=cpu", "test=false")
     metrics = run(plan, ALONE)
-    events = EventAccumulator(str(Path(plan.run_dir) / "tensorboard")).Reload()
+    events = events_of(Path(plan.run_dir))
     [point] = events.Scalars("train/loss")  # one point, over the whole epoch, ragged batch included
     assert point.value == pytest.approx(metrics["train/loss"], rel=1e-6)
 

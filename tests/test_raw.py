@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from lockstep.checkpoint.content import Progress
@@ -22,6 +21,7 @@ from lockstep.raw.state import TrainingState
 from lockstep.raw.training import backward
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
+from tests.conftest import events_of
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 MakePlan = Callable[..., Plan]
@@ -99,7 +99,7 @@ def both_engines(plan: Plan, place: RankContext) -> Metrics:
 
 
 def scalars(folder: Path) -> dict[str, list[int]]:
-    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    events = events_of(folder)
     return {tag: [event.step for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
@@ -109,17 +109,17 @@ def test_tensorboard_has_the_same_tags(make_plan: MakePlan) -> None:
     theirs, ours = (scalars(Path(plan.run_dir) / name) for name in ("lightning", "raw"))
     assert ours.keys() == theirs.keys()
     assert {tag: sorted(steps) for tag, steps in ours.items()} == {tag: sorted(steps) for tag, steps in theirs.items()}
-    assert ours["train/loss"] == ours["lr"] == ours["samples_per_second"] == [5, 10, 15, 20]
+    assert ours["train/loss"] == ours["train/lr"] == ours["work/samples_per_second"] == [5, 10, 15, 20]
     assert ours["val/acc"] == [11, 22]
     for name in ("lightning", "raw"):
-        events = EventAccumulator(str(Path(plan.run_dir) / name / "tensorboard")).Reload()
-        for tag in ("train/loss", "lr"):
-            theirs_too = EventAccumulator(str(Path(plan.run_dir) / "lightning" / "tensorboard")).Reload()
+        events = events_of(Path(plan.run_dir) / name)
+        for tag in ("train/loss", "train/lr"):
+            theirs_too = events_of(Path(plan.run_dir) / "lightning")
             assert [event.value for event in events.Scalars(tag)] == [event.value for event in theirs_too.Scalars(tag)]
-        files = (Path(plan.run_dir) / name / "tensorboard").glob("events*")
+        files = (Path(plan.run_dir) / name / "tensorboard").glob("*/events*")
         hparams = b"".join(path.read_bytes() for path in files)
         assert b"_hparams_/session_start_info" in hparams
-        assert b"gradient_sync" in hparams
+        assert b"optimizer.lr" in hparams
     assert lightning["test/acc"] == raw["test/acc"]
 
 

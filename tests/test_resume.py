@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lockstep import launch
 from lockstep.checkpoint.choice import newest_whole
@@ -22,7 +21,7 @@ from lockstep.launch import RankContext, RankFailed
 from lockstep.launch.topology import Stop
 from lockstep.plan import Plan
 from lockstep.run_files import RECORD, Metrics
-from tests.conftest import Command, Ended
+from tests.conftest import Command, Ended, events_of
 from tests.rank_helpers import ENGINES as ENGINE
 from tests.rank_helpers import on_ranks, with_engine
 
@@ -319,7 +318,7 @@ def test_curves_go_on_and_lose_nothing(
     for name in ("whole", "killed"):
         own = with_engine(plan, engine, tmp_path / name)
         start(own if name == "whole" else killed(own, monkeypatch, 6), monkeypatch)
-        events = EventAccumulator(str(tmp_path / name / "tensorboard")).Reload()
+        events = events_of(tmp_path / name)
         curves[name] = [(event.step, event.value) for event in events.Scalars("train/loss")]
     assert curves["killed"] == curves["whole"]
     assert [step for step, _ in curves["whole"]] == [3, 6, 9, 12]

@@ -17,9 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, Command, free_port
+from tests.conftest import ROOT, Command, events_of, free_port
 
 METRICS_KEYS = {
     *("engine", "strategy", "devices", "world_size", "model", "data", "seed", "precision", "batch_size"),
@@ -44,7 +43,7 @@ def test_the_main_job(command: Command) -> None:
     entries = {path.name for path in ended.run_dir.iterdir()}
     files = {"config.yaml", "confusion.csv", "metrics.json", "record.jsonl"}
     assert entries == files | {"checkpoints", "ranks", "tensorboard"}
-    events = EventAccumulator(str(ended.run_dir / "tensorboard")).Reload()
+    events = events_of(ended.run_dir)
     assert len(events.Scalars("val/acc")) == 40
     checkpoint = torch.load(ended.run_dir / "checkpoints" / "last.ckpt", weights_only=True)
     assert checkpoint["global_step"] == metrics["steps"] == 800

@@ -49,7 +49,9 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         values = typing.cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {str(error).splitlines()[0]}; write a value for it.") from None
-    check_keys("", values, [*DERIVED, *(field.name for field in fields(Plan) if field.name != "run_dir")])
+    check_keys(
+        "", values, [*DERIVED, *(field.name for field in fields(Plan) if field.name not in ("run_dir", "command"))]
+    )
     for group in GROUPS:
         values[group] = _choices(group, values[group]) if group in SEVERAL else _choice(group, group, values[group])
     for key, options in NESTED.items():

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from lockstep.command_line.compose import compose_job, folder_given
 from lockstep.command_line.flags import require_flags
 from lockstep.command_line.hydra_errors import HYDRA_ERRORS, OPTIONS, explained
-from lockstep.command_line.overrides import require_each_option, require_one_option, verbatim
+from lockstep.command_line.overrides import require_each_option, require_one_option, swept_keys, verbatim
 from lockstep.command_line.run_dir import remove_empty_dirs
 from lockstep.command_line.unforeseen import unexpected_as_config_error
 from lockstep.config_error import ConfigError, require
@@ -23,6 +23,7 @@ from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason
 from lockstep.launch.debugger import is_debugged
 from lockstep.launch.failure import format_error
 from lockstep.launch.signals import signals_end_command
+from lockstep.schemas import Command
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
 from lockstep.targets import UserCodeError
@@ -30,6 +31,8 @@ from lockstep.targets import UserCodeError
 BEGAN = time.perf_counter()
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
 """Whether Hydra's errors, and unexpected ones, are shown with their tracebacks."""
+
+FOLDER_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.mode")
 
 JOBS: list[Path] = []
 """The folders of the jobs that have begun: errors from then on are not about overrides that cannot be read."""
@@ -47,7 +50,7 @@ def hydra_job(config: DictConfig) -> Any:
             require_each_option(task_words, config)
             if in_sweep():
                 clear_folder(own, config.resume, given)
-            plan = prepare(config, own, given or in_sweep())
+            plan = prepare(config, own, given or in_sweep(), asked_for(own_words, task_words))
         metrics = execute(plan, began, keep_finished=in_sweep())
     except (ConfigError, RankFailed) as error:
         if in_sweep():
@@ -67,6 +70,12 @@ def words_of_job() -> tuple[list[str], list[str]]:
     overrides = HydraConfig.get().overrides
     hydra, task = (OmegaConf.to_container(words, resolve=False) for words in (overrides.hydra, overrides.task))
     return cast(list[str], hydra), cast(list[str], task)
+
+
+def asked_for(own_words: list[str], task_words: list[str]) -> Command:
+    """What this job was asked for, without the folder, which is another one the next time."""
+    words = [word for word in own_words if not word.startswith(FOLDER_KEYS)]
+    return Command((*words, *task_words), swept_keys(sys.argv[1:], task_words) if in_sweep() else ())
 
 
 def clear_folder(own: Path, resume: object, given: bool) -> None:

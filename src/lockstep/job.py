@@ -30,6 +30,8 @@ from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, r
 from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
 
+UNTYPED = schemas.Command()
+
 
 def run(overrides: list[str] | None = None, **own: Any) -> Metrics:
     """Do what `python train.py OVERRIDES` does, and return what metrics.json holds.
@@ -46,7 +48,7 @@ def run(overrides: list[str] | None = None, **own: Any) -> Metrics:
     words = overrides or []
     with planning(words):
         given = folder_given(words)
-        plan = prepare(*with_own(own, words), given)
+        plan = prepare(*with_own(own, words), given, schemas.Command(tuple(words)))
     return execute(plan, began)
 
 
@@ -67,14 +69,15 @@ def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
     return errors_as_config_errors(overrides, lambda words: plan_from(*compose_job(words)))
 
 
-def prepare(config: DictConfig, run_dir: Path, folder_given: bool) -> Plan:
+def prepare(config: DictConfig, run_dir: Path, folder_given: bool, command: schemas.Command = UNTYPED) -> Plan:
     """The plan of a configuration, with the checkpoint that it begins from.
 
     Args:
         run_dir: where Hydra would have it run.
         folder_given: the command says so; else a resumed run stays in its own.
+        command: what was typed, for people.
     """
-    plan = plan_from(config, run_dir)
+    plan = replace(plan_from(config, run_dir), command=command)
     launch.check_launchable(plan.world)
     plan, damaged = choose_checkpoint(plan, folder_given)
     if damaged and is_rank_zero_of_job():
@@ -148,9 +151,11 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     if not is_rank_zero_of_job():
         return metrics, ""
     from lockstep.compare import compare
+    from lockstep.monitor.difference import write_difference  # with torch
 
     comparison = compare(folder / "lightning", folder / "raw")
     comparison.save(folder)
+    write_difference(plan, folder / "lightning", folder / "raw", comparison)
     metrics |= {
         "verdict": comparison.verdict,
         "within_tolerance": comparison.within_tolerance,

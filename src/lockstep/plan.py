@@ -5,7 +5,7 @@ sentence that names the key and what to write instead. No torch here.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from lockstep import schemas
 from lockstep.batch_math import batch_count, window_samples
 from lockstep.config_error import config_error, require
 from lockstep.objectives import Objective, objective_of
+from lockstep.schemas.coerce import FOUND
 from lockstep.strategies import Strategy
 from lockstep.targets.objective import own_objective
 from lockstep.world import World
@@ -68,6 +69,7 @@ class Plan:
     test: bool
     optimized_metric: str | None
     run_dir: str
+    command: schemas.Command = field(default=schemas.Command(), metadata={FOUND: True})
 
     def __post_init__(self) -> None:
         self._check_numbers()

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep import data, loggers, schemas
+from lockstep import data, schemas
 from lockstep.checkpoint.choice import resume_after_restart
 from lockstep.checkpoint.content import Progress, own_names
 from lockstep.checkpoint.reading import resume_state
@@ -18,6 +18,7 @@ from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.memory.malloc import disable_malloc_trim
+from lockstep.monitor import open_loggers, work_of
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
@@ -27,6 +28,7 @@ from lockstep.run_files import Metrics, save_confusion
 from lockstep.seeding import build_model
 from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
+from lockstep.sums.phases import Phases
 from lockstep.sums.running import RunningSums
 from lockstep.targets.task import make_task
 from lockstep.time_limit import TimeLimit
@@ -66,11 +68,12 @@ class Session:
             to_device_if_fits(loaded, self.device) if isinstance(loaded, TensorData) else loaded
         )
         self.measured, self.curve = Measured(plan.objective, self.device), StepCurve(plan.objective, self.device)
+        self.phases = Phases()
         if plan.train:
             self.recorder = self.start.recorder(plan, context.rank, self.net)
             self.checkpoints = CheckpointManager(plan, context.rank, self.recorder)
         self.time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
-        self.loggers = loggers.create(plan, context.rank, self.start.at.steps, self.heading)
+        self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
 
     @property
     def heading(self) -> dict[str, str | int | float]:
@@ -134,6 +137,13 @@ class Session:
         """After an epoch, from 1: whether it is the best so far, unless what says so was not measured."""
         if self.plan.validates_after(epoch) or not self.plan.monitor[0].startswith("val/"):
             self.checkpoints.update_best(self.measured.results)
+
+    def log_epoch(self, validation: Mapping[str, float], epoch: int, step: int) -> None:
+        """An epoch's metrics, and what it took, to the loggers. `train/loss` they have as a curve over steps."""
+        trained = {name: own for name, own in self.measured.results.items() if name.startswith("train/")}
+        trained.pop("train/loss", None)
+        work = work_of(self.plan, self.device, self.phases.of_batch())
+        self.loggers.log_metrics({**trained, **validation, **work, "epoch": epoch}, step)
 
     def end_cut_epoch(self, at: Progress) -> None:
         """The metrics of an epoch's part, where a bound ends the run within. To be called by every rank."""

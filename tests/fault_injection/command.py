@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lockstep.checkpoint.choice import newest_whole
-from tests.conftest import ROOT, Command, Ended
+from tests.conftest import ROOT, Command, Ended, events_of
 
 TRAIN = str(ROOT / "tests" / "fault_injection" / "train.py")
 SMALL = (
@@ -102,5 +101,5 @@ class Faulty:
 
     def curve(self) -> set[int]:
         """The steps of the loss's curve, as TensorBoard reads it."""
-        events = EventAccumulator(str(self.run_dir / "tensorboard")).Reload()
+        events = events_of(self.run_dir)
         return {event.step for event in events.Scalars("train/loss")}

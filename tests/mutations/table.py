@@ -30,7 +30,10 @@ CLIPPED = "    if plan.gradient_clip_val is not None:\n"
 CLIPPED += '        by_norm = plan.trainer.gradient_clip_algorithm == "norm"\n'
 CLIPPED += "        clip = nn.utils.clip_grad_norm_ if by_norm else nn.utils.clip_grad_value_\n"
 CLIPPED += "        clip(run.wrapped.net.parameters(), plan.gradient_clip_val)\n"
-SUMMED = "    run.wrapped.synchronise()\n    run.precision.unscale(run.optimizer)\n    recorder.step(rate)\n"
+SUMMED = (
+    '    run.wrapped.synchronise()\n    run.session.phases.mark("communication")\n'
+    "    run.precision.unscale(run.optimizer)\n    recorder.step(rate)\n"
+)
 
 SHARDS, PIECES = "tests/test_parallel_sharded_module.py", "parallel/sharded_module.py"
 WHOLE = "own_module/whole_weights.py"
@@ -96,6 +99,20 @@ MUTATIONS = [
             ("a curve", "all_reduce_sums(self.sums.sums, self.device).tolist()", "self.sums.sums.tolist()"),
             ("a speed", "speed = sums[SAMPLES] /", "speed = float(self.sums.sums[SAMPLES]) /"),
         )
+    ),
+    Mutation(
+        "the list of one run's hyper-parameters for all",
+        "loggers/tensorboard.py",
+        "            self.writer.file_writer.add_summary(self._sessions()[0])\n",
+        "            self.writer.add_hparams(self.hparams, {})\n",
+        "tests/test_monitor.py::test_a_run_by_tensorboards_reader[raw]",
+    ),
+    Mutation(
+        "a difference that is always zero",
+        "compare/curve.py",
+        'return value / line["samples"] if',
+        "return value * 0 if",
+        "tests/test_monitor.py::test_a_difference_is_seen_where_there_is_one",
     ),
     Mutation(
         "buckets are not kept",

@@ -96,6 +96,19 @@ def require_each_option(overrides: Iterable[str], config: Mapping[str, Any]) -> 
             require(len(named_options(group, config[group])) >= len(names), group, value, why, instead)
 
 
+def swept_keys(typed: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
+    """Of one job's overrides, the keys that a sweep varies: typed with several values, or by a sweeper alone."""
+    fixed = set()
+    for word in typed:
+        try:
+            override = OverridesParser.create().parse_override(word)
+        except HydraException:
+            continue  # a flag, or its value
+        if not override.is_sweep_override():
+            fixed.add(override.key_or_group)
+    return tuple(key for word in job if (key := word.lstrip("+~").partition("=")[0]) not in fixed)
+
+
 def _lists(override: str) -> list[list[Any]]:
     """The lists among an override's values: the value itself, or those of a sweep."""
     try:

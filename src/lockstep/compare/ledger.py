@@ -84,7 +84,9 @@ TABLE: dict[str, Entry] = {
     **{f"{name}:": exact(name) for name in ("metrics.json", "record.jsonl", "config.yaml")},
     **dict.fromkeys(("tensorboard/*:", "csv/*:", "wandb/*:", "mlruns/*:", "ranks/*:"), CURVES),
     **dict.fromkeys(("comparison.json:", "failure.json:"), VERDICTS),
-    **dict.fromkeys(("config.yaml:name", "config.yaml:run_dir", "config.yaml:data.root"), NAMES),
+    **dict.fromkeys(
+        ("config.yaml:name", "config.yaml:run_dir", "config.yaml:data.root", "config.yaml:command*"), NAMES
+    ),
     **dict.fromkeys(("config.yaml:ckpt_path", "config.yaml:resume"), BEGUN),
     **{f"config.yaml:{key}": ACCOUNTED_FOR for key in (*_WORLD, "memory_format")},
     **{f"config.yaml:{key}": WATCHED for key in _WATCHED},

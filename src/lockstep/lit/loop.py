@@ -22,6 +22,7 @@ from torch.optim import LBFGS, Optimizer
 
 from lockstep.optimizers import zero_grad
 from lockstep.private_api import lightning as private
+from lockstep.sums.phases import Phases
 
 HOOKS = (
     "on_train_batch_start",
@@ -40,11 +41,14 @@ OWN_LOOP = ("on_train_batch_start", "optimizer_step", "lr_scheduler_step")
 
 
 class FastTrainingEpochLoop(private.TrainingEpochLoop):
-    """In place of the trainer's own epoch loop."""
+    """In place of the trainer's own epoch loop. `phases` has the seconds of its batches."""
+
+    phases: Phases
 
     def on_run_start(self, data_fetcher: private.DataFetcher) -> None:
         """Find the overridden hooks, and whether this epoch takes the fast path."""
         super().on_run_start(data_fetcher)
+        self.phases.begin()
         trainer, module = self.trainer, self.trainer.lightning_module
         self.module, self.precision = module, trainer.precision_plugin
         self.hooks = {name: overriding(trainer, module, name) for name in HOOKS}
@@ -86,6 +90,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         progress.is_last_batch = data_fetcher.done
         batch = self.after(self.transfer(self.before(self.precision.convert_input(batch), 0), self._device, 0), 0)
         progress.increment_ready()
+        self.phases.mark("data")
         private.begin_logging(self, batch)
         self._call("on_train_batch_start", batch, batch_idx)
         progress.increment_started()
@@ -97,6 +102,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 self.update_lr_schedulers("epoch", update_plateau_schedulers=False)
         self._call("on_train_batch_end", outputs, batch, batch_idx)
         private.finish_logging(self)
+        self.phases.step()
 
     def on_advance_end(self, data_fetcher: private.DataFetcher) -> None:
         """Between two batches there is nothing to validate and nothing to end, unless a stop is requested."""
@@ -125,6 +131,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
             private.set_current_hook(module, "training_step")
             loss, outputs = self._loss(strategy.training_step(*((batch, batch_idx) if self.numbered else (batch,))))
             private.set_current_hook(module, None)
+            self.phases.mark("forward")
             if batch_idx % trainer.accumulate_grad_batches == 0:
                 progress.zero_grad.increment_ready()
                 self._call("on_before_zero_grad", optimizer)
@@ -137,12 +144,14 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 module.backward(loss)
                 self._call("on_after_backward")
                 strategy.post_backward(loss)
+        self.phases.mark("backward")
         if due:
             self._call("on_before_optimizer_step", optimizer)
             if self.clips:
                 value, how = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
                 module.configure_gradient_clipping(optimizer, gradient_clip_val=value, gradient_clip_algorithm=how)
             optimizer.step()
+            self.phases.mark("optimizer")
             progress.step.increment_completed()
         return outputs
 

@@ -12,7 +12,9 @@ from lockstep.sums.running import EvaluationSums
 
 
 class EpochMetrics(Callback):
-    """The metrics stay in the session in float64 (`log` rounds what it hands on to float32)."""
+    """The metrics stay in the session in float64, and go to the loggers at the step that training has reached: `log`
+    rounds what it hands on to float32, and writes one step before.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session, self.measured = session, session.measured
@@ -39,24 +41,25 @@ class EpochMetrics(Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Of the training epoch too, which ends after its validation."""
-        self._log(self._end_epoch(self.evaluation.totals), trainer, pl_module)
+        found = self._end_epoch(self.evaluation.totals)
+        pl_module.log_dict({**found}, logger=False, prog_bar=True)
+        self.session.log_epoch(found, trainer.current_epoch, trainer.global_step)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Kept from the loggers, where `train/loss` is a curve over steps."""
         if not self.epoch_done:
             self._end_epoch(None)
+            if trainer.is_last_batch:  # else trainer.max_steps has cut it
+                self.session.log_epoch({}, trainer.current_epoch, trainer.global_step)
         self.epoch_done = False
         trained = {name: value for name, value in self.measured.results.items() if name.startswith("train/")}
         pl_module.log_dict(trained, logger=False, prog_bar=True)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._log(self.session.end_test(self.evaluation.totals), trainer, pl_module)
+        found = self.session.end_test(self.evaluation.totals)
+        pl_module.log_dict(found, logger=False, prog_bar=True)
+        self.session.loggers.log_metrics({**found, "epoch": trainer.current_epoch}, trainer.global_step)
 
     def _end_epoch(self, validated: Tensor | None) -> Mapping[str, float]:
         self.epoch_done = True
         return self.measured.end_epoch(validated)
-
-    def _log(self, metrics: Mapping[str, float], trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """To the loggers at the step that training has reached: by `self.log` it would be one less."""
-        module.log_dict(dict(metrics), logger=False, prog_bar=True)
-        self.session.loggers.log_metrics({**metrics, "epoch": trainer.current_epoch}, trainer.global_step)

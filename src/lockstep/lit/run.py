@@ -41,7 +41,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         if plan.scheduler.interval == "plateau":
             callbacks.append(PlateauStep(session))
         callbacks.append(CheckpointCallback(session))
-    trainer = create_trainer(plan, session.loggers.lightning, callbacks)
+    trainer = create_trainer(plan, session.loggers.lightning, callbacks, phases=session.phases)
 
     with session.running():
         if session.finished:  # Lightning would not even restore it

@@ -11,6 +11,7 @@ from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private
 from lockstep.progress import notice, shows_bar
+from lockstep.sums.phases import Phases
 
 
 def create_trainer(
@@ -18,13 +19,13 @@ def create_trainer(
     loggers: list[Logger],
     callbacks: list[Callback],
     io: CheckpointIO | None = None,
-    own_loop: bool = False,
+    phases: Phases | None = None,
 ) -> pl.Trainer:
     """What could surprise (samplers, sanity steps, summaries) is off.
 
     Args:
         io: how checkpoints are read and written; None: those of plain nets.
-        own_loop: Lightning's, whose every hook a user's module may ask for.
+        phases: of the faster loop; None: Lightning's own, whose every hook a user's module may ask for.
     """
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
@@ -52,19 +53,20 @@ def create_trainer(
         enable_progress_bar=shows_bar(plan.trainer.enable_progress_bar),
     )
     private.disable_signal_handlers(trainer)
-    if not own_loop:
-        use_fast_loop(trainer)
+    if phases is not None:
+        use_fast_loop(trainer, phases)
     private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)
     return trainer
 
 
-def use_fast_loop(trainer: pl.Trainer) -> None:
+def use_fast_loop(trainer: pl.Trainer, phases: Phases) -> None:
     """Replace the epoch loop by the faster one, where this version of Lightning is one that it is tested with."""
     own = trainer.fit_loop.epoch_loop
     obstacle = private.fast_loop_obstacle(trainer)
     if obstacle is None:
         from lockstep.lit.loop import FastTrainingEpochLoop  # its base class has a private name
 
-        trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(trainer, own.min_steps, own.max_steps)
+        trainer.fit_loop.epoch_loop = loop = FastTrainingEpochLoop(trainer, own.min_steps, own.max_steps)
+        loop.phases = phases
     elif trainer.is_global_zero:
         notice(f"{obstacle}: its own loop trains, which is slower and computes the same")

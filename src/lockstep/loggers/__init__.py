@@ -10,15 +10,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lockstep import schemas
-from lockstep.loggers.logger import Logger, Value
+from lockstep.loggers.logger import Layout, Logger, Value
 from lockstep.loggers.table import Table
-from lockstep.loggers.tensorboard import TensorBoard
+from lockstep.loggers.tensorboard import TensorBoard, folder_of
 from lockstep.plan import Plan
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger as LightningLogger
 
-__all__ = ["Logger", "Loggers", "Value", "create"]
+__all__ = ["Layout", "Logger", "Loggers", "Value", "create"]
 
 
 class Loggers:
@@ -41,6 +41,16 @@ class Loggers:
         self.hparams |= hparams
         for logger in self.loggers:
             logger.log_hparams(hparams)
+
+    def log_text(self, name: str, text: str) -> None:
+        """A page of Markdown about the whole run."""
+        for logger in self.loggers:
+            logger.log_text(name, text)
+
+    def log_layout(self, layout: Layout) -> None:
+        """Which curves share a chart."""
+        for logger in self.loggers:
+            logger.log_layout(layout)
 
     def flush(self) -> None:
         """What has been logged, onto the disk: a checkpoint is about to say that it is."""
@@ -82,7 +92,7 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, Value]) -> L
 def _create(choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, Value]) -> Logger:
     match choice:
         case schemas.TensorBoard():
-            return TensorBoard(plan, steps)
+            return TensorBoard(folder_of(plan), hparams, steps if plan.resume else None)
         case schemas.CSV():
             return Table(plan, steps)
         case _:

@@ -151,6 +151,8 @@ class TensorBoardForTrainer(theirs.TensorBoardLogger):
 
     def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
         self.loggers.hparams |= plain(params)
+        if self.own is not None:
+            self.own.log_hparams(plain(params))
 
     def save(self) -> None:
         if self.own is not None:

@@ -1,9 +1,13 @@
 """What each logger does, on rank 0."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 Value = str | int | float
 """Of a hyper-parameter."""
+
+
+Layout = Mapping[str, Mapping[str, Sequence[str]]]
+"""By category and chart: the names of curves, as regular expressions."""
 
 
 class Logger:
@@ -14,6 +18,12 @@ class Logger:
 
     def log_hparams(self, hparams: Mapping[str, Value]) -> None:
         """Hyper-parameters that come up during the run."""
+
+    def log_text(self, name: str, text: str) -> None:
+        """A page of Markdown about the whole run."""
+
+    def log_layout(self, layout: Layout) -> None:
+        """Which curves share a chart."""
 
     def flush(self) -> None:
         """Onto the disk."""

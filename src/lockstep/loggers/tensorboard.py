@@ -1,44 +1,96 @@
-"""Curves and hyper-parameters for TensorBoard, whose points are handed on together."""
+"""Curves, texts and hyper-parameters for TensorBoard, whose points are handed on together.
+
+TensorBoard calls a run by its folder, so that the folder below tensorboard/ bears the run's label.
+"""
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.loggers.logger import Logger, Value
+from lockstep.loggers.logger import Layout, Logger, Value
+from lockstep.loggers.run_label import run_label
 from lockstep.plan import Plan
 
 FLUSH_SECONDS = 1.0
 FOLDER = "tensorboard"
+EVENTS = "events.out.tfevents.*"
+
+GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
+"""Names without a group, as TensorBoard has them. It shows groups by the alphabet and opens the first two: what is
+trained comes before what it takes.
+"""
+
+
+def folder_of(plan: Plan) -> Path:
+    """Where a plan's events go: a resumed run goes on in the folder that it has."""
+    folder = Path(plan.run_dir) / FOLDER
+    begun = [path.parent for path in folder.glob(f"*/{EVENTS}")] if plan.resume else []
+    return max(begun, key=lambda path: path.stat().st_mtime, default=folder / run_label(plan))
 
 
 class TensorBoard(Logger):
-    """Points behind the step at which training begins are of training that was lost and is done anew."""
+    """What is written below a folder. From `resumed_at` on, points of an earlier file are of training that was lost.
 
-    def __init__(self, plan: Plan, steps: int) -> None:
+    The hyper-parameters are written when the first points go to the disk: a module has added its own by then. Which of
+    them differ among the runs that it shows TensorBoard itself finds out, and lists these first; the last point of each
+    curve is a metric beside them.
+    """
+
+    def __init__(self, folder: Path, hparams: Mapping[str, Value], resumed_at: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        folder, purge = Path(plan.run_dir) / FOLDER, steps + 1 if plan.resume else None
+        purge = None if resumed_at is None else resumed_at + 1
         self.writer: Any = SummaryWriter(str(folder), purge_step=purge)
         self.points = Points(self.writer)
+        self.hparams, self.began = dict(hparams), False
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        self.points.add(values, step)
+        self.points.add({GROUPED.get(name, name): value for name, value in values.items()}, step)
+        if not self.points.waiting:
+            self._begin()
+
+    def log_hparams(self, hparams: Mapping[str, Value]) -> None:
+        self.hparams |= hparams
+
+    def log_text(self, name: str, text: str) -> None:
+        from tensorboard.plugins.text.summary_v2 import text_pb  # torch's own appends a word to each name
+
+        self.writer.file_writer.add_summary(text_pb(name, text))
+
+    def log_layout(self, layout: Layout) -> None:
+        charts = {title: {name: ["Multiline", [*tags]] for name, tags in own.items()} for title, own in layout.items()}
+        self.writer.add_custom_scalars(charts)
 
     def flush(self) -> None:
+        self._begin()
         self.points.flush()
 
     def close(self, hparams: Mapping[str, Value], results: Mapping[str, float]) -> None:
-        """Hyper-parameters together with the final metrics: TensorBoard shows nothing for either alone."""
-        from torch.utils.tensorboard.summary import hparams as summaries
+        self.hparams |= hparams
+        self._begin()
+        if self.began:
+            self.writer.file_writer.add_summary(self._sessions()[1])
+        self.fail()
 
+    def fail(self) -> None:
         self.points.hand_over()
-        final = {f"final/{name}": value for name, value in results.items()}
-        for summary in summaries({**hparams}, final):  # type: ignore[no-untyped-call]
-            self.writer.file_writer.add_summary(summary)
-        for tag, value in final.items():
-            self.writer.add_scalar(tag, value, 0)
         self.writer.close()
+
+    def _begin(self) -> None:
+        if self.hparams and not self.began:
+            self.began = True
+            self.writer.file_writer.add_summary(self._sessions()[0])
+
+    def _sessions(self) -> tuple[Any, Any]:
+        """What says that the run has begun, with its hyper-parameters, and that it has ended well.
+
+        Without the list of names that torch writes too: TensorBoard would take that of one run for all.
+        """
+        from torch.utils.tensorboard.summary import hparams
+
+        _, begun, ended = hparams(self.hparams, {})  # type: ignore[no-untyped-call]
+        return begun, ended
 
 
 class Points:

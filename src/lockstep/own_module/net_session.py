@@ -110,6 +110,9 @@ class NetSession(ModuleSession):
         self.recorder.batch(self.module.stats, ids[:0] if self.taken.stand_in else ids)
         self.plain.measured.epoch.add(self.module.stats)
 
+    def _end_work(self) -> None:
+        """The session of the net tells it."""
+
     def _log_points(self, due: bool) -> None:
         curve = self.plain.curve
         if self.plan.logger:
@@ -129,17 +132,19 @@ class NetSession(ModuleSession):
         measured, found = self.plain.measured, dict[str, float]()
         if stage == "test":
             found = self.plain.end_test(self.module.evaluation.totals)
+            self._to_loggers(found, self.at.begun)
         elif stage == "val":
             found = measured.end_epoch(self.module.evaluation.totals)
             self.epoch_values |= found
+            self.plain.log_epoch(found, trainer.current_epoch, self.at.steps)
         elif not self.validated:
             measured.end_epoch(None)
+            if not self.cut:
+                self.plain.log_epoch({}, trainer.current_epoch, self.at.steps)
         self.results |= measured.results
         trainer.callback_metrics.update(as_tensors(measured.results))
         trainer.logged_metrics.update(as_tensors(found))
         trainer.progress_bar_metrics.update(measured.results)
-        if found:
-            self._to_loggers(found, self.at.begun if stage == "test" else trainer.current_epoch)
         super().end_stage(trainer, stage)
 
     def _update_best(self, values: Mapping[str, float]) -> None:

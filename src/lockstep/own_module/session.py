@@ -5,6 +5,7 @@ logged, `setup` and `configure_model` draw under the run's seed, the dataloaders
 training step is weighed (`weighed_step`). All else an engine calls as it stands.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -23,8 +24,8 @@ from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
 from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
-from lockstep.loggers import create as create_loggers
 from lockstep.memory.malloc import disable_malloc_trim
+from lockstep.monitor import open_loggers, work_of
 from lockstep.own_module.create import METHOD, STAGES, LoaderSource, create_module
 from lockstep.own_module.facts import filled
 from lockstep.own_module.loaders import RankLoader, Share
@@ -86,6 +87,7 @@ class ModuleSession:
         self.digest = ""
         self.epoch_values: dict[str, float] = {}
         self.trained = 0
+        self.epoch_began, self.epoch_work = (0.0, 0), dict[str, float]()
         self.ended = self.cut = self.validated = False
         self.rank_loaders: dict[str, list[RankLoader]] = {}
         self.weights, self.evaluating = WholeWeights(plan, self.module), ExitStack()
@@ -102,7 +104,7 @@ class ModuleSession:
         self.source = LoaderSource(plan.data, self.module, plan.seed, plan.batch_size)
         seed_rank(plan.seed, rank)  # from here on random numbers of its own
         self.start = read_start(plan)
-        self.loggers = create_loggers(plan, rank, self.start.at.steps, self.heading)
+        self.loggers = open_loggers(plan, rank, self.start.at.steps)
 
     @property
     def manual(self) -> bool:
@@ -294,6 +296,7 @@ class ModuleSession:
                 metric.set_dtype(torch.float64)
 
     def begin_epoch(self) -> None:
+        self.epoch_began = time.perf_counter(), self.trained
         self._metrics_in_float64()
         if self.at.batch == 0:
             self.logged.begin_epoch("train")
@@ -331,6 +334,8 @@ class ModuleSession:
         if due := due or self.manual:
             self._record_step(trainer.optimizers, last)
         self._log_points(due)
+        if last:
+            self._end_work()
         self.logged.end_batch()
         self.time_limit.ends(self.at.steps)
 
@@ -350,6 +355,12 @@ class ModuleSession:
         self.recorder.steps.step(rate, norms, logged)
         self.at.steps += 1
         self.recorder.stepped(*optimizers, last=last)
+
+    def _end_work(self) -> None:
+        """What the epoch's training has taken, before its validation."""
+        since, trained = self.epoch_began
+        speed = (self.trained - trained) / (time.perf_counter() - since)
+        self.epoch_work = {"samples_per_second": speed, **work_of(self.plan, self.device, {})}
 
     def _log_points(self, due: bool) -> None:
         """Every N steps, of a step's batches after the last."""
@@ -408,7 +419,8 @@ class ModuleSession:
         trainer.callback_metrics.update(as_tensors(found.monitored))
         trainer.logged_metrics.update(as_tensors(found.logger))
         trainer.progress_bar_metrics.update(found.prog_bar)
-        self._to_loggers(found.logger, trainer.current_epoch)
+        work = self.epoch_work if stage == "train" else {}
+        self._to_loggers({**found.logger, **work}, trainer.current_epoch)
 
     def _to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         if values:

@@ -66,8 +66,9 @@ def fit(run: Training) -> None:
         session.recorder.end_epoch(run.at.epochs, run.at.steps)
         validates = plan.validates_after(run.at.epochs)
         validated = evaluate(session, run.wrapped, run.precision, "val") if validates else None
-        if validation := session.measured.end_epoch(validated):
-            session.loggers.log_metrics({**validation, "epoch": run.at.epochs - 1}, run.at.steps)
+        validation = session.measured.end_epoch(validated)
+        session.log_epoch(validation, run.at.epochs - 1, run.at.steps)
+        if validation:
             session.recorder.validation(run.at.epochs, validation)
         report.epoch_line(run.at.epochs, session.measured.results, time.perf_counter() - began)
         if run.scheduler is not None and session.plan.scheduler.interval == "plateau":
@@ -83,6 +84,7 @@ def fit(run: Training) -> None:
 def train_epoch(run: Training) -> None:
     """Every training batch once, from where the epoch stands, or until a bound of steps or time."""
     session, plan, context, objective = run.session, run.session.plan, run.session.context, run.session.plan.objective
+    mark = session.phases.mark
     wrapped, split, parameters = run.wrapped, session.data.train, [*run.wrapped.net.parameters()]
     wrapped.net.train()
     sampler = ShardSampler(
@@ -98,7 +100,9 @@ def train_epoch(run: Training) -> None:
     sampler.set_epoch(run.at.epochs)
     loader = create_loader(session.data, split, sampler, session.device, run.precision.dtype)
     run.report.begin(run.at.epochs + 1, len(sampler), done=run.at.batch)
+    session.phases.begin()
     for number, (inputs, targets, ids) in enumerate(loader, start=run.at.batch):
+        mark("data")
         first = number % plan.accumulate_grad_batches == 0
         last = (number + 1) % plan.accumulate_grad_batches == 0 or number + 1 == len(sampler)
         session.masks.begin(run.at.epochs, number)
@@ -107,9 +111,11 @@ def train_epoch(run: Training) -> None:
                 outputs = wrapped.forward(inputs)
                 loss_sum = objective.loss_sum(outputs, targets)
                 stats = batch_stats(objective, loss_sum, outputs, targets)
+            mark("forward")
             if first:
                 zero_grad(parameters)
             backward(run, loss_sum, number)
+        mark("backward")
         session.recorder.batch(stats, ids)
         session.measured.epoch.add(stats)
         run.at.batch += 1
@@ -124,6 +130,7 @@ def train_epoch(run: Training) -> None:
                 raise TrainingInterrupted(run.at.steps)
             if over:
                 return
+        session.phases.step()
 
 
 def backward(run: Training, loss_sum: Tensor, batch: int) -> None:
@@ -146,6 +153,7 @@ def optimizer_step(run: Training, ends_epoch: bool) -> float:
     plan, recorder = run.session.plan, run.session.recorder
     rate: float = run.optimizer.param_groups[0]["lr"]
     run.wrapped.synchronise()
+    run.session.phases.mark("communication")
     run.precision.unscale(run.optimizer)
     recorder.step(rate)
     if plan.gradient_clip_val is not None:
@@ -155,6 +163,7 @@ def optimizer_step(run: Training, ends_epoch: bool) -> float:
     run.precision.step(run.optimizer)
     if run.scheduler is not None and plan.scheduler.interval in (("step", "epoch") if ends_epoch else ("step",)):
         run.scheduler.step()
+    run.session.phases.mark("optimizer")
     recorder.stepped(run.optimizer)
     run.at.steps += 1
     return rate

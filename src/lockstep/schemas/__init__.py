@@ -5,6 +5,7 @@ No torch here: a wrong value is refused before anything heavy is imported.
 
 from lockstep.schemas.callback import NoCallback, OwnCallback
 from lockstep.schemas.checkpoint import Checkpoint
+from lockstep.schemas.command import Command
 from lockstep.schemas.data import (
     MNIST,
     Data,
@@ -43,6 +44,7 @@ __all__ = [
     "Autoencoding",
     "Checkpoint",
     "Classification",
+    "Command",
     "Constant",
     "Data",
     "Digits",

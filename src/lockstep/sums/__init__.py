@@ -1,1 +1,3 @@
-"""An objective's sums: by batches (`running`), over all ranks to metrics (`measured`) and curves (`curve`)."""
+"""An objective's sums: by batches (`running`), over all ranks to metrics (`measured`) and curves (`curve`).
+
+Seconds by `phases`."""

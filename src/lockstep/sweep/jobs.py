@@ -27,6 +27,7 @@ MAY_DIFFER = (
         "detect_nan",
         "resume",
         "optimized_metric",
+        "command",
     ),
 )
 """What two runs may differ in and still be expected to give the same numbers."""

@@ -29,7 +29,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         has_bar = any(isinstance(own, ProgressBar) for own in theirs)
         shows = [create_progress(bar)] if shows_bar(bar) and not has_bar else []
         callbacks = [stopwatch, following, *shows, *theirs]
-        trainer = create_trainer(plan, curves.lightning, callbacks, ModuleCheckpointIO(session), own_loop=True)
+        trainer = create_trainer(plan, curves.lightning, callbacks, ModuleCheckpointIO(session))
         following.follow(trainer)
         if session.finished:
             session.begin()

@@ -1,0 +1,68 @@
+"""What a run is called where runs are told apart: `ddp×2 mlp lr=0.003 · 14-03-12`."""
+
+import re
+import time
+from pathlib import Path
+
+from lockstep.plan import Plan
+
+SHOWN = ("engine", "strategy", "devices", "num_nodes", "model")
+"""What every label says first."""
+
+WATCHED = (
+    *("hydra", "name", "logger", "record", "checkpoint", "process_group", "threads", "accelerator", "optimized_metric"),
+    *("resume", "ckpt_path", "show_shapes", "detect_nan", "log_every_n_steps", "train", "test", "callbacks"),
+    *("trainer.enable_progress_bar", "model._target_", "data._target_", "data.root"),
+)
+"""Groups and keys that do not tell what is trained: in a label only where a sweep varies them."""
+
+LONGEST = 90
+"""Characters of what a label says of a run, of one value a third."""
+
+
+def run_label(plan: Plan) -> str:
+    """Strategy, devices, net, and what the command, or its sweep, has chosen beside them; at the end the time.
+
+    The time is that of the run's folder, so that the jobs of a sweep have it in common; else it is now.
+    """
+    chosen = _chosen(plan)
+    devices = plan.devices * plan.num_nodes
+    engine = plan.engine.name if plan.engine.name != "lightning" or _typed(plan, "engine") else ""
+    world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
+    said = " ".join(filter(None, [engine, world, plan.model.name, *chosen]))
+    said = said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
+    return f"{said} · {_time_of(plan)}"
+
+
+def _chosen(plan: Plan) -> list[str]:
+    """`lr=0.003`, by the last part of the key where that is enough."""
+    values = {}
+    for word in plan.command.words:
+        key, _, value = word.lstrip("+").partition("=")
+        if not key.startswith("~") and key not in SHOWN and _tells(plan, key):
+            values[key] = _short(value)
+    leaves = [key.rpartition(".")[2] for key in values]
+    return [
+        f"{leaf if leaves.count(leaf) == 1 else key}={values[key]}" for key, leaf in zip(values, leaves, strict=True)
+    ]
+
+
+def _tells(plan: Plan, key: str) -> bool:
+    if plan.command.swept:
+        return key in plan.command.swept
+    return not any(key == own or key.startswith(f"{own}.") for own in WATCHED)
+
+
+def _typed(plan: Plan, group: str) -> bool:
+    return any(word.startswith(f"{group}=") for word in plan.command.words)
+
+
+def _short(value: str) -> str:
+    """Without quotes, of a path the last part, and nothing that a folder's name may not hold."""
+    plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
+    return plain if len(plain) <= LONGEST // 3 else plain[: LONGEST // 3 - 1] + "…"
+
+
+def _time_of(plan: Plan) -> str:
+    dated = re.findall(r"\d{4}-\d\d-\d\d_(\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
+    return dated[-1] if dated else time.strftime("%H-%M-%S")

@@ -1,0 +1,61 @@
+"""Pages about a run: the command that repeats it, where it ran, its configuration with every default resolved."""
+
+import os
+import platform
+import shlex
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from lockstep.plan import Plan
+from lockstep.run_files import CONFIG
+
+PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
+
+
+def texts_of(plan: Plan) -> dict[str, str]:
+    """By name; Markdown."""
+    texts = {"run/command": command_of(plan), "run/environment": environment_of(plan)}
+    config = Path(plan.run_dir) / CONFIG
+    return texts | ({"run/configuration": code(config.read_text())} if config.is_file() else {})
+
+
+def command_of(plan: Plan) -> str:
+    """What repeats the run, in a folder of its own."""
+    words = [word for word in plan.command.words if not word.startswith(("resume=", "ckpt_path="))]
+    return code(" ".join(["python train.py", *map(shlex.quote, words)]))
+
+
+def environment_of(plan: Plan) -> str:
+    """Versions, machine and devices, as a table."""
+    import torch
+
+    rows = {"Python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+    rows |= {"system": platform.platform(), "processor": _processor(), "cores": str(os.cpu_count())}
+    if plan.accelerator == "gpu":
+        rows["GPU"] = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+        rows["CUDA"] = str(torch.version.cuda)
+    world = plan.world
+    joined = f"{plan.world_size}, joined by {world.backend}" if world.distributed else str(plan.world_size)
+    rows |= {"ranks": joined, "threads of a rank": str(plan.threads)}
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # lockstep from a checkout that is not installed
+        return ""
+
+
+def _processor() -> str:
+    """By its name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def code(text: str) -> str:
+    """Markdown of lines that are shown as they are."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,38 @@
+"""Where a rank's steps spend their time: seconds by phase, as this rank's clock has them.
+
+On a GPU a phase is what its calls take, and kernels run behind them; DistributedDataParallel's communication is in
+`backward`, with which it overlaps.
+"""
+
+import time
+
+PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
+
+
+class Phases:
+    """`mark` ends a phase, and begins the next."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.steps = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """What has been until now is none of any phase."""
+        self.since = time.perf_counter()
+
+    def mark(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] += now - self.since
+        self.since = now
+
+    def step(self) -> None:
+        """A batch is done."""
+        self.mark("rest")
+        self.steps += 1
+
+    def of_batch(self) -> dict[str, float]:
+        """Seconds of a batch by phase, of those that took any, since the last call."""
+        found = {name: seconds / self.steps for name, seconds in self.seconds.items() if seconds and self.steps}
+        self.seconds, self.steps = dict.fromkeys(PHASES, 0.0), 0
+        return found

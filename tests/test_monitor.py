@@ -1,0 +1,140 @@
+"""What those who watch a run see: names, hyper-parameters, texts and groups, by TensorBoard's own readers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
+
+from lockstep import launch, run, schemas
+from lockstep.command_line.overrides import swept_keys
+from lockstep.loggers.run_label import run_label
+from lockstep.loggers.tensorboard import folder_of
+from lockstep.monitor.hparams import hparams_of
+from lockstep.plan import Plan
+from lockstep.schemas.engine import ENGINES
+from tests.conftest import Command, events_of
+
+MakePlan = Callable[..., Plan]
+SMALL = ("model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
+
+
+def labelled(plan: Plan, *words: str, swept: tuple[str, ...] = ()) -> str:
+    """Without its time."""
+    return run_label(replace(plan, command=schemas.Command(words, swept))).rpartition(" · ")[0]
+
+
+def test_a_label_says_what_a_run_is_and_what_varies(make_plan: MakePlan) -> None:
+    plan, two = make_plan(), make_plan("strategy=ddp", "devices=2", "engine=raw")
+    assert labelled(plan) == "single mlp"
+    assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "lightning single mlp seed=3"
+    assert labelled(two, "optimizer.lr=0.003", "model.hidden=[8]", "+data.x='a/b c'") == (
+        "raw ddp×2 mlp lr=0.003 hidden=[8] x=b c"
+    )
+    assert labelled(two, "optimizer.lr=1", "max_epochs=2", "threads=2", swept=("threads",)) == "raw ddp×2 mlp threads=2"
+    assert labelled(plan, "data.size=1", "model.size=2") == "single mlp data.size=1 model.size=2"
+    long = labelled(plan, *(f"model.key{number}=value" for number in range(30)))
+    assert (len(long), long[-1]) == (90, "…")
+
+
+def test_the_time_is_that_of_the_folder_and_a_resumed_run_keeps_its_own(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan()
+    dated = replace(plan, run_dir=str(tmp_path / "sweeps" / "2026-11-22_14-03-12-798684" / "3"))
+    assert run_label(dated) == "single mlp · 14-03-12"
+    first = folder_of(dated)
+    first.mkdir(parents=True)
+    (first / "events.out.tfevents.1").touch()
+    changed = schemas.Command(("max_epochs=9",))
+    assert folder_of(replace(dated, command=changed, resume=True)) == first
+    assert folder_of(replace(dated, command=changed)) != first
+
+
+def test_what_a_sweep_varies_was_typed_with_several_values_or_not_at_all() -> None:
+    typed = ["-m", "--config-dir", "x", "optimizer.lr=1,2", "model.hidden=[8, 16]", "seed=range(3)", "max_epochs=1"]
+    job = ["optimizer.lr=1", "model.hidden=[8,16]", "seed=0", "max_epochs=1", "+data.size=7"]
+    assert swept_keys(typed, job) == ("optimizer.lr", "seed", "data.size")
+
+
+def test_every_option_is_a_hyper_parameter_and_nothing_that_follows_from_them(make_plan: MakePlan) -> None:
+    found = hparams_of(make_plan("gradient_clip_val=1.0"))
+    assert found["model.hidden"] == "[256, 128]"
+    assert {"optimizer.lr", "max_epochs", "gradient_clip_val", "scheduler", "optimizer.weight_decay"} <= found.keys()
+    assert not {"world_size", "run_dir", "name", "ckpt_path", "logger", "data.root"} & found.keys()
+    assert hparams_of(make_plan())["gradient_clip_val"] == "null", "told apart from a number, and not left out"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_by_tensorboards_reader(engine: str, make_plan: MakePlan) -> None:
+    """Groups by meaning, hyper-parameters beside them, no card for a final value; texts, and a layout."""
+    plan = make_plan(*SMALL, "strategy=ddp", "devices=2", f"engine={engine}")
+    plan = replace(plan, command=schemas.Command(("strategy=ddp", "optimizer.lr=0.01")))
+    (Path(plan.run_dir) / "config.yaml").write_text("model:\n  name: mlp\n")
+    metrics = launch.start(plan, ENGINES[engine])
+    events = events_of(Path(plan.run_dir))
+    curves = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    steps = {f"work/step_seconds/{phase}" for phase in ("data", "forward", "backward", "optimizer", "rest")}
+    assert {name for name in curves if name.startswith("work/")} == {
+        *steps,
+        *("work/samples_per_second", "work/memory_GiB", "work/epoch"),
+    }
+    assert {name.partition("/")[0] for name in curves} == {"train", "val", "test", "work"}
+    assert [step for step, _ in curves["train/acc"]] == [step for step, _ in curves["val/acc"]] == [7, 14]
+    assert curves["train/acc"][-1][1] == pytest.approx(metrics["train/acc"])
+    spent = sum(curves[name][-1][1] for name in steps) * metrics["steps"]
+    assert 0.3 < spent / metrics["train_seconds"] < 1.5
+    begun = parsed(events, metadata.SESSION_START_INFO_TAG)
+    assert metadata.parse_session_start_info_plugin_data(begun).hparams["optimizer.lr"].number_value == 0.001
+    assert parsed(events, metadata.SESSION_END_INFO_TAG)
+    assert metadata.EXPERIMENT_TAG not in events.summary_metadata, "the list of one run would stand for all"
+    texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in tags(events, "text")}
+    assert "python train.py strategy=ddp optimizer.lr=0.01" in texts["run/command"]
+    assert "2, joined by gloo" in texts["run/environment"]
+    assert "name: mlp" in texts["run/configuration"]
+    assert tags(events, "custom_scalars") == ["custom_scalars__config__"]
+
+
+def tags(events: EventAccumulator, plugin: str) -> list[str]:
+    return [tag for tag, own in events.summary_metadata.items() if own.plugin_data.plugin_name == plugin]
+
+
+def parsed(events: EventAccumulator, tag: str) -> bytes:
+    content: bytes = events.summary_metadata[tag].plugin_data.content
+    return content
+
+
+def test_both_engines_have_their_difference_as_a_curve(tmp_path: Path) -> None:
+    """By the command's own way, so that all of it is named by what was typed; another seed shows that it measures."""
+    run(["engine=both", *SMALL, "max_epochs=1", f"hydra.run.dir={tmp_path}"])
+    names = {path.parent.name.rpartition(" · ")[0] for path in tmp_path.rglob("events*")}
+    chosen = "single mlp hidden=[8] batch_size=200 max_epochs=1"
+    assert names == {f"lightning {chosen}", f"raw {chosen}", f"difference {chosen}"}
+    events = events_of(tmp_path)
+    assert events.Tags()["scalars"] == [f"difference/{name}" for name in ("largest", "loss", "gradient norm")]
+    assert [(point.step, point.value) for point in events.Scalars("difference/largest")] == [
+        (step, 0.0) for step in range(8)
+    ]
+    assert b"identical; expected: identical" in events.Tensors("run/verdict")[0].tensor_proto.string_val[0]
+
+
+def test_a_difference_is_seen_where_there_is_one(tmp_path: Path, make_plan: MakePlan) -> None:
+    from lockstep.compare import RunFolder
+    from lockstep.compare.curve import differences
+
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for seed, folder in enumerate(folders):
+        folder.mkdir()
+        plan = make_plan(*SMALL, "max_epochs=1", "engine=raw", "logger=none", f"seed={seed}", "test=false")
+        launch.start(replace(plan, run_dir=str(folder)), ENGINES["raw"])
+    found = differences(*map(RunFolder, folders))
+    assert found[0] == {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}
+    assert all(values["largest"] == max(values.values()) > 0.001 for step, values in found.items() if step)
+
+
+def test_a_sweep_names_its_jobs_by_what_it_varies(command: Command) -> None:
+    job = (*SMALL, "max_epochs=1", "engine=raw", "hydra.sweep.dir=sweep")
+    ended = command.train("-m", "optimizer.lr=0.001,0.003", *job)
+    assert ended.status == 0, ended.err
+    names = sorted(path.parent.name.rpartition(" · ")[0] for path in command.folder.rglob("events*"))
+    assert names == ["raw single mlp lr=0.001", "raw single mlp lr=0.003"]
