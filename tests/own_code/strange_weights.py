@@ -72,7 +72,7 @@ class Teacher(pl.LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.log("weight", self.head.weight.norm().item())
         for own in self.body.parameters():
-            own.data.clamp_(-0.6, 0.6)
+            own.data = own.data.clamp(-0.6, 0.6)
 
     def on_train_epoch_end(self) -> None:
         with torch.no_grad():
