@@ -1,5 +1,6 @@
 """Lightning's callbacks beside a LightningModule, by either engine: the same numbers, or a refusal by name."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -54,17 +55,36 @@ def test_a_resume_knows_how_patient_they_were(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("callbacks", ["swa", "[lr_monitor,rich_progress_bar]"])
+@pytest.mark.filterwarnings("ignore:When using the `ThroughputMonitor`")
+@pytest.mark.parametrize("callbacks", ["swa", "throughput", "rich_progress_bar"])
 def test_those_that_only_lightning_runs(callbacks: str, make_own: MakeOwn) -> None:
     if "rich" in callbacks:
         pytest.importorskip("rich", reason="the package rich is missing")
     trained(make_own(*JOB, *SINGLE, f"callbacks={callbacks}", "engine=lightning", "logger=csv"))
 
 
-@pytest.mark.parametrize(("name", "asked"), [("lr_monitor", "_logger_connector"), ("swa", "fit_loop")])
+@pytest.mark.parametrize(("name", "asked"), [("throughput", "_evaluation_loop"), ("swa", "fit_loop")])
 def test_what_asks_for_more_than_the_raw_engine_has_is_refused(name: str, asked: str, make_own: MakeOwn) -> None:
-    with pytest.raises(ConfigError, match=f"it asks for trainer.{asked}, which engine=raw has not; write"):
+    with pytest.raises(ConfigError, match=rf"it asks for trainer\.{asked}\S*, which engine=raw has not; write"):
         trained(make_own(*JOB, *SINGLE, f"callbacks={name}", "engine=raw", "logger=csv"))
+
+
+def test_learning_rates_are_logged_alike(make_own: MakeOwn) -> None:
+    """By LearningRateMonitor, which reads private names; at the steps that are logged, also of a plain net."""
+    curves = []
+    for engine in ENGINES:
+        own = ("callbacks=lr_monitor", "logger=csv", "log_every_n_steps=2", f"engine={engine}", "scheduler=onecycle")
+        plan = make_own("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", *DDP, *own, folder=engine)
+        with next(trained(plan).glob("csv/**/metrics.csv")).open() as file:
+            curves.append([(row["step"], row["lr-Adam"]) for row in csv.DictReader(file) if row["lr-Adam"]])
+    assert curves[0] == curves[1]
+    assert [int(step) for step, _ in curves[0]] == [1, 3, 5, 7, 9, 11]
+
+
+def test_how_many_batches_a_step_has_is_the_plans(make_own: MakeOwn) -> None:
+    own = ("callbacks=timer", "callbacks.timer._target_=lightning.pytorch.callbacks.GradientAccumulationScheduler")
+    with pytest.raises(ConfigError, match=r"^callbacks=GradientAccumulationScheduler: it changes within"):
+        make_own(*JOB, *SINGLE, *own, "~callbacks.timer.duration", "+callbacks.timer.scheduling={0:2}")
 
 
 def test_what_is_no_callback_is_refused(make_own: MakeOwn) -> None:

@@ -76,6 +76,11 @@ def test_they_may_end_it_also_after_a_kill(
     assert tested["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
 
 
+def test_a_net_over_tokens_takes_nothing_else(make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError, match=r"^model=CharRNN: it reads tokens, and task=auto takes data=digits for some"):
+        make_own("model=char_rnn", "data=digits")
+
+
 def test_what_modules_have_not_is_refused(make_own: MakeOwn) -> None:
     wanted = r"^strategy=model_parallel: strategy=model_parallel divides a plain net, and a plain net with callbacks"
     with pytest.raises(ConfigError, match=wanted):

@@ -123,7 +123,9 @@ def inspect(
 
             check(one)
         if isinstance(one, schemas.OwnCallback):
-            targets.check(one.key, one.call)
+            from lockstep.own_module.callbacks import require_steady_steps  # with torch
+
+            require_steady_steps(targets.check(one.key, one.call))
     if isinstance(choice, schemas.OwnData):
         from lockstep.data.own import describe, made_by, streams_of  # with torch
         from lockstep.targets.kinds import is_data_module

@@ -22,7 +22,20 @@ def create_callbacks(plan: Plan) -> list[Any]:
     for choice, own in made:
         why = f"it makes a {type(own).__name__}, and not a Callback of Lightning"
         require(is_callback(own), f"{choice.key}.{KEY}", choice.call[KEY], why, "the path of one")
+        require_steady_steps(type(own))
     return [own for _, own in made]
+
+
+def require_steady_steps(kind: Any) -> None:
+    """Refuse a callback that changes how many batches an optimizer step has: the plan says it, for weights and record.
+
+    Raises:
+        ConfigError: names the callback.
+    """
+    names = [own.__name__ for own in getattr(kind, "__mro__", ())]
+    why = "it changes within a run how many batches a step has, and losses are weighed by one number of them"
+    instead = "accumulate_grad_batches=4, say, in its place"
+    require("GradientAccumulationScheduler" not in names, "callbacks", names[0] if names else "", why, instead)
 
 
 def is_callback(made: Any) -> bool:
@@ -33,7 +46,7 @@ def require_public(callbacks: Iterable[Any], known: Iterable[str]) -> None:
     """Refuse a callback that asks more of a trainer than the raw engine has.
 
     Args:
-        known: the public names that it has.
+        known: the names that it has; behind one without a dot anything may follow.
 
     Raises:
         ConfigError: names the callback and what it asks for.
@@ -41,13 +54,13 @@ def require_public(callbacks: Iterable[Any], known: Iterable[str]) -> None:
     names = {*known}
     for own in callbacks:
         for name in asked_of_trainer(type(own)):
-            if name not in names:
+            if names.isdisjoint(_beginnings(name)):
                 why = f"it asks for trainer.{name}, which engine=raw has not"
                 raise config_error("callbacks", type(own).__name__, why, "engine=lightning, or without it")
 
 
 def asked_of_trainer(kind: type) -> Iterator[str]:
-    """The names that a callback's methods read of their `trainer`, those of its base classes too."""
+    """The names that a callback's methods read of their `trainer`, with dots, those of its base classes too."""
     for own in kind.__mro__:
         if own is object or own.__module__ == "lightning.pytorch.callbacks.callback":
             continue
@@ -55,6 +68,15 @@ def asked_of_trainer(kind: type) -> Iterator[str]:
             tree = ast.parse(textwrap.dedent(inspect.getsource(own)))
         except (OSError, TypeError, SyntaxError):
             continue
+        inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "trainer":
-                yield node.attr
+            if isinstance(node, ast.Attribute) and id(node) not in inner:
+                root, _, name = ast.unparse(node).partition(".")
+                if root == "trainer":
+                    yield name
+
+
+def _beginnings(name: str) -> list[str]:
+    """Of a.b.c: a, a.b, a.b.c."""
+    parts = name.split(".")
+    return [".".join(parts[: count + 1]) for count in range(len(parts))]

@@ -113,13 +113,13 @@ class NetSession(ModuleSession):
     def _end_work(self) -> None:
         """The session of the net tells it."""
 
-    def _log_points(self, due: bool) -> None:
+    def log_points(self, due: bool) -> None:
         curve = self.plain.curve
         if self.plan.logger:
             curve.add(self.module.stats)
             if due and self.at.steps % self.plan.log_every_n_steps == 0:
                 self.loggers.log_metrics(curve.point(self.stepping[0][1]), self.at.steps)
-        super()._log_points(due)
+        super().log_points(due)
 
     # evaluations and the ends of epochs
 

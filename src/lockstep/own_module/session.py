@@ -333,7 +333,7 @@ class ModuleSession:
         self.at.batch += 1
         if due := due or self.manual:
             self._record_step(trainer.optimizers, last)
-        self._log_points(due)
+        self.log_points(due)
         if last:
             self._end_work()
         self.logged.end_batch()
@@ -362,7 +362,7 @@ class ModuleSession:
         speed = (self.trained - trained) / (time.perf_counter() - since)
         self.epoch_work = {"samples_per_second": speed, **work_of(self.plan, self.device, {})}
 
-    def _log_points(self, due: bool) -> None:
+    def log_points(self, due: bool) -> None:
         """Every N steps, of a step's batches after the last."""
         if due and self.at.steps % self.plan.log_every_n_steps == 0:
             self._to_loggers(self.logged.step(), self.at.epochs)

@@ -6,6 +6,7 @@ the same numbers.
 
 from collections.abc import Callable
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 import lightning
@@ -34,6 +35,9 @@ BATCHES_THAT_STEPPED = "_batches_that_stepped"
 
 TOGGLED = "_param_requires_grad_state"
 """Of a module: what its `toggle_optimizer` has switched. Where it is gone, virtual ranks would share the switches."""
+
+READ = ("fit_loop.epoch_loop._batches_that_stepped", "_logger_connector.should_update_logs")
+"""Of a trainer: what LearningRateMonitor reads. A version whose callback reads others is refused by the raw engine."""
 
 OF_TRAINER = (
     *("_data_connector._datahook_selector", "_logger_connector._first_loop_iter", "_logger_connector.on_batch_start"),
@@ -141,3 +145,25 @@ def finish_logging(loop: "TrainingEpochLoop") -> None:
     loop.batch_progress.increment_completed()
     if logged:
         connector.update_train_step_metrics()
+
+
+def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
+    """By their first parts the names of READ, for what stands in a Trainer's place.
+
+    Args:
+        steps: batches that have stepped an optimizer so far.
+        trainer: it has `log_every_n_steps` and `should_stop`.
+    """
+
+    class EpochLoop:
+        @property
+        def _batches_that_stepped(self) -> int:
+            return steps()
+
+    class Connector:
+        @property
+        def should_update_logs(self) -> bool:
+            """Asked before a step: whether it is one of those that are logged."""
+            return (steps() + 1) % trainer.log_every_n_steps == 0 or bool(trainer.should_stop)
+
+    return {"fit_loop": SimpleNamespace(epoch_loop=EpochLoop()), "_logger_connector": Connector()}

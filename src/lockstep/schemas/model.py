@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 
+TOKENS_ONLY = "lockstep.nets.char_rnn.CharRNN"
+
+
 class Net:
     """What all nets say of themselves. `stages`: in how many parts devices can share it."""
 
@@ -78,6 +81,13 @@ class OwnNet(Target, Net):
     """A net of the user's own. What it holds is not known: noise, parameters that get no gradient."""
 
     own_code: ClassVar[bool] = True
+
+    def check(self, plan: "Plan") -> None:
+        """Refuse the built-in net over tokens on anything else."""
+        super().check(plan)
+        if self._target_ == TOKENS_ONLY and plan.task.samples not in ("sequences", "any"):
+            why = f"it reads tokens, and task={plan.task.name} takes data={plan.data.name} for something else"
+            raise config_error("model", self.name, why, "task=language_modelling, and data=text, say")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from lockstep.loggers import Loggers
 from lockstep.own_module.callbacks import require_public
 from lockstep.own_module.session import ModuleSession
 from lockstep.parallel import broadcast_bytes
+from lockstep.private_api import lightning as private
 from lockstep.raw.modules.optimization import SchedulerConfig
 
 
@@ -63,6 +64,9 @@ class RawTrainer:
         self.strategy = RawStrategy(self)
         self.precision_plugin = Clipping()
         self.manual_backward: Any = None
+        self.private = private.names_read(lambda: self.session.at.steps, self)
+        for name, own in self.private.items():
+            setattr(self, name, own)
 
     def __getattr__(self, name: str) -> Any:
         """Of whatever is not here.
@@ -127,7 +131,7 @@ class RawTrainer:
         theirs = made if isinstance(made, list | tuple) else [made]
         kinds = {type(own) for own in theirs}
         self.callbacks = [*(own for own in callbacks if type(own) not in kinds), *theirs]
-        require_public(self.callbacks, {*dir(self)})
+        require_public(self.callbacks, {*dir(self)} - {*self.private} | {*private.READ})
         for own in self.callbacks:
             own.log, own.log_dict = self.session.logged.log, self.session.logged.log_dict
 
