@@ -14,7 +14,7 @@ LAYERS = [
     {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
     {"structures"},
     {"run_files", "progress", "text_table", "conf", "disk", "precision", "random_state", "plot"},
-    {"parallel", "run_summary"},
+    {"parallel", "run_summary", "run_bar"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
     {"world", "targets"},

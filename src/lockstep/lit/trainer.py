@@ -2,7 +2,7 @@
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
-from lightning.pytorch.callbacks import Callback, Checkpoint
+from lightning.pytorch.callbacks import Callback, Checkpoint, ProgressBar
 from lightning.pytorch.loggers import Logger
 
 from lockstep.lit.buffers import BroadcastBuffers
@@ -10,7 +10,7 @@ from lockstep.lit.checkpoint import CrossEngineCheckpointIO
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private
-from lockstep.progress import notice, shows_bar
+from lockstep.progress import notice
 from lockstep.sums.phases import Phases
 
 
@@ -50,7 +50,7 @@ def create_trainer(
         num_sanity_val_steps=0,
         enable_checkpointing=any(isinstance(own, Checkpoint) for own in callbacks),
         enable_model_summary=False,
-        enable_progress_bar=shows_bar(plan.trainer.enable_progress_bar),
+        enable_progress_bar=any(isinstance(own, ProgressBar) for own in callbacks),
     )
     private.disable_signal_handlers(trainer)
     if phases is not None:

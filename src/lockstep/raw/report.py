@@ -1,11 +1,9 @@
 """What rank 0 shows and logs: an epoch's line or bar, and points on the curves, under Lightning's names."""
 
 from collections.abc import Mapping
-from typing import Never
-
-from tqdm import tqdm
 
 from lockstep.progress import epoch_line, shows_bar
+from lockstep.run_bar import RunBar
 from lockstep.session import Session
 from lockstep.sums.running import BatchStats, RunningSums
 
@@ -17,19 +15,19 @@ class Report:
         self.session = session
         self.plan = session.plan
         self.shows = session.context.rank == 0
-        self.bar: tqdm[Never] | None = None
+        bar = self.shows and shows_bar(self.plan.trainer.enable_progress_bar)
+        self.bar = RunBar(self.plan.max_epochs, self.plan.epoch_batches) if bar else None
 
-    def begin(self, epoch: int, batches: int, done: int) -> None:
+    def begin(self, epoch: int, done: int) -> None:
         """An epoch begins, or goes on where so many of its batches are done."""
         self.session.curve.resume(self.session.curve.sums if done else RunningSums(self.plan.objective))
-        if self.shows and shows_bar(self.plan.trainer.enable_progress_bar):
-            name = f"epoch {epoch}/{self.plan.max_epochs}"
-            self.bar = tqdm(total=batches, initial=done, desc=name, mininterval=0.2, leave=False)
+        if self.bar is not None:
+            self.bar.begin(epoch, done)
 
     def batch(self, stats: BatchStats, step: int, rate: float | None) -> None:
         """A batch is done, and if there is a rate, optimizer step `step`. Every N steps: a point on each curve."""
         if self.bar is not None:
-            self.bar.update()
+            self.bar.batch()
         if not self.plan.logger:
             return
         self.session.curve.add(stats)
@@ -38,7 +36,11 @@ class Report:
 
     def epoch_line(self, epoch: int, metrics: Mapping[str, float], seconds: float) -> None:
         if self.bar is not None:
-            self.bar.close()
-            self.bar = None
-        if self.shows:
+            self.bar.show(metrics)
+        elif self.shows:
             print(epoch_line(epoch, self.plan.max_epochs, metrics, seconds), flush=True)
+
+    def close(self) -> None:
+        """Training ends, whatever ends it."""
+        if self.bar is not None:
+            self.bar.close()

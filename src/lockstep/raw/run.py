@@ -1,5 +1,6 @@
 """One run from its plan to its metrics, in this rank's place: the whole of it on one page."""
 
+from contextlib import closing
 from dataclasses import replace
 
 from lockstep.launch.topology import RankContext
@@ -35,7 +36,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         session.load_weights()
     with session.running():
         if plan.train:
-            with session.listening():
+            with session.listening(), closing(training.report):
                 fit(training)
         if plan.test:
             tested = session.end_test(evaluate(session, wrapped, precision, "test"))

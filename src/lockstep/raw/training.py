@@ -99,7 +99,7 @@ def train_epoch(run: Training) -> None:
     )
     sampler.set_epoch(run.at.epochs)
     loader = create_loader(session.data, split, sampler, session.device, run.precision.dtype)
-    run.report.begin(run.at.epochs + 1, len(sampler), done=run.at.batch)
+    run.report.begin(run.at.epochs + 1, done=run.at.batch)
     session.phases.begin()
     for number, (inputs, targets, ids) in enumerate(loader, start=run.at.batch):
         mark("data")

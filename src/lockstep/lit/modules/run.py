@@ -27,7 +27,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         following = Following(session)
         theirs = create_callbacks(plan)
         has_bar = any(isinstance(own, ProgressBar) for own in theirs)
-        shows = [create_progress(bar)] if shows_bar(bar) and not has_bar else []
+        shows = [create_progress(bar, own=True)] if shows_bar(bar) and not has_bar else []
         callbacks = [stopwatch, following, *shows, *theirs]
         trainer = create_trainer(plan, curves.lightning, callbacks, ModuleCheckpointIO(session))
         following.follow(trainer)

@@ -33,7 +33,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         session.begin()
         load_state(run)
         if plan.train and not session.finished:
-            with session.listening():
+            with session.listening(), run.showing():
                 fit(run)
         elif session.finished:
             session.restore()

@@ -9,7 +9,7 @@ from lockstep.errors import TrainingInterrupted
 from lockstep.own_module.session import ModuleSession
 from lockstep.parallel import synchronize
 from lockstep.precision import default_dtype
-from lockstep.progress import epoch_line
+from lockstep.progress import epoch_line, shows_bar
 from lockstep.raw.modules.evaluation import evaluate
 from lockstep.raw.modules.hooks import Hooks
 from lockstep.raw.modules.optimization import (
@@ -23,6 +23,7 @@ from lockstep.raw.modules.optimization import (
 from lockstep.raw.modules.state import save_state
 from lockstep.raw.modules.trainer import RawTrainer
 from lockstep.raw.precision import Precision
+from lockstep.run_bar import RunBar
 from lockstep.strategies import WrappedModule
 
 
@@ -35,6 +36,8 @@ class Training:
         self.session, self.trainer, self.hooks, self.precision = session, trainer, hooks, precision
         self.module = session.module
         self.seconds = 0.0
+        shows = trainer.is_global_zero and shows_bar(session.plan.trainer.enable_progress_bar)
+        self.bar = RunBar(session.plan.max_epochs, trainer.num_training_batches) if shows else None
 
     def prepare(self) -> None:
         """The module onto its device, what its strategy puts around it, then its optimizers."""
@@ -48,6 +51,15 @@ class Training:
             self.session.weights.take_optimizers(self.trainer.optimizers)
             if self.session.manual:
                 watch_manual_steps(self)
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Around training: the bar leaves the terminal, whatever ends it."""
+        try:
+            yield
+        finally:
+            if self.bar is not None:
+                self.bar.close()
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
@@ -85,7 +97,9 @@ def fit(run: Training) -> None:
         step_schedules(run, "epoch", 0, plateau=True)
         session.ended = trainer.should_stop
         session.end_epoch()
-        if trainer.is_global_zero:
+        if run.bar is not None:
+            run.bar.show({name: float(value) for name, value in trainer.progress_bar_metrics.items()})
+        elif trainer.is_global_zero:
             seconds = time.perf_counter() - began
             print(epoch_line(session.at.epochs, session.plan.max_epochs, session.results, seconds), flush=True)
         save_state(run)
@@ -103,6 +117,8 @@ def train_epoch(run: Training, loader: Any) -> None:
     began = time.perf_counter()
     loader.set_epoch(session.at.epochs)
     session.begin_epoch()
+    if run.bar is not None:
+        run.bar.begin(session.at.epochs + 1, session.at.batch)
     if session.at.batch == 0:
         hooks.call("on_train_epoch_start")
     accumulate = session.plan.accumulate_grad_batches
@@ -122,6 +138,8 @@ def train_epoch(run: Training, loader: Any) -> None:
             step_schedules(run, "epoch", number, plateau=False)
         hooks.call("on_train_batch_end", outputs, batch, number)
         session.end_batch(trainer, due, last)
+        if run.bar is not None:
+            run.bar.batch()
         if not last:  # the epoch's end saves by itself
             stop, cut = session.should_stop(), session.cuts_epoch(trainer)
             if stop or cut or (due and session.checkpoints.due(session.at.steps)):

@@ -1,0 +1,49 @@
+"""A bar over the whole run, in a terminal, by either engine and for either kind of model."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockstep.run_bar import RunBar
+from tests.conftest import ROOT
+from tests.terminal import Terminal
+
+NET = ("data=digits", "model=mlp", "max_epochs=3", "threads=1", "logger=none", "test=false")
+MODULE = ("model=example_module", "data=example_module", *NET[2:])
+
+
+def test_it_goes_on_where_an_earlier_run_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 4 epochs of 5 batches 7 are done; then an eighth."""
+    bar = RunBar(4, 5)
+    bar.begin(2, done=2)
+    bar.batch()
+    bar.show({"val/acc": 0.91234, "train/loss": 0.5})
+    shown = capsys.readouterr().err
+    bar.close()
+    assert "8/20" in shown
+    assert "epoch 2/4" in shown
+    assert "train/loss 0.5 val/acc 0.9123" in shown
+
+
+def test_without_a_known_number_of_batches_there_is_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = RunBar(4, float("inf"))
+    bar.begin(1, done=0)
+    bar.batch()
+    bar.show({})
+    bar.close()
+    assert "%" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+@pytest.mark.parametrize("job", [NET, MODULE], ids=["net", "module"])
+def test_a_terminal_shows_one_bar_over_the_run(engine: str, job: tuple[str, ...], tmp_path: Path) -> None:
+    command = (sys.executable, str(ROOT / "train.py"), *job, f"engine={engine}", f"hydra.run.dir={tmp_path / 'run'}")
+    terminal = Terminal(*command, folder=tmp_path, COLUMNS="100")
+    terminal.wait_for("  run  ")
+    assert terminal.process.wait(30) == 0
+    assert len(set(re.findall(r"\d+/(\d+) \[", terminal.shown))) == 1, "one bar"
+    assert "epoch 3/3:" in terminal.shown
+    assert not re.search(r"epoch \d/3  ", terminal.shown), "no line beside it"
