@@ -68,6 +68,12 @@ def test_a_sine_is_a_column() -> None:
     assert data.train.targets.shape == (32, 1)
 
 
+def test_a_table_calls_its_parts_as_it_does() -> None:
+    """`validation`, as in `datasets`."""
+    found = describe(choice(target="builtins.dict", train=NOISY, validation={**NOISY, "samples": 9}), 0)
+    assert (found["train_samples"], found["val_size"]) == (40, 9)
+
+
 def test_what_it_draws_it_draws_under_the_seed() -> None:
     """And a rank's generator goes on as if nothing had been drawn."""
     one, same, other = (load(choice(target="strange_data.drawn", samples=12), seed) for seed in (1, 1, 2))
@@ -90,6 +96,21 @@ def test_what_it_draws_it_draws_under_the_seed() -> None:
         ),
         ({"train": NOISY, "_classes_": 1}, "data._classes_=1: it is the number of classes"),
         ({"train": NOISY, "_loader_": {"num_worker": 1}}, r"num_worker=1: DataLoader takes no such argument"),
+        (
+            {"train": NOISY, "_loader_": {"num_workers": "x"}},
+            r"^data._loader_.num_workers=x: it takes a whole number; write data._loader_.num_workers=1, say.$",
+        ),
+        ({"train": NOISY, "_loader_": {"num_workers": -1}}, r"^data._loader_.num_workers=-1: it must be 0 or more"),
+        ({"train": NOISY, "_loader_": {"num_workers": None}}, r"num_workers=null: it takes a whole number"),
+        ({"train": NOISY, "_loader_": {"pin_memory": 7}}, r"^data._loader_.pin_memory=7: it takes true or false"),
+        (
+            {"train": NOISY, "_loader_": {"collate_fn": "mine.stack"}},
+            r"collate_fn=mine.stack: it is a function, .*; write {_target_: mine.stack, _partial_: true}.$",
+        ),
+        (
+            {"train": NOISY, "_loader_": {"multiprocessing_context": "forc"}},
+            r"multiprocessing_context=forc: there is no such way \(did you mean fork\?\)",
+        ),
         ({"train": {"_target_": "builtins.list", "_args_": [[[0.5, 2]]]}}, r"it makes a list that cannot be split"),
         (
             {"train": {"_target_": "strange_data.no_folder", "samples": 3}},

@@ -135,6 +135,7 @@ def describe(choice: OwnData, seed: int, samples: Samples = "pairs", made: Any =
 def _three(choice: OwnData, made: Any) -> dict[str, Any]:
     """Datasets by their names; what is not there is empty."""
     if isinstance(made, Mapping):
+        made = {"val" if name == "validation" and "val" not in made else name: own for name, own in made.items()}
         unknown = sorted({*map(str, made)} - {*NAMES})
         require(not unknown and "train" in made, f"data.{KEY}", choice.call[KEY], _odd(made), "train, val and test")
         found = {name: made.get(name) for name in NAMES}

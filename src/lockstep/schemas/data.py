@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from lockstep.config_error import config_error, not_negative, positive, require
+from lockstep.config_error import config_error, not_negative, option_error, positive, require
 from lockstep.schemas.coerce import FOUND as FOUND_LATER
+from lockstep.schemas.coerce import coerce_value
 from lockstep.schemas.target import KEY, Target
 
 
@@ -144,6 +145,15 @@ PLANNED = {
 """Arguments of a DataLoader that would break the order of samples, and what to write for each."""
 
 
+LOADER: dict[str, type] = {
+    **{"num_workers": int, "prefetch_factor": int, "timeout": float},
+    **{"pin_memory": bool, "persistent_workers": bool, "in_order": bool},
+}
+"""Arguments of a DataLoader that are plain values."""
+
+CONTEXTS = ("fork", "forkserver", "spawn")
+
+
 @dataclass(frozen=True)
 class OwnData(Target):
     """Data of the user's own. What it comes to is asked of the data itself, before any rank starts.
@@ -191,7 +201,7 @@ class OwnData(Target):
             if name in loader:
                 raise config_error(f"data._loader_.{name}", loader[name], "the plan has it", key)
         count = _class_count(own["classes"])
-        return {**fields, "_split_": split, "_loader_": loader, "_classes_": count}
+        return {**fields, "_split_": split, "_loader_": _loader_options(loader), "_classes_": count}
 
     @property
     def split(self) -> dict[str, float]:
@@ -289,6 +299,24 @@ def _is_size(size: Any) -> bool:
     """A number of samples, or a share of all."""
     whole = isinstance(size, int) or (isinstance(size, float) and 0 < size < 1)
     return whole and not isinstance(size, bool) and size >= 0
+
+
+def _loader_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """As a DataLoader takes them. One that it does not have is found where torch is: its nearest name is told."""
+    found = dict(given)
+    for name, kind in LOADER.items():
+        key = f"data._loader_.{name}"
+        if name in given and (name, given[name]) != ("prefetch_factor", None):
+            found[name] = coerce_value(kind, key, given[name])
+            not_negative(key, found[name])
+    own = given.get("collate_fn")
+    path = f"{{_target_: {own if isinstance(own, str) else 'PATH'}, _partial_: true}}"
+    fits = own is None or isinstance(own, Mapping) or callable(own)
+    require(fits, "data._loader_.collate_fn", own, "it is a function, which a target names", path)
+    context = given.get("multiprocessing_context")
+    if context is not None and context not in CONTEXTS:
+        raise option_error("data._loader_.multiprocessing_context", context, "there is no such way", CONTEXTS)
+    return found
 
 
 def _class_count(value: Any) -> int | None:

@@ -1,0 +1,124 @@
+"""Code that others have written, unchanged: Lightning's demos, and nets and data of packages that people use.
+
+Offline: shards, texts and tables are written here, and the nets have random weights.
+"""
+
+import json
+import random
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from lockstep.compare import compare
+from lockstep.schemas.engine import ENGINES
+from tests.test_own_module import DDP, VIRTUAL, MakeOwn, make_own, trained
+from tests.test_resume import killed, record, start
+
+__all__ = ["make_own"]
+
+SINGLE = ("strategy=single", "strategy.in_process=false")
+FLOAT64 = 1e-10
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    missing = [name for name in packages if find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"no {', '.join(missing)}; pip install -e '.[strangers]'")
+
+
+BORING = ("model=boring", "data=boring_data", "batch_size=6")
+BY_HAND = ("model=boring_manual", "data=boring_data", "batch_size=6")
+SHARDS = ("model=shard_points", "data=shards", "data.folder={folder}")
+SHUFFLED = (*SHARDS, "+data.shuffle=10")
+SENTENCES = ("model=sentences", "data=table", "batch_size=8")
+WRITER = ("model=writer", "data=table", "batch_size=8")
+RESNET = ("model=resnet18", "data=pictures", "batch_size=8", "sync_batchnorm=true", "max_epochs=1")
+DEMO = ("model=demo_transformer", "data=wikitext", "data.data_dir._args_=[{folder}]", "batch_size=20", "max_epochs=1")
+HUGGING = needs("transformers", "datasets")
+
+WORLDS = [
+    pytest.param(BORING, FLOAT64, id="boring"),
+    pytest.param(BY_HAND, FLOAT64, id="boring-manual", marks=pytest.mark.slow),
+    pytest.param(SHUFFLED, FLOAT64, id="webdataset", marks=needs("webdataset")),
+    # 1.2e-8: it logs a mean of float32 by itself
+    pytest.param(SENTENCES, 1e-7, id="bert", marks=[HUGGING, pytest.mark.slow]),
+    # transformers computes the loss of a language model in float32, whatever the net is in
+    pytest.param(WRITER, 1e-6, id="gpt2", marks=[HUGGING, pytest.mark.slow]),
+    pytest.param(RESNET, FLOAT64, id="resnet18", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where local data lies: a text of a few words; shards come as they are prepared."""
+    words = random.Random(1).choices([f"word{number}" for number in range(25)], k=600)
+    own = tmp_path / "local"
+    own.mkdir()
+    lines = (" ".join(words[start : start + 20]) for start in range(0, len(words), 20))
+    (own / "wikitext-2.txt").write_text("\n".join(lines))
+    return own
+
+
+def in_folder(job: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    return tuple(own.format(folder=folder) if "{folder}" in own else own for own in job)
+
+
+@pytest.mark.parametrize(("job", "bound"), WORLDS)
+def test_both_engines_and_both_worlds_are_one(
+    job: tuple[str, ...], bound: float, make_own: MakeOwn, folder: Path
+) -> None:
+    job = (*in_folder(job, folder), "precision=64-true")
+    runs = {
+        (engine, world): trained(make_own(*job, f"engine={engine}", *own, folder=f"{engine}-{world}"))
+        for engine in ENGINES
+        for world, own in (("single", SINGLE), ("ddp", DDP))
+    }
+    for world in ("single", "ddp"):
+        verdict = compare(runs["lightning", world], runs["raw", world])
+        assert verdict.verdict == "identical", verdict.text()
+    verdict = compare(runs["raw", "single"], runs["raw", "ddp"], bound)
+    assert verdict.within_tolerance, verdict.text()
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs.values()]
+    assert metrics[0]["train/loss"] > 0
+    assert metrics[0]["steps"] > 1
+
+
+@pytest.mark.slow
+def test_a_net_with_dropout_is_that_of_virtual_ranks(make_own: MakeOwn, folder: Path) -> None:
+    """Lightning's demo of a transformer, on its own class of a text: its ranks draw masks of their own."""
+    job = (*in_folder(DEMO, folder), "precision=64-true")
+    ddp = [trained(make_own(*job, *DDP, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    verdict = compare(ddp[0], ddp[1])
+    assert verdict.verdict == "identical", verdict.text()
+    virtual = trained(make_own(*job, *VIRTUAL, "engine=raw", folder="virtual"))
+    verdict = compare(ddp[1], virtual)
+    assert verdict.within_tolerance, verdict.text()
+    assert 0 < verdict.max_diff < FLOAT64
+
+
+@pytest.mark.parametrize(
+    ("job", "world", "engine"),
+    [
+        pytest.param(SHUFFLED, DDP, "raw", marks=needs("webdataset")),
+        pytest.param((*SENTENCES, "+model.dropout=0.1"), DDP, "lightning", marks=HUGGING),
+        pytest.param(SHUFFLED, SINGLE, "lightning", marks=[needs("webdataset"), pytest.mark.slow]),
+        pytest.param((*SENTENCES, "+model.dropout=0.1"), SINGLE, "raw", marks=[HUGGING, pytest.mark.slow]),
+    ],
+)
+def test_killed_within_an_epoch_it_ends_the_same(
+    job: tuple[str, ...],
+    world: tuple[str, ...],
+    engine: str,
+    make_own: MakeOwn,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also the order that webdataset draws for itself from Python's generator."""
+    plan = make_own(*in_folder(job, folder), *world, f"engine={engine}", "checkpoint.every_n_steps=2")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    assert start(killed(own, monkeypatch, 7), monkeypatch)["digest"] == expected["digest"]
+    assert record(own) == record(plan)
