@@ -138,15 +138,6 @@ def test_a_module_that_ends_its_epochs_early(make_own: MakeOwn) -> None:
     assert json.loads((again / "metrics.json").read_text())["test_loss"] == metrics[0]["test_loss"]
 
 
-@pytest.mark.slow
-def test_a_module_without_optimizer_is_run(make_own: MakeOwn) -> None:
-    job = ("model=untrained", "data=uneven_data", *SINGLE)
-    runs = [trained(make_own(*job, f"engine={engine}", folder=engine)) for engine in ENGINES]
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
-    assert metrics[0]["digest"] == metrics[1]["digest"]
-    assert metrics[0]["val_loss"] == metrics[1]["val_loss"] > 0
-
-
 KILLS = [
     ("classifier", DDP, "lightning", 7),
     ("gan", DDP, "raw", 7),

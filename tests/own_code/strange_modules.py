@@ -422,3 +422,38 @@ def pairs() -> dict[str, Any]:
     data = PairsData()
     data.setup()
     return {"train": data.train, "val": data.val, "test": data.test}
+
+
+class Plateaued(Regressor):
+    """A schedule that looks at what `monitor` says."""
+
+    def __init__(self, monitor: str | None = None, interval: str = "epoch") -> None:
+        super().__init__()
+        self.given = {"interval": interval} | ({} if monitor is None else {"monitor": monitor})
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, **self.given}}
+
+
+class Skipping(Regressor):
+    """It leaves out its second step on some ranks, or returns no loss."""
+
+    def __init__(self, ranks: tuple[int, ...] = (0, 1), made: str = "None") -> None:
+        super().__init__()
+        self.ranks, self.made = ranks, made
+
+    def training_step(self, batch: Any, batch_idx: int = 0) -> Any:
+        loss = super().training_step(batch)
+        if batch_idx == 1 and self.global_rank in self.ranks:
+            return None if self.made == "None" else {"lost": loss}
+        return loss
+
+
+class Unused(Regressor):
+    """Two layers have no part in the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2, bias=False)])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from lockstep.own_module.facts import filled
 from lockstep.own_module.loaders import RankLoader, Share
 from lockstep.own_module.logged import Logged, metric_modules
 from lockstep.own_module.loss_weight import loss_sum
+from lockstep.own_module.plateau import require_logged, require_monitors
 from lockstep.own_module.shares import each_tensor
 from lockstep.own_module.weighed_step import WeighedStep, replace_method
 from lockstep.own_module.whole_weights import WholeWeights
@@ -147,6 +148,8 @@ class ModuleSession:
             replace_method(own, "prepare_data", lambda _: lambda: None)  # done before any rank was started
         if overrides(module, "configure_model"):
             replace_method(module, "configure_model", self._configure_model)
+        if not self.manual:
+            replace_method(module, "configure_optimizers", self._configure_optimizers)
         for stage in STAGES:
             if self.runs(stage):
                 object.__setattr__(owner, METHOD[stage], lambda stage=stage: self._loaders(stage))
@@ -173,6 +176,14 @@ class ModuleSession:
             self._convert()
 
         return configure_model
+
+    def _configure_optimizers(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        @wraps(original)
+        def configure_optimizers() -> Any:
+            require_monitors(self.plan.model.name, made := original())
+            return made
+
+        return configure_optimizers
 
     def _convert(self) -> None:
         convert_batchnorm(self.plan, self.module)
@@ -332,6 +343,7 @@ class ModuleSession:
         self._record_batch()
         self.at.batch += 1
         if due := due or self.manual:
+            self._require_monitored(trainer, "step", self.at.batch)
             self._record_step(trainer.optimizers, last)
         self.log_points(due)
         if last:
@@ -421,6 +433,13 @@ class ModuleSession:
         trainer.progress_bar_metrics.update(found.prog_bar)
         work = self.epoch_work if stage == "train" else {}
         self._to_loggers({**found.logger, **work}, trainer.current_epoch)
+        if stage == "train" and not self.cut:
+            self._require_monitored(trainer, "epoch", trainer.current_epoch + 1)
+
+    def _require_monitored(self, trainer: Any, interval: str, index: int) -> None:
+        if not self.manual:
+            schedules = trainer.lr_scheduler_configs
+            require_logged(self.plan.model.name, schedules, interval, index, trainer.callback_metrics)
 
     def _to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         if values:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lockstep.config_error import config_error
 from lockstep.own_module.loaders import Taken
 from lockstep.own_module.logged import Logged, metric_modules
 from lockstep.own_module.loss_weight import loss_of, loss_weight, with_loss
@@ -81,6 +82,7 @@ class WeighedStep:
             outputs = step(batch)
             self.logged.samples = self.samples
             loss = loss_of(outputs)
+            self._require_loss(outputs, loss)
             if self.virtual is None or loss is None:
                 self.loss = None if loss is None else loss.detach()
                 return outputs
@@ -124,8 +126,30 @@ class WeighedStep:
             own.reset()
             restore_metric(own, metrics[name])
         loss = loss_of(outputs)
+        self._require_loss(outputs, loss)
         self.loss = None if loss is None else loss.detach()
         return outputs
+
+    def _require_loss(self, outputs: Any, loss: Tensor | None) -> None:
+        """Refuse a step of automatic optimization without a loss. None skips a step where one rank trains: others would
+        wait for this one's gradient.
+
+        Raises:
+            ConfigError: names the module.
+        """
+        if loss is not None or not self.module.automatic_optimization:
+            return
+        plan = self.plan
+        ranks = plan.world_size * plan.strategy.virtual_ranks(plan.devices)
+        if outputs is None and ranks == 1:
+            return
+        what = "None" if outputs is None else f"a {type(outputs).__name__} without a tensor as its loss"
+        why = f"its training_step returns {what}"
+        alone = ""
+        if outputs is None:
+            why += f", and the other of {ranks} ranks would wait for its gradient"
+            alone = ", or strategy=single, which skips the step"
+        raise config_error("model", plan.model.name, why, f"one that returns a loss, 0 * that of the batch, say{alone}")
 
     def _of_virtual_ranks(self, first: Tensor, step: Callable[[Any], Any]) -> Tensor:
         """The losses of all virtual ranks, weighed and added: rank 0's is there, the others' are computed in turn."""
@@ -137,7 +161,9 @@ class WeighedStep:
             if count:
                 self.logged.samples, self.logged.virtual_rank = count, rank
                 with self.virtual.as_rank(rank):
-                    loss = loss_of(step(self.transfer(part)))
+                    outputs = step(self.transfer(part))
+                loss = loss_of(outputs)
+                self._require_loss(outputs, loss)
                 if loss is not None:
                     total = total + loss * loss_weight(plan, taken, count, 1)
                     seen = seen + loss.detach() * count

@@ -19,6 +19,28 @@ if TYPE_CHECKING:
     from lockstep.raw.modules.training import Training
 
 
+class NoOptimizer(Optimizer):
+    """Where a module has none: its steps count as steps, and change nothing, as in Lightning."""
+
+    def __init__(self) -> None:
+        super().__init__([torch.zeros(1)], {})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """It has none."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """There is nothing to load."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """It has no gradients."""
+
+    def step(self, closure: Any = None) -> Any:
+        return None if closure is None else closure()
+
+
 @dataclass
 class SchedulerConfig:
     """A schedule and when it steps, by Lightning's names."""
@@ -39,7 +61,7 @@ def configured(made: Any) -> tuple[list[Optimizer], list[SchedulerConfig]]:
         ValueError: it is none of them.
     """
     if made is None:
-        return [], []
+        return [NoOptimizer()], []
     if isinstance(made, Optimizer):
         return [made], []
     if isinstance(made, Mapping):
@@ -66,7 +88,7 @@ def _config(own: Any, monitor: str | None) -> SchedulerConfig:
 
 def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[str, Any]:
     """One batch of automatic optimization, and the optimizer step where it is due. What hooks get as outputs."""
-    module, optimizer = run.module, next(iter(run.trainer.optimizers), None)
+    module, optimizer = run.module, run.trainer.optimizers[0]
     result: dict[str, Any] = {}
 
     @torch.enable_grad()
@@ -78,7 +100,7 @@ def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[
         part = None if loss is None else loss / run.session.plan.accumulate_grad_batches
         extra = returned if isinstance(returned, Mapping) else {}
         result = {} if part is None else {**extra, "loss": part.detach().clone()}
-        if number % run.session.plan.accumulate_grad_batches == 0 and optimizer is not None:
+        if number % run.session.plan.accumulate_grad_batches == 0:
             run.hooks.call("on_before_zero_grad", optimizer)
             module.optimizer_zero_grad(run.trainer.current_epoch, number, optimizer)
         if part is not None:
@@ -89,7 +111,6 @@ def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[
 
     def stepping() -> Tensor | None:
         """The closure that the optimizer calls: the gradient is whole behind it, and can be measured and clipped."""
-        assert optimizer is not None
         loss = closure()
         run.session.before_optimizer_step(optimizer)
         run.hooks.call("on_before_optimizer_step", optimizer)
@@ -98,7 +119,7 @@ def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[
         return loss
 
     with nullcontext() if due else run.wrapped.accumulating():
-        if due and optimizer is not None:
+        if due:
             module.optimizer_step(run.trainer.current_epoch, number, optimizer, stepping)
             run.trainer.global_step += 1
         else:
@@ -168,11 +189,7 @@ def _toggled(run: "Training", optimizer: Optimizer, sync_grad: bool = True) -> I
 
 
 def step_schedules(run: "Training", interval: str, number: int, plateau: bool) -> None:
-    """Of automatic optimization: those that step now, `plateau` ones by what they monitor.
-
-    Raises:
-        ValueError: nothing has logged what one monitors.
-    """
+    """Of automatic optimization: those that step now, `plateau` ones by what they monitor, where it is logged."""
     if run.session.manual:
         return
     index = 1 + (number if interval == "step" else run.trainer.current_epoch)
@@ -180,9 +197,5 @@ def step_schedules(run: "Training", interval: str, number: int, plateau: bool) -
         if config.reduce_on_plateau != plateau or config.interval != interval or index % config.frequency:
             continue
         value = run.trainer.callback_metrics.get(str(config.monitor)) if plateau else None
-        if plateau and value is None:
-            if config.strict:
-                known = ", ".join(run.trainer.callback_metrics) or "nothing"
-                raise ValueError(f"ReduceLROnPlateau monitors {config.monitor}, and there is {known}")
-            continue
-        run.module.lr_scheduler_step(config.scheduler, value)
+        if not plateau or value is not None:
+            run.module.lr_scheduler_step(config.scheduler, value)
