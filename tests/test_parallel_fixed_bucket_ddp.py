@@ -4,17 +4,25 @@ import contextlib
 import io
 from collections.abc import Callable
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import Reducer  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
 from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from lockstep.schemas.engine import ENGINES
 from tests.rank_helpers import on_ranks
+from tests.test_own_module import DDP, MakeOwn, make_own, trained
+
+__all__ = ["make_own"]
+
+UNUSED = ("model=regressor", "model._target_=strange_modules.Unused", "data=stream")
 
 
 class Backwards(nn.Module):
@@ -67,3 +75,36 @@ def each_kind(plan: Plan, context: RankContext) -> Metrics:
 def test_buckets_are_kept(make_plan: Callable[..., Plan]) -> None:
     plan = make_plan("strategy=ddp_spawn", "devices=3", "batch_size=12", "accelerator=cpu", "threads=1")
     assert on_ranks(plan, each_kind) == {"own": 3, "fixed": 0, "without_name": 0, "slower": True}
+
+
+SPARE = "spare.0.weight, spare.0.bias, spare.1.weight"
+ONLY = (*UNUSED, "trainer.limit_train_batches=1", "max_epochs=1")
+LATER = (*UNUSED, "+model.since=1", "max_epochs=1")
+PLAIN = ("model=odd", "data=blobs", "max_epochs=1")
+
+
+@pytest.mark.parametrize(
+    ("job", "names", "engine"),
+    [
+        (ONLY, SPARE, "lightning"),
+        (LATER, SPARE, "raw"),
+        pytest.param(ONLY, SPARE, "raw", marks=pytest.mark.slow),
+        pytest.param(LATER, SPARE, "lightning", marks=pytest.mark.slow),
+        pytest.param(PLAIN, "unused.weight, unused.bias", "raw", marks=pytest.mark.slow),
+        pytest.param(PLAIN, "net.unused.weight, net.unused.bias", "lightning", marks=pytest.mark.slow),
+    ],
+)
+def test_what_has_no_gradient_is_named(job: tuple[str, ...], names: str, engine: str, make_own: MakeOwn) -> None:
+    """In the only step of a run, and where it is left out later; with the key that lets it be."""
+    with pytest.raises(ConfigError) as refused:
+        trained(make_own(*job, *DDP, f"engine={engine}"))
+    assert str(refused.value) == (
+        f"strategy.find_unused_parameters=false: {names} had no gradient in a step, and ranks wait for all; write "
+        "strategy.find_unused_parameters=true."
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_with_the_key_it_is_trained(engine: str, make_own: MakeOwn) -> None:
+    assert trained(make_own(*LATER, *DDP, f"engine={engine}", "strategy.find_unused_parameters=true"))

@@ -9,14 +9,21 @@ what they are either way, and every rank has them where a net is evaluated (`bro
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from lockstep.config_error import ConfigError, config_error, shorten
 from lockstep.private_api.torch import LastToFirst, can_fix_buckets, fix_buckets
 from lockstep.progress import notice
+
+UNFINISHED = "Expected to have finished reduction in the prior iteration"
+"""How torch's error begins where a parameter had no gradient; it comes with the forward pass of the next step."""
 
 
 class FixedBucketDDP(LastToFirst):
@@ -35,6 +42,43 @@ class FixedBucketDDP(LastToFirst):
             fix_buckets(self)
         elif dist.get_rank() == 0:
             notice(f"torch {torch.__version__} differs: DDP looks for unused parameters in every step, which is slower")
+        if not self.find_unused_parameters:
+            self.first_step = register_optimizer_step_post_hook(self._after_first_step)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """As torch's.
+
+        Raises:
+            ConfigError: in the step before parameters had no gradient; names them.
+        """
+        try:
+            return super().forward(*inputs, **named)
+        except RuntimeError as error:
+            if UNFINISHED not in str(error):
+                raise
+            raise unused(self._without_gradient()) from None
+
+    def _after_first_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """The only step of a short run, behind which torch has no occasion to tell."""
+        own = {id(parameter) for parameter in self.module.parameters()}
+        if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+            self.first_step.remove()
+            if names := self._without_gradient():
+                raise unused(names)
+
+    def _without_gradient(self) -> Sequence[str]:
+        """Their names; none where all gradients are gone, which somebody has set to None since."""
+        net = self.module.module if isinstance(self.module, TrainingStep) else self.module
+        trained = [(name, own) for name, own in net.named_parameters() if own.requires_grad]
+        names = [name for name, own in trained if own.grad is None]
+        return names if len(names) < len(trained) else []
+
+
+def unused(names: Sequence[str]) -> ConfigError:
+    """The refusal of parameters that take no part in a step, whose gradients the other ranks wait for."""
+    listed = shorten(", ".join(names)) or "some parameters"
+    why = f"{listed} had no gradient in a step, and ranks wait for all"
+    return config_error("strategy.find_unused_parameters", False, why, "strategy.find_unused_parameters=true")
 
 
 class TrainingStep(nn.Module):
