@@ -462,3 +462,19 @@ class Unused(Regressor):
     def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         loss = super().training_step(batch)
         return loss if batch_idx >= self.since else loss + 0 * sum(own.sum() for own in self.spare.parameters())
+
+
+class AcrossSamples(Regressor):
+    """Its loss, or else a value that it logs, is no mean over samples."""
+
+    def __init__(self, loss: bool = False) -> None:
+        super().__init__()
+        self.across = loss
+
+    def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
+        x, _ = batch
+        loss = super().training_step(batch)
+        if self.across:
+            return loss + self.net(x).std()
+        self.log("spread", x.std(), on_step=False, on_epoch=True)
+        return loss

@@ -10,7 +10,7 @@ from lockstep.compare.folder import RunFolder
 from lockstep.compare.leaves import MISSING, compare_leaves, furthest
 from lockstep.compare.ledger import entry_of
 from lockstep.compare.ranks import compare_ranks
-from lockstep.compare.tolerance import Tolerance, tolerance_between
+from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.compare.verdict import Comparison
 from lockstep.config_error import ConfigError, require
 from lockstep.record.digest import digest
@@ -57,6 +57,8 @@ def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = No
     _compare_validations(comparison, left, right)
     _compare_tensors(comparison, left, right)
     compare_leaves(comparison, left.leaves(), right.leaves(), (_end(left, right), RESULTS))
+    if (first := comparison.first_divergence) is not None:
+        comparison.likely = likely_reason(left.heading, right.heading, first.name)
     comparison.unfinished = bool(left.steps) and not left.tensors and not right.tensors
     if comparison.quantities.keys() <= {"configuration"}:
         nothing = f"it has nothing in common with {right.folder} to compare"

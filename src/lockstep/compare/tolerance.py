@@ -53,6 +53,28 @@ def tolerance_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Tolerance:
     return FLOAT32 if precisions <= {"64-true", "32-true"} else MIXED
 
 
+def likely_reason(a: Mapping[str, Any], b: Mapping[str, Any], differs: str) -> str | None:
+    """Why two runs of one LightningModule probably differ beyond the tolerance, where they share out a batch otherwise;
+    None where nothing speaks for it.
+
+    Args:
+        differs: the quantity that differs first.
+    """
+    if "optimizer" in {**a, **b} or _masks(a) == _masks(b):  # a plain net, whose loss is its task's
+        return None
+    if differs in ("loss", "gradient norm"):
+        return (
+            "Their ranks have other shares of a batch: a loss across samples, statistics of a batch or noise depend on "
+            "them (compare with strategy=virtual)."
+        )
+    if differs in ("logged", "validation", "train", "test", "results"):
+        return (
+            "The losses agree and the ranks have other shares of a batch: what the module logs is no mean over samples "
+            "(a metric of each batch, an unweighted mean), or is rounded to float32."
+        )
+    return None
+
+
 def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides the order of every sum. Two ranks have only one order."""
     by_hand = heading["gradient_sync"] if heading["world_size"] > 2 else "any"

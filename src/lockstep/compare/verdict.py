@@ -57,6 +57,8 @@ class Comparison:
     """Whether both runs were interrupted."""
     left_out: dict[str, set[str]] = field(default_factory=dict)
     """What is not compared, by the reason."""
+    likely: str | None = None
+    """Why they probably differ."""
 
     def of(self, name: str, tensor: bool = False) -> Quantity:
         tolerance = IDENTICAL if name in EXACT and not tensor else self.tolerance
@@ -103,6 +105,7 @@ class Comparison:
             end += "; neither run finished"
         if self.first_divergence is not None:
             end += f"\nThey differ first in {self.first_divergence.name}, {self.first_divergence.first}."
+            end += f"\n{self.likely}" if self.likely else ""
         return "\n".join([f"{self.a}\n  against\n{self.b}", *lines, end])
 
     def save(self, folder: Path) -> None:
@@ -125,7 +128,13 @@ class Comparison:
             "tolerance": str(self.tolerance),
         }
         left_out = {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())}
-        found = {**summary, "first_divergence": first, "quantities": quantities, "not_compared": left_out}
+        found = {
+            **summary,
+            "first_divergence": first,
+            "likely_reason": self.likely,
+            "quantities": quantities,
+            "not_compared": left_out,
+        }
         save_json(folder / COMPARISON, found)
 
 

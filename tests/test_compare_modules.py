@@ -1,0 +1,44 @@
+"""Why a LightningModule's runs in two worlds differ: the verdict has the likely reason beside the place."""
+
+import json
+
+import pytest
+
+from lockstep.compare import compare
+from lockstep.compare.tolerance import likely_reason
+from tests.test_own_module import DDP, SINGLE, MakeOwn, make_own, trained
+
+__all__ = ["make_own"]
+
+JOB = ("model=regressor", "model._target_=strange_modules.AcrossSamples", "data=stream", "max_epochs=1")
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        (("+model.loss=true",), "Their ranks have other shares of a batch: a loss across samples, statistics of"),
+        ((), "The losses agree and the ranks have other shares of a batch: what the module logs is no mean over"),
+    ],
+)
+def test_what_depends_on_the_ranks_is_said(own: tuple[str, ...], reason: str, make_own: MakeOwn) -> None:
+    job = (*JOB, *own, "engine=raw", "precision=64-true")
+    runs = [trained(make_own(*job, *world, folder=name)) for name, world in (("single", SINGLE), ("ddp", DDP))]
+    verdict = compare(runs[0], runs[1])
+    assert verdict.text().splitlines()[-1].startswith(reason)
+    verdict.save(runs[0])
+    assert json.loads((runs[0] / "comparison.json").read_text())["likely_reason"].startswith(reason)
+
+
+PLAIN = {"strategy": "single", "devices": 1, "num_nodes": 1, "world_size": 1, "accelerator": "cpu"} | {
+    "optimizer": "adam",
+    "micro_batches": 1,
+}
+MODULE = {key: own for key, own in PLAIN.items() if key != "optimizer"}
+RANKS = {"strategy": "ddp", "devices": 2, "world_size": 2}
+
+
+def test_only_where_worlds_differ_and_the_loss_is_the_modules() -> None:
+    assert likely_reason(MODULE, {**MODULE, **RANKS}, "loss") is not None
+    assert likely_reason(MODULE, {**MODULE, **RANKS}, "learning rate") is None
+    assert likely_reason(MODULE, MODULE, "loss") is None
+    assert likely_reason(PLAIN, {**PLAIN, **RANKS}, "loss") is None
