@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.compare import compare
+from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.test_own_module import DDP, VIRTUAL, MakeOwn, make_own, trained
 from tests.test_resume import killed, record, start
@@ -122,3 +123,15 @@ def test_killed_within_an_epoch_it_ends_the_same(
     Path(own.run_dir).mkdir()
     assert start(killed(own, monkeypatch, 7), monkeypatch)["digest"] == expected["digest"]
     assert record(own) == record(plan)
+
+
+@needs("webdataset")
+def test_shards_in_an_order_by_the_clock_are_told(
+    make_own: MakeOwn, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One process trains on them; of two each would see others."""
+    job = (*in_folder(SHUFFLED, folder), "+data.by_clock=true", "engine=raw")
+    plan = make_own(*job, *DDP)
+    assert "data=ShardsData: read twice under one seed it gives other samples" in capfd.readouterr().err
+    with pytest.raises(ConfigError, match=r"^data: ranks read other samples of it, .* \(of webdataset nodesplitter"):
+        trained(plan)

@@ -10,6 +10,7 @@ from typing import Any
 
 from lockstep import launch, schemas, targets
 from lockstep.config_error import config_error
+from lockstep.progress import notice
 from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.target import KEY, PARTIAL
@@ -43,6 +44,12 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     return _with(values, found)
 
 
+UNREPEATABLE = (
+    "read twice under one seed it gives other samples, so no run on it is repeated or resumed exactly: it draws by the "
+    "clock or from a generator of its own (webdataset's shuffle does, without rng=random)"
+)
+
+
 def _with(values: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """The values, with what was found of the model, the task and the data."""
     model, choice, data = values["model"], values["data"], {**found["data"]}
@@ -52,6 +59,8 @@ def _with(values: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
         if found[group]:
             values = {**values, group: replace(values[group], **found[group])}
     size, dropping = data.pop("size", 0), data.pop("drop_last", False)
+    if not data.pop("repeatable", True) and launch.is_rank_zero(launch.rank_from_env()):
+        notice(f"data={choice.name}: {UNREPEATABLE}")
     if found["loaders"] and isinstance(choice, schemas.OwnData):
         _require_none_of_ours(choice, found["streams"], found["module"] is None)
         choice = choice.as_loaders

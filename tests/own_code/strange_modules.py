@@ -1,5 +1,8 @@
 """LightningModules and LightningDataModules as people write them, none of which knows of Lockstep."""
 
+import os
+import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -478,3 +481,18 @@ class AcrossSamples(Regressor):
             return loss + self.net(x).std()
         self.log("spread", x.std(), on_step=False, on_epoch=True)
         return loss
+
+
+class ByClock(IterableDataset[tuple[Tensor, Tensor]]):
+    """In another order each time, and in each process."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        order = random.Random(time.time_ns() + os.getpid())
+        for number in order.sample(range(30), 30):
+            x = torch.full((4,), float(number))
+            yield x, x.sum()[None]
+
+
+class ByClockData(StreamData):
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(ByClock(), batch_size=self.batch_size)

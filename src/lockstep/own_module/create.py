@@ -11,7 +11,7 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.own import Streams, outputs_of, streams_of
 from lockstep.data.samples import SampleData, pair_of, targets_for_loss
 from lockstep.data.tensors import Batch, TensorData, as_float
-from lockstep.own_module.loaders import RankLoader, Share, rank_loader
+from lockstep.own_module.loaders import RankLoader, Share, StreamLoader, rank_loader
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.target import KEY
@@ -144,12 +144,14 @@ def facts_of(source: LoaderSource) -> dict[str, Any]:
             raise config_error("data", source.choice.name, "it has no train_dataloader", "data with one")
         share = Share(0, 1)
         train = source.loaders("train", share)[0]
+        repeatable = _repeatable(source, train)
         rest = {stage: _samples(source, stage, share) if source.has(stage) else 0 for stage in ("val", "test")}
     batches = _length(train)
     regular = getattr(getattr(train, "batches", None), "regular", False)
     size = train.batches.batch_size if regular else getattr(train, "batch_size", None)  # type: ignore[attr-defined]
     return {
         "train_samples": _of_batches(train),
+        "repeatable": repeatable,
         "train_batches": batches,
         "regular": regular,
         "size": size or 0,
@@ -184,6 +186,17 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
         "classes": outputs if classed else 0,
         "parts": list(target.shape) if classed else [],
     }
+
+
+def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
+    """A stream is looked at twice under one seed; of what has an index each sample is made under a seed of its own."""
+    if not isinstance(train, StreamLoader):
+        return True
+    choice: Any = source.choice
+    with targets.user_errors(f"data.{KEY}={getattr(choice, KEY, choice.name)}", "a batch of it raises this."):
+        [again] = source.loaders("train", Share(0, 1))
+        assert isinstance(again, StreamLoader)
+        return train.first_of_all() == again.first_of_all()
 
 
 def _length(loader: RankLoader) -> int:

@@ -11,12 +11,15 @@ from itertools import islice
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
+from lockstep.config_error import ConfigError
 from lockstep.data.seeded import Place, Seeded, as_made, seed_sample, workers_context
 from lockstep.own_module.batches import GlobalBatches
-from lockstep.own_module.shares import part_of, samples_in
+from lockstep.own_module.shares import fingerprint, part_of, samples_in
+from lockstep.parallel import all_gather_bytes
 from lockstep.random_state import generators_kept, random_state, restore_random_state
 
 END = object()
@@ -171,6 +174,7 @@ class StreamLoader(RankLoader):
     def __init__(self, loader: Any, share: Share, seed: int, training: bool, batch_size: int | None) -> None:
         super().__init__(share, seed, training)
         self.loader = loader
+        self.alike = False
         self.samples = isinstance(loader, DataLoader) and loader.batch_size is not None
         self.batch_size = (batch_size or loader.batch_size) if self.samples else None
 
@@ -208,26 +212,47 @@ class StreamLoader(RankLoader):
             return None
         return self.loader.collate_fn(ready[rank::ranks]) if self.samples else part_of(ready, rank, ranks)
 
-    def _global(self) -> Iterator[tuple[Any, int]]:
-        """Global batches, and their samples; drawn under random numbers of the epoch."""
+    def first_of_all(self) -> bytes:
+        """The fingerprint of the first global batch, read without workers."""
+        return next((fingerprint(ready) for ready, _ in self._global(workers=False)), b"")
+
+    def _global(self, workers: bool = True) -> Iterator[tuple[Any, int]]:
+        """Global batches, and their samples; drawn under random numbers of the epoch.
+
+        Raises:
+            ConfigError: ranks read others.
+        """
         with generators_kept():
             seed_sample(self.seed, self.epoch if self.training else 0, -1)
-            source = iter(self._source())
+            source = iter(self._source(workers))
             state = random_state([])
         while True:
             with generators_kept():
                 restore_random_state(state, [])
                 ready: Any = next(source, END)
                 state = random_state([])
+            self._require_alike(ready)
             if ready is END:
                 return
             yield ready, samples_in(ready) if not self.samples else len(ready)
 
-    def _source(self) -> Any:
+    def _require_alike(self, ready: Any) -> None:
+        """Of the first batch: each rank reads the whole stream, and keeps its share of it."""
+        if self.alike or not dist.is_initialized():
+            return
+        self.alike = len({*all_gather_bytes(b"" if ready is END else fingerprint(ready))}) == 1
+        if not self.alike:
+            raise ConfigError(
+                "data: ranks read other samples of it, and here each reads all and keeps its own share; write one that "
+                "reads the same on every rank, and draws from the process's generators (of webdataset "
+                "nodesplitter=None, shuffle(…, rng=random))."
+            )
+
+    def _source(self, workers: bool) -> Any:
         if not isinstance(self.loader, DataLoader):
             return self.loader
         generator = torch.Generator().manual_seed(self.seed + (self.epoch if self.training else 0))
-        options = {**_kept(self.loader), "generator": generator}
+        options = {**(_kept(self.loader) if workers else {}), "generator": generator}
         if self.samples:
             options |= {"batch_size": self.batch_size, "drop_last": self.loader.drop_last, "collate_fn": list}
         else:

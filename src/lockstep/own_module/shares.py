@@ -3,10 +3,11 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, uint8
 
 from lockstep.config_error import ConfigError
 
@@ -29,6 +30,16 @@ def samples_in(batch: Any) -> int:
 def part_of(batch: Any, rank: int, ranks: int) -> Any:
     """Its samples rank, rank + ranks, …; what is not of single samples stays whole."""
     return batch if ranks == 1 else _part(batch, samples_in(batch), rank, ranks)
+
+
+def fingerprint(batch: Any) -> bytes:
+    """Of its values, whatever holds them: equal for equal samples, in any process."""
+    found = blake2b(digest_size=16)
+    for own in _leaves(batch):
+        if isinstance(own, Tensor):
+            own = own.detach().cpu().contiguous().view(-1).view(uint8).numpy()
+        found.update(own.tobytes() if isinstance(own, np.ndarray) else repr(own).encode())
+    return found.digest()
 
 
 def each_tensor(own: Any, function: Callable[[Tensor], Tensor]) -> Any:
@@ -78,6 +89,23 @@ def _part(own: Any, samples: int, rank: int, ranks: int) -> Any:
 
 def _is_batch(value: Any) -> bool:
     return isinstance(value, Tensor | np.ndarray | Mapping | list | tuple) or _is_dataclass(value)
+
+
+def _leaves(own: Any) -> Iterator[Any]:
+    """Tensors, arrays and plain values; of other objects their type alone."""
+    if isinstance(own, Mapping):
+        for key, value in own.items():
+            yield key
+            yield from _leaves(value)
+    elif isinstance(own, list | tuple):
+        for value in own:
+            yield from _leaves(value)
+    elif _is_dataclass(own):
+        for field in fields(own):
+            yield from _leaves(getattr(own, field.name))
+    else:
+        plain = isinstance(own, Tensor | np.ndarray | np.generic | str | bytes | int | float | complex | None)
+        yield own if plain else type(own).__name__
 
 
 def _sizes(own: Any) -> Iterator[int]:

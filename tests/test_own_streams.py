@@ -1,0 +1,50 @@
+"""An iterable of the user's own: every rank reads the same, and reads it again under the same seed; else it is told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lockstep.config_error import ConfigError
+from lockstep.own_module.shares import fingerprint
+from tests.test_own_module import DDP, SINGLE, MakeOwn, make_own, trained
+
+__all__ = ["make_own"]
+
+CLOCK = ("model=regressor", "data=stream", "data._target_=strange_modules.ByClockData", "engine=raw", "max_epochs=1")
+
+
+def test_an_order_by_the_clock_is_told(make_own: MakeOwn, capfd: pytest.CaptureFixture[str]) -> None:
+    """At the start, in one line; the run is one that trains."""
+    plan = make_own(*CLOCK, *SINGLE)
+    [line] = [own for own in capfd.readouterr().err.splitlines() if own.startswith("data=")]
+    assert line == (
+        "data=ByClockData: read twice under one seed it gives other samples, so no run on it is repeated or resumed "
+        "exactly: it draws by the clock or from a generator of its own (webdataset's shuffle does, without rng=random)"
+    )
+    assert (trained(plan) / "record.jsonl").exists()
+    make_own("model=regressor", "data=stream", *SINGLE, folder="seeded")
+    assert "data=" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_ranks_that_read_other_samples_are_ended(engine: str, make_own: MakeOwn, tmp_path: Path) -> None:
+    """Before the first step: each would see some samples twice and others never."""
+    with pytest.raises(ConfigError) as refused:
+        trained(make_own(*CLOCK, *DDP, f"engine={engine}"))
+    assert str(refused.value) == (
+        "data: ranks read other samples of it, and here each reads all and keeps its own share; write one that reads "
+        "the same on every rank, and draws from the process's generators (of webdataset nodesplitter=None, "
+        "shuffle(…, rng=random))."
+    )
+    assert "step" not in (tmp_path / "run" / "record.jsonl").read_text()
+
+
+def test_a_fingerprint_is_of_values() -> None:
+    def batch(last: float = 2.0) -> object:
+        return [(torch.ones(2, 3).t(), 1, "a"), {"x": np.array([1.0, last]), "y": None}, torch.tensor(True), object()]
+
+    assert fingerprint(batch()) == fingerprint(batch())
+    assert fingerprint(batch()) != fingerprint(batch(3.0))
+    assert fingerprint(torch.ones(2, dtype=torch.bfloat16)) != fingerprint(torch.zeros(2, dtype=torch.bfloat16))
