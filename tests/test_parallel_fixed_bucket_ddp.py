@@ -86,8 +86,8 @@ PLAIN = ("model=odd", "data=blobs", "max_epochs=1")
 @pytest.mark.parametrize(
     ("job", "names", "engine"),
     [
-        (ONLY, SPARE, "lightning"),
-        (LATER, SPARE, "raw"),
+        pytest.param(ONLY, SPARE, "lightning", id="only-lightning"),
+        pytest.param(LATER, SPARE, "raw", id="later-raw"),
         pytest.param(ONLY, SPARE, "raw", marks=pytest.mark.slow),
         pytest.param(LATER, SPARE, "lightning", marks=pytest.mark.slow),
         pytest.param(PLAIN, "unused.weight, unused.bias", "raw", marks=pytest.mark.slow),

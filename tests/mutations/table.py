@@ -475,4 +475,25 @@ MUTATIONS = [
         "under_way = ",
         f"{SHARDS}::test_killed_in_a_step_it_ends_the_same[raw-job1]",
     ),
+    Mutation(
+        "a plateau may monitor what nothing logs",
+        "own_module/plateau.py",
+        "str(own.monitor) not in known",
+        "str(own.monitor) in ()",
+        "tests/test_own_plateau.py::test_of_a_step_only_what_is_logged_on_it[raw]",
+    ),
+    Mutation(
+        "a run's only step may lack gradients",
+        "parallel/fixed_bucket_ddp.py",
+        "if names := self._without_gradient():",
+        "if names := self._without_gradient()[:0]:",
+        "tests/test_parallel_fixed_bucket_ddp.py::test_what_has_no_gradient_is_named[only-lightning]",
+    ),
+    Mutation(
+        "ranks may read other streams",
+        "own_module/loaders.py",
+        "if self.alike or not dist.is_initialized():",
+        "if True:",
+        "tests/test_own_streams.py::test_ranks_that_read_other_samples_are_ended[raw]",
+    ),
 ]

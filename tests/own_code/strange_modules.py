@@ -464,7 +464,8 @@ class Unused(Regressor):
 
     def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         loss = super().training_step(batch)
-        return loss if batch_idx >= self.since else loss + 0 * sum(own.sum() for own in self.spare.parameters())
+        spare = torch.stack([own.sum() for own in self.spare.parameters()]).sum()
+        return loss if batch_idx >= self.since else torch.add(loss, spare, alpha=0)
 
 
 class AcrossSamples(Regressor):
@@ -478,7 +479,7 @@ class AcrossSamples(Regressor):
         x, _ = batch
         loss = super().training_step(batch)
         if self.across:
-            return loss + self.net(x).std()
+            return torch.add(loss, self.net(x).std())
         self.log("spread", x.std(), on_step=False, on_epoch=True)
         return loss
 

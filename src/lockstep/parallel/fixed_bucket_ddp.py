@@ -52,7 +52,7 @@ class FixedBucketDDP(LastToFirst):
             ConfigError: in the step before parameters had no gradient; names them.
         """
         try:
-            return super().forward(*inputs, **named)
+            return super().forward(*inputs, **named)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if UNFINISHED not in str(error):
                 raise
