@@ -107,6 +107,11 @@ class MapLoader(RankLoader):
         batches = self._epoch()
         return len(batches) if self.training else max(1, sum(len(ids) > self.share.rank for ids in batches))
 
+    @property
+    def least(self) -> int:
+        """Samples of the smallest batch; of none, as many as there are ranks."""
+        return min((len(ids) for ids in self._epoch()), default=self.share.world_size)
+
     def _epoch(self) -> Sequence[Tensor]:
         self.batches.set_epoch(self.epoch)
         batches = self.batches.batches()

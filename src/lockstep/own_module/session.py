@@ -26,7 +26,8 @@ from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.monitor import open_loggers, work_of
-from lockstep.own_module.create import METHOD, STAGES, LoaderSource, create_module
+from lockstep.own_module.collectives import require_samples
+from lockstep.own_module.create import METHOD, STAGES, STEP, LoaderSource, create_module
 from lockstep.own_module.facts import filled
 from lockstep.own_module.loaders import RankLoader, Share
 from lockstep.own_module.logged import Logged, metric_modules
@@ -201,6 +202,9 @@ class ModuleSession:
                 own.set_epoch(self.start.at.epochs if training else 0)
                 own.accumulate = self.plan.accumulate_grad_batches
                 own.limit = getattr(self.plan.trainer, f"limit_{stage}_batches")
+            if not training:
+                held, world = self.rank_loaders[stage], self.context.world_size
+                require_samples(self.module, STEP[stage], self.plan.data.name, held, world)
         found = self.rank_loaders[stage]
         return found[0] if len(found) == 1 else found
 
@@ -234,6 +238,8 @@ class ModuleSession:
         if self.start.checkpoint is not None:
             require_net(self.plan, self.module, self.start.checkpoint)
         if self.plan.train:
+            if self.runs("val"):
+                self._loaders("val")  # what is wrong with them is told before the first step
             self.recorder = self.start.recorder(self.plan, self.context.rank, self.module)
             self.checkpoints = CheckpointManager(self.plan, self.context.rank, self.recorder)
 
