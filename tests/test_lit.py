@@ -26,6 +26,7 @@ from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.seeding import build_model
 from lockstep.sums.measured import Measured
+from lockstep.sums.running import EvaluationSums
 from tests.conftest import events_of
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -60,7 +61,9 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
     measured = Measured(plan.objective, torch.device("cpu"))  # of other data than the plan's
-    session: Any = SimpleNamespace(measured=measured, log_epoch=lambda *_: None)
+    monitor = SimpleNamespace(end_steps=lambda _: None)
+    session: Any = SimpleNamespace(measured=measured, log_epoch=lambda *_: None, monitor=monitor)
+    session.begin_evaluation = lambda _: EvaluationSums(plan.objective, torch.device("cpu"))
     trainer = create_trainer(plan, [], [EpochMetrics(session)])
     loaders = ShardedData(integers(), plan, ALONE, Progress(), torch.device("cpu"))
     trainer.fit(Supervised(net, plan, GlobalMasks(plan, 0)), loaders)

@@ -5,17 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from lockstep import launch, run, schemas
+from lockstep import launch, loggers, run, schemas
 from lockstep.command_line.overrides import swept_keys
 from lockstep.loggers.run_label import run_label
 from lockstep.loggers.tensorboard import folder_of
+from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.hparams import hparams_of
+from lockstep.monitor.pictures import confusion_picture
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from tests.conftest import Command, events_of
+from lockstep.sums.shown import Shown
+from tests.conftest import ROOT, Command, events_of
 
 MakePlan = Callable[..., Plan]
 SMALL = ("model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
@@ -115,7 +119,7 @@ def test_both_engines_have_their_difference_as_a_curve(tmp_path: Path) -> None:
     assert [(point.step, point.value) for point in events.Scalars("difference/largest")] == [
         (step, 0.0) for step in range(8)
     ]
-    assert b"identical; expected: identical" in events.Tensors("run/verdict")[0].tensor_proto.string_val[0]
+    assert b"identical; expected: identical" in events.Tensors("difference/verdict")[0].tensor_proto.string_val[0]
 
 
 def test_a_difference_is_seen_where_there_is_one(tmp_path: Path, make_plan: MakePlan) -> None:
@@ -138,3 +142,80 @@ def test_a_sweep_names_its_jobs_by_what_it_varies(command: Command) -> None:
     assert ended.status == 0, ended.err
     names = sorted(path.parent.name.rpartition(" · ")[0] for path in command.folder.rglob("events*"))
     assert names == ["raw single mlp lr=0.001", "raw single mlp lr=0.003"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pictures_of_each_validation(engine: str, make_plan: MakePlan) -> None:
+    """The confusion counts are those of all ranks; histograms, curves and the graph where they are asked for."""
+    asked = ("logger.tensorboard.histograms=2", "logger.tensorboard.pr_curves=true", "logger.tensorboard.graph=true")
+    plan = make_plan(*SMALL, "strategy=ddp", "devices=2", f"engine={engine}", "test=false", *asked)
+    launch.start(plan, ENGINES[engine])
+    events = events_of(Path(plan.run_dir), images=0, tensors=0)
+    steps = {tag: [one.step for one in events.Images(tag)] for tag in events.Tags()["images"]}
+    assert steps == {"val/confusion": [7, 14], "val/worst": [7, 14], "weights/first layer": [7, 14]}
+    assert {events.Images("val/confusion")[0].width, events.Images("val/confusion")[0].height} == {28 * 10 + 44}
+    assert events.Tags()["graph"]
+    assert [one.step for one in events.Histograms("weights/layers.0.weight")] == [14]
+    assert "weights/layers.0.weight/gradient" in events.Tags()["histograms"]
+    assert len(tags(events, "pr_curves")) == 10
+
+
+def kept_of(plan: Plan, rank: int) -> Shown | None:
+    with loggers.create(plan, rank, 0, {}) as opened:
+        kept = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,)).begin_validation()
+        opened.close({})
+    return kept
+
+
+def test_pictures_cost_nothing_where_nobody_wants_them(make_plan: MakePlan) -> None:
+    assert kept_of(make_plan("logger.tensorboard.images=false"), 0) is None
+    assert kept_of(make_plan("logger=csv"), 0) is None
+    assert kept_of(make_plan(), 1) is None, "above rank 0"
+    assert kept_of(make_plan("data=random_regression", "model=linear"), 0) is None, "no classes"
+    assert kept_of(make_plan(), 0) is not None
+
+
+def test_pictures_take_no_more_than_their_share(make_plan: MakePlan) -> None:
+    """Of a hundred validations in a row the first and the last have them."""
+    plan = make_plan("max_epochs=100")
+    with loggers.create(plan, 0, 0, {}) as opened:
+        monitor = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,))
+        for epoch in range(1, 101):
+            monitor.end_epoch(True, torch.eye(2, dtype=torch.int64), epoch, epoch)
+        opened.close({})
+    steps = [one.step for one in events_of(Path(plan.run_dir), images=0).Images("val/confusion")]
+    assert (steps[0], steps[-1]) == (1, 100)
+    assert len(steps) < 20
+
+
+def test_the_surest_wrong_answers_are_kept() -> None:
+    shown = Shown()
+    logits = torch.tensor([[9.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    shown.add(torch.arange(3.0)[:, None], logits, torch.tensor([0, 0, 1]))
+    shown.add(torch.tensor([[7.0]]), torch.tensor([[0.0, 6.0]]), torch.tensor([0]))
+    assert shown.worst is not None
+    inputs, targets, predicted, confidence = shown.worst
+    assert inputs.flatten().tolist()[:3] == [7.0, 2.0, 1.0]
+    assert (targets.tolist()[:3], predicted.tolist()[:3]) == ([0, 1, 0], [1, 0, 1])
+    assert confidence.tolist() == sorted(confidence.tolist(), reverse=True)
+    assert confidence[3] == -1, "a right answer comes behind them, and is not shown"
+
+
+def test_a_confusion_picture_shades_a_row_by_its_share() -> None:
+    picture = confusion_picture(torch.tensor([[5, 0], [1, 3]]))
+    corners = [picture[44 + row * 28 + 1, 44 + column * 28 + 1].tolist() for row in (0, 1) for column in (0, 1)]
+    assert corners[0] == [8, 64, 129]
+    assert corners[1] == [255, 255, 255]
+    assert corners[3][0] < corners[2][0] < 255
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_module_draws_by_its_own_experiment(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "own_code"))
+    own = f"hydra.searchpath=[file://{ROOT / 'tests' / 'own_code' / 'conf'}]"
+    words = ("model=drawing", "data=model", "max_epochs=1", "threads=1", "test=false", f"hydra.run.dir={tmp_path}")
+    run([own, f"engine={engine}", *words])
+    events = events_of(tmp_path, images=0)
+    assert [one.step for one in events.Images("mine")] == [1]
+    assert {"work/samples_per_second", "work/memory_GiB"} <= {*events.Tags()["scalars"]}

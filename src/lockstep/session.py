@@ -19,6 +19,8 @@ from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.monitor import open_loggers, work_of
+from lockstep.monitor.epoch import EpochMonitor
+from lockstep.monitor.graph import show_graph
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
@@ -29,7 +31,7 @@ from lockstep.seeding import build_model
 from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
 from lockstep.sums.phases import Phases
-from lockstep.sums.running import RunningSums
+from lockstep.sums.running import EvaluationSums, RunningSums
 from lockstep.targets.task import make_task
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
@@ -74,6 +76,8 @@ class Session:
             self.checkpoints = CheckpointManager(plan, context.rank, self.recorder)
         self.time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
+        self.monitor = EpochMonitor(plan, self.loggers, self.net, self.data.shape)
+        show_graph(plan, self.loggers, self.net, self.data, self.device)
 
     @property
     def heading(self) -> dict[str, str | int | float]:
@@ -144,6 +148,12 @@ class Session:
         trained.pop("train/loss", None)
         work = work_of(self.plan, self.device, self.phases.of_batch())
         self.loggers.log_metrics({**trained, **validation, **work, "epoch": epoch}, step)
+        self.monitor.end_epoch(bool(validation), self.measured.confusion, epoch + 1, step)
+
+    def begin_evaluation(self, stage: str) -> EvaluationSums:
+        """The sums of an evaluation, with what is kept of a validation to be shown."""
+        shown = self.monitor.begin_validation() if stage == "val" else None
+        return EvaluationSums(self.plan.objective, self.device, shown)
 
     def end_cut_epoch(self, at: Progress) -> None:
         """The metrics of an epoch's part, where a bound ends the run within. To be called by every rank."""

@@ -115,6 +115,20 @@ MUTATIONS = [
         "tests/test_monitor.py::test_a_difference_is_seen_where_there_is_one",
     ),
     Mutation(
+        "pictures at every validation, whatever they take",
+        "monitor/epoch.py",
+        "        if began < self.rests_until and not last:\n            return\n",
+        "",
+        "tests/test_monitor.py::test_pictures_take_no_more_than_their_share",
+    ),
+    Mutation(
+        "right answers among the wrong",
+        "sums/shown.py",
+        "confidence.where(predicted != targets, -1.0)",
+        "confidence",
+        "tests/test_monitor.py::test_the_surest_wrong_answers_are_kept",
+    ),
+    Mutation(
         "buckets are not kept",
         "parallel/fixed_bucket_ddp.py",
         "            fix_buckets(self)",

@@ -497,3 +497,10 @@ class ByClock(IterableDataset[tuple[Tensor, Tensor]]):
 class ByClockData(StreamData):
     def train_dataloader(self) -> DataLoader[Any]:
         return DataLoader(ByClock(), batch_size=self.batch_size)
+
+
+class Drawing(Late):
+    """Writes a picture of its own."""
+
+    def on_train_start(self) -> None:
+        self.logger.experiment.add_image("mine", torch.zeros(1, 2, 2), 1)  # type: ignore[union-attr]

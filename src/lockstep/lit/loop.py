@@ -43,7 +43,9 @@ OWN_LOOP = ("on_train_batch_start", "optimizer_step", "lr_scheduler_step")
 class FastTrainingEpochLoop(private.TrainingEpochLoop):
     """In place of the trainer's own epoch loop. `phases` has the seconds of its batches."""
 
-    phases: Phases
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.phases = Phases()
 
     def on_run_start(self, data_fetcher: private.DataFetcher) -> None:
         """Find the overridden hooks, and whether this epoch takes the fast path."""

@@ -8,7 +8,6 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from lockstep.session import Session
-from lockstep.sums.running import EvaluationSums
 
 
 class EpochMetrics(Callback):
@@ -22,22 +21,24 @@ class EpochMetrics(Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         self.measured.epoch.add(outputs["stats"])
+        if trainer.is_last_batch:
+            self.session.monitor.end_steps(trainer.current_epoch + 1)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = EvaluationSums(self.measured.objective, pl_module.device)
+        self.evaluation = self.session.begin_evaluation("val")
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.evaluation = EvaluationSums(self.measured.objective, pl_module.device)
+        self.evaluation = self.session.begin_evaluation("test")
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
-        self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets)
+        self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets, batch.inputs)
 
     def on_test_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
-        self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets)
+        self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets, batch.inputs)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Of the training epoch too, which ends after its validation."""

@@ -7,7 +7,7 @@ what any Lightning logger is here.
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstep import schemas
 from lockstep.loggers.logger import Layout, Logger, Value
@@ -46,6 +46,26 @@ class Loggers:
         """A page of Markdown about the whole run."""
         for logger in self.loggers:
             logger.log_text(name, text)
+
+    def log_image(self, name: str, picture: Any, step: int) -> None:
+        """Bytes (height, width, 3)."""
+        for logger in self.loggers:
+            logger.log_image(name, picture, step)
+
+    def log_pr_curve(self, name: str, labels: Any, scores: Any, step: int) -> None:
+        """Of true labels (n,) and probabilities (n,)."""
+        for logger in self.loggers:
+            logger.log_pr_curve(name, labels, scores, step)
+
+    def log_histogram(self, name: str, values: Any, step: int) -> None:
+        """Of a tensor."""
+        for logger in self.loggers:
+            logger.log_histogram(name, values, step)
+
+    def log_graph(self, net: Any, inputs: Any) -> None:
+        """A net, as a batch goes through it."""
+        for logger in self.loggers:
+            logger.log_graph(net, inputs)
 
     def log_layout(self, layout: Layout) -> None:
         """Which curves share a chart."""

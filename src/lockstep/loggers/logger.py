@@ -1,6 +1,7 @@
 """What each logger does, on rank 0."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 Value = str | int | float
 """Of a hyper-parameter."""
@@ -21,6 +22,18 @@ class Logger:
 
     def log_text(self, name: str, text: str) -> None:
         """A page of Markdown about the whole run."""
+
+    def log_image(self, name: str, picture: Any, step: int) -> None:
+        """Bytes (height, width, 3)."""
+
+    def log_pr_curve(self, name: str, labels: Any, scores: Any, step: int) -> None:
+        """Of true labels (n,) and probabilities (n,)."""
+
+    def log_histogram(self, name: str, values: Any, step: int) -> None:
+        """Of a tensor."""
+
+    def log_graph(self, net: Any, inputs: Any) -> None:
+        """A net, as a batch goes through it."""
 
     def log_layout(self, layout: Layout) -> None:
         """Which curves share a chart."""

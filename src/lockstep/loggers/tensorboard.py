@@ -4,7 +4,9 @@ TensorBoard calls a run by its folder, so that the folder below tensorboard/ bea
 """
 
 import time
+import warnings
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,27 @@ class TensorBoard(Logger):
         from tensorboard.plugins.text.summary_v2 import text_pb  # torch's own appends a word to each name
 
         self.writer.file_writer.add_summary(text_pb(name, text))
+
+    def log_image(self, name: str, picture: Any, step: int) -> None:
+        """By hand: SummaryWriter compresses as hard as it can, which takes several times as long."""
+        from PIL import Image
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        file, (height, width, colours) = BytesIO(), picture.shape
+        Image.fromarray(picture).save(file, "PNG", compress_level=1)
+        image = Summary.Image(height=height, width=width, colorspace=colours, encoded_image_string=file.getvalue())
+        self.writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
+
+    def log_pr_curve(self, name: str, labels: Any, scores: Any, step: int) -> None:
+        self.writer.add_pr_curve(name, labels, scores, step)
+
+    def log_histogram(self, name: str, values: Any, step: int) -> None:
+        self.writer.add_histogram(name, values, step)
+
+    def log_graph(self, net: Any, inputs: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's tracer is an old one
+            self.writer.add_graph(net, inputs)
 
     def log_layout(self, layout: Layout) -> None:
         charts = {title: {name: ["Multiline", [*tags]] for name, tags in own.items()} for title, own in layout.items()}

@@ -18,7 +18,7 @@ def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Compari
         return
     own = folder_of(plan)
     board = TensorBoard(own.with_name(own.name.replace("both", WORD, 1)), {})
-    board.log_text("run/verdict", code(comparison.text()))
+    board.log_text(f"{WORD}/verdict", code(comparison.text()))
     board.log_layout({"Lightning against raw": {"largest difference of a step": [f"^{WORD}/largest$"]}})
     for step, values in differences(RunFolder(lightning), RunFolder(raw)).items():
         board.log_metrics({f"{WORD}/{name}": value for name, value in values.items()}, step)

@@ -10,7 +10,7 @@ from lockstep.schemas.coerce import flatten
 
 WATCHED = (
     *("name", "run_dir", "command", "logger", "ckpt_path", "resume", "train", "test", "show_shapes", "process_group"),
-    *("optimized_metric", "data.root", "callbacks"),
+    *("optimized_metric", "data.root", "callbacks", "checkpoint", "record", "detect_nan", "log_every_n_steps"),
 )
 """Where a run lies and how it is watched: nothing that it is tuned by."""
 

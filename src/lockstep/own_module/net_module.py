@@ -22,6 +22,8 @@ class NetModule(pl.LightningModule):
     The net is `net`, as in the checkpoints of plain nets.
     """
 
+    evaluation: EvaluationSums
+
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.plan, self.objective, self.net = session.plan, session.plan.objective, session.net
@@ -39,9 +41,6 @@ class NetModule(pl.LightningModule):
         """
         self.scale, self.empty = scale, empty
 
-    def begin_evaluation(self, device: torch.device) -> None:
-        self.evaluation = EvaluationSums(self.objective, device)
-
     def forward(self, inputs: Tensor) -> Any:
         return self.compute(inputs)
 
@@ -58,7 +57,7 @@ class NetModule(pl.LightningModule):
         inputs, targets, _ = self._ready(batch)
         outputs = self(inputs)
         loss_sum = self.objective.loss_sum(outputs, targets)
-        self.evaluation.add(batch_stats(self.objective, loss_sum, outputs, targets), outputs, targets)
+        self.evaluation.add(batch_stats(self.objective, loss_sum, outputs, targets), outputs, targets, inputs)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)

@@ -125,7 +125,7 @@ class NetSession(ModuleSession):
 
     def begin_evaluation(self, stage: str) -> None:
         super().begin_evaluation(stage)
-        self.module.begin_evaluation(self.device)
+        self.module.evaluation = self.plain.begin_evaluation(stage)
 
     def end_stage(self, trainer: Any, stage: str) -> None:
         """A training epoch's sums meet those of the other ranks in the message of its validation, if it has one."""

@@ -13,7 +13,7 @@ from lockstep.raw.precision import Precision
 from lockstep.sampler import ShardSampler, evaluation_batch
 from lockstep.session import Session
 from lockstep.strategies import Wrapped
-from lockstep.sums.running import EvaluationSums, batch_stats
+from lockstep.sums.running import batch_stats
 
 
 @torch.inference_mode()
@@ -25,10 +25,10 @@ def evaluate(session: Session, wrapped: Wrapped, precision: Precision, stage: Li
     broadcast_buffers(wrapped.net)
     samples, size = plan.samples_of(stage, len(split)), evaluation_batch(plan.batch_size)
     sampler = ShardSampler(samples, size, rank=context.rank, world_size=context.world_size)
-    sums = EvaluationSums(objective, session.device)
+    sums = session.begin_evaluation(stage)
     for inputs, targets, _ids in create_loader(session.data, split, sampler, session.device, precision.dtype):
         with precision.autocast():
             outputs = wrapped.evaluate(inputs)
             stats = batch_stats(objective, objective.loss_sum(outputs, targets), outputs, targets)
-        sums.add(stats, outputs, targets)
+        sums.add(stats, outputs, targets, inputs)
     return sums.totals

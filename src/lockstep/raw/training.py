@@ -58,6 +58,7 @@ def fit(run: Training) -> None:
     while not plan.trained(run.at.epochs, run.at.steps) and not session.time_limit.passed:
         began = time.perf_counter()
         train_epoch(run)
+        session.monitor.end_steps(run.at.epochs + 1)
         synchronize(session.device)
         run.seconds += time.perf_counter() - began
         if run.at.batch < plan.epoch_batches:  # a bound of steps or time

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import config_error
+from lockstep.config_error import config_error, not_negative
 from lockstep.files import is_utf8
 from lockstep.schemas.target import OneOfSeveral
 
@@ -27,7 +27,19 @@ class AnyLogger:
 
 @dataclass(frozen=True)
 class TensorBoard(AnyLogger):
+    """`images`: confusion counts, worst samples, first filters.
+
+    `histograms`: of weights and gradients, every N epochs.
+    """
+
     name: Literal["tensorboard"]
+    images: bool = True
+    pr_curves: bool = False
+    histograms: int = 0
+    graph: bool = False
+
+    def __post_init__(self) -> None:
+        not_negative("logger.tensorboard.histograms", self.histograms)
 
     def check(self, plan: "Plan") -> None:
         if not is_utf8(plan.run_dir):

@@ -9,13 +9,16 @@ from lockstep.sums.running import RunningSums
 
 
 class Measured:
-    """`results` are the latest metrics, in float64; `trained` counts the samples that this run trained on."""
+    """`results` are the latest metrics, in float64; `trained` counts the samples that this run trained on.
+
+    `confusion`: the counts (true, predicted) of the latest validation, over all ranks, where there are classes."""
 
     def __init__(self, objective: Objective, device: torch.device) -> None:
         self.objective, self.device = objective, device
         self.epoch = RunningSums(objective)
         self.results: dict[str, float] = {}
         self.trained = 0
+        self.confusion: Tensor | None = None
 
     def end_epoch(self, validated: Tensor | None) -> dict[str, float]:
         """Training's metrics and validation's, which are returned. To be called by every rank.
@@ -31,6 +34,7 @@ class Measured:
         self.results |= self.objective.metrics("train", training)
         found = {} if validated is None else self.objective.metrics("val", validation)
         self.results |= found
+        self.confusion = self.objective.confusion_of(validation) if len(validation) and self.objective.classes else None
         return found
 
     def end_test(self, tested: Tensor) -> tuple[dict[str, float], Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lockstep.objectives.objective import Objective
 from lockstep.structures import map_tensors
+from lockstep.sums.shown import Shown
 
 Sums = Tensor
 """Shape (sums,), float64, on the CPU: in the order of `Objective.sums`."""
@@ -74,12 +75,14 @@ class RunningSums:
 class EvaluationSums:
     """Sums over the batches of an evaluation and, where there are classes, its confusion counts."""
 
-    def __init__(self, objective: Objective, device: torch.device) -> None:
-        self.objective, self.running = objective, RunningSums(objective)
+    def __init__(self, objective: Objective, device: torch.device, shown: Shown | None = None) -> None:
+        self.objective, self.running, self.shown = objective, RunningSums(objective), shown
         self.counts = torch.zeros(objective.classes, objective.classes, dtype=torch.int64, device=device)
 
-    def add(self, batch: BatchStats, outputs: Tensor, targets: Tensor) -> None:
+    def add(self, batch: BatchStats, outputs: Tensor, targets: Tensor, inputs: Tensor | None = None) -> None:
         self.running.add(batch)
+        if self.shown is not None and inputs is not None:
+            self.shown.add(inputs, outputs, targets)
         if self.objective.classes:
             self.counts += confusion(outputs, targets, self.objective.classes)
 

@@ -1,0 +1,114 @@
+"""What is shown of an epoch beside its numbers: pictures, precision over recall, histograms. On rank 0 alone."""
+
+import time
+from collections.abc import Mapping
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from lockstep import schemas
+from lockstep.loggers import Loggers
+from lockstep.monitor.pictures import confusion_picture, filters_picture, samples_picture
+from lockstep.plan import Plan
+from lockstep.sums.shown import Shown
+
+SHARE = 0.01
+"""Of a run's time, that pictures may take: after drawing for t seconds none are drawn for t / SHARE."""
+
+COLOURS = (1, 3)
+"""Channels of what can be looked at."""
+FILTERS = 64
+
+
+def board_of(plan: Plan) -> schemas.TensorBoard | None:
+    return next((own for own in plan.logger if isinstance(own, schemas.TensorBoard)), None)
+
+
+class EpochMonitor:
+    """Both engines call `end_steps`, `begin_validation`, if there is one, and `end_epoch`, in this order."""
+
+    def __init__(self, plan: Plan, loggers: Loggers, net: nn.Module, shape: tuple[int, ...]) -> None:
+        """`shape`: of a sample."""
+        self.plan, self.loggers, self.net, self.shape = plan, loggers, net, shape
+        self.board = board_of(plan) if loggers.loggers else None
+        self.shown: Shown | None = None
+        self.gradients: Mapping[str, Tensor] = {}
+        self.rests_until = 0.0
+
+    def end_steps(self, epoch: int) -> None:
+        """After the last step of an epoch, from 1: a copy of its gradients, since a validation may clear them."""
+        if self._histograms_due(epoch):
+            parameters = self.net.named_parameters()
+            self.gradients = {name: own.grad.detach().clone() for name, own in parameters if own.grad is not None}
+
+    def begin_validation(self) -> Shown | None:
+        """What is to be kept of it, if anything."""
+        board = self.board
+        wanted = board is not None and self.plan.objective.classes and (board.images or board.pr_curves)
+        self.shown = Shown(board.pr_curves) if board is not None and wanted else None
+        return self.shown
+
+    def end_epoch(self, validated: bool, counts: Tensor | None, epoch: int, step: int) -> None:
+        """After an epoch, from 1, and its validation.
+
+        Args:
+            counts: the confusion counts of all ranks, where there are classes.
+        """
+        if self.board is None:
+            return
+        if validated and self.board.images:
+            self._show_pictures(counts, self.plan.trained(epoch, step), step)
+        if validated and self.shown is not None and self.shown.scores:
+            self._show_pr_curves(self.shown.scores, step)
+        if self._histograms_due(epoch):
+            for name, own in self.net.named_parameters():
+                self.loggers.log_histogram(f"weights/{name}", own.detach(), step)
+            for name, gradient in self.gradients.items():
+                self.loggers.log_histogram(f"weights/{name}/gradient", gradient, step)
+        self.gradients = {}
+
+    def _histograms_due(self, epoch: int) -> bool:
+        every = 0 if self.board is None or self.plan.strategy.sharded else self.board.histograms
+        return every > 0 and epoch % every == 0
+
+    def _show_pictures(self, counts: Tensor | None, last: bool, step: int) -> None:
+        """The first and the last validation have them, and those between as time allows."""
+        began = time.perf_counter()
+        if began < self.rests_until and not last:
+            return
+        if counts is not None:
+            self.loggers.log_image("val/confusion", confusion_picture(counts.cpu()), step)
+        if self.shown is not None and self.shown.worst is not None:
+            self._show_worst(self.shown.worst, step)
+        filters = None if self.plan.strategy.sharded else first_filters(self.net, self.shape)
+        if filters is not None:
+            self.loggers.log_image("weights/first layer", filters_picture(filters[:FILTERS]), step)
+        now = time.perf_counter()
+        self.rests_until = now + (now - began) / SHARE
+
+    def _show_worst(self, worst: tuple[Tensor, Tensor, Tensor, Tensor], step: int) -> None:
+        inputs, targets, predicted, confidence = (own.cpu() for own in worst)
+        wrong = int((confidence >= 0).sum())
+        if wrong and inputs.dim() == 4 and inputs.shape[1] in COLOURS:
+            rows = zip(targets.tolist(), predicted.tolist(), confidence.tolist(), strict=True)
+            captions = [f"{true} as {other}, {sure:.0%}" for true, other, sure in rows]
+            self.loggers.log_image("val/worst", samples_picture(inputs[:wrong], captions[:wrong]), step)
+
+    def _show_pr_curves(self, scores: list[tuple[Tensor, Tensor]], step: int) -> None:
+        probabilities, targets = (torch.cat(column) for column in zip(*scores, strict=True))
+        for label in range(probabilities.shape[1]):
+            self.loggers.log_pr_curve(f"val/class {label}", targets == label, probabilities[:, label], step)
+
+
+def first_filters(net: nn.Module, shape: tuple[int, ...]) -> Tensor | None:
+    """Weights (n, channels, h, w) of the first layer with any, where they can be looked at.
+
+    Of a convolution as they are, of a linear layer over images in the images' shape.
+    """
+    first = next((own for own in net.modules() if isinstance(getattr(own, "weight", None), Tensor)), None)
+    if isinstance(first, nn.Conv2d) and first.weight.shape[1] in COLOURS and max(first.kernel_size) > 1:
+        return first.weight
+    if isinstance(first, nn.Linear) and len(shape) == 3 and shape[0] in COLOURS and first.in_features == prod(shape):
+        return first.weight.view(-1, *shape)
+    return None
