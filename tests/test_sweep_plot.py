@@ -85,6 +85,7 @@ def test_a_job_is_called_by_what_varies_alone() -> None:
     assert label(rows[1], rows) == "virtual×2 optimizer.lr=0.2 model.lr=1"
     assert label(rows[1], rows, without=["devices", "model.lr"]) == "virtual lr=0.2"
     assert label(rows[0], rows[:1], without=["optimizer.lr", "model.lr"]) == ""
+    assert label(row(0, path="a" * 30), [row(0)]) == f"path={'a' * 23}…"
 
 
 def test_rates_over_decades_stand_on_a_logarithmic_axis_and_the_best_is_marked() -> None:

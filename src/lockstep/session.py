@@ -30,7 +30,7 @@ from lockstep.run_files import Metrics, save_confusion
 from lockstep.seeding import build_model
 from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
-from lockstep.sums.phases import Phases
+from lockstep.sums.phases import Phases, seconds_range
 from lockstep.sums.running import EvaluationSums, RunningSums
 from lockstep.targets.task import make_task
 from lockstep.time_limit import TimeLimit
@@ -71,6 +71,7 @@ class Session:
         )
         self.measured, self.curve = Measured(plan.objective, self.device), StepCurve(plan.objective, self.device)
         self.phases = Phases()
+        self.epoch_seconds: list[float] = []
         if plan.train:
             self.recorder = self.start.recorder(plan, context.rank, self.net)
             self.checkpoints = CheckpointManager(plan, context.rank, self.recorder)
@@ -146,6 +147,7 @@ class Session:
         """An epoch's metrics, and what it took, to the loggers. `train/loss` they have as a curve over steps."""
         trained = {name: own for name, own in self.measured.results.items() if name.startswith("train/")}
         trained.pop("train/loss", None)
+        self.epoch_seconds.append(self.phases.total)
         work = work_of(self.plan, self.device, self.phases.of_batch())
         self.loggers.log_metrics({**trained, **validation, **work, "epoch": epoch}, step)
         self.monitor.end_epoch(bool(validation), self.measured.confusion, epoch + 1, step)
@@ -181,6 +183,7 @@ class Session:
             "steps": at.steps,
             "train_seconds": seconds,
             "samples_per_second": trained / seconds if trained else 0.0,
+            **seconds_range(self.epoch_seconds),
             **self.measured.results,
             **(self.checkpoints.best_metrics if plan.train else {}),
             **(fitted_line(self.net, plan.data.predict) if isinstance(plan.data, schemas.Line) else {}),

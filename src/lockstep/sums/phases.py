@@ -5,6 +5,7 @@ On a GPU a phase is what its calls take, and kernels run behind them; Distribute
 """
 
 import time
+from collections.abc import Sequence
 
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 
@@ -31,8 +32,20 @@ class Phases:
         self.mark("rest")
         self.steps += 1
 
+    @property
+    def total(self) -> float:
+        """Seconds of all phases, since the last call of `of_batch`."""
+        return sum(self.seconds.values())
+
     def of_batch(self) -> dict[str, float]:
         """Seconds of a batch by phase, of those that took any, since the last call."""
         found = {name: seconds / self.steps for name, seconds in self.seconds.items() if seconds and self.steps}
         self.seconds, self.steps = dict.fromkeys(PHASES, 0.0), 0
         return found
+
+
+def seconds_range(epochs: Sequence[float]) -> dict[str, float]:
+    """For metrics.json, the fastest and the slowest epoch, where enough of them tell: three, beside the first, which
+    warms up."""
+    told = [seconds for seconds in epochs[1:] if seconds]
+    return {"epoch_seconds_min": min(told), "epoch_seconds_max": max(told)} if len(told) >= 3 else {}

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from lockstep.sweep.rows import SweepRow
 
+LONGEST = 24
+"""Characters of a value."""
+
 
 def numbers_of(rows: Sequence[SweepRow]) -> list[str]:
     """The keys that the sweep varies whose values are all numbers, in the order of the table."""
@@ -31,7 +34,8 @@ def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) 
 
 
 def shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _is_number(value: object) -> bool:

@@ -70,7 +70,7 @@ def rows_of(jobs: Sequence[SweepJob], target: Target | None = None) -> list[Swee
 def _varied(configs: Sequence[Mapping[str, object]]) -> list[str]:
     """The keys, beside those with a column of their own, that the finished jobs have in common and differ in."""
     common = set(configs[0]).intersection(*configs) if configs else set()
-    own = {key for key in common if key not in MAY_DIFFER}
+    own = {key for key in common if key not in MAY_DIFFER and not key.startswith("command.")}
     return sorted(key for key in own if len({str(config[key]) for config in configs}) > 1)
 
 
