@@ -71,6 +71,17 @@ def mlp(context: BenchContext) -> list[Measurement]:
     return measure_training("mlp", variants, shared, context.rounds, context)
 
 
+def monitoring(context: BenchContext) -> list[Measurement]:
+    """What TensorBoard costs the steps. Pictures are drawn between epochs, and keep to their share of the time."""
+    found = []
+    part = ("data.samples=20000",) if context.quick else ()
+    shared = ("data=mnist", context.mnist(), *part, "model=mlp", "batch_size=128", "max_epochs=3")
+    for name in ("raw", "lightning"):
+        variants = {"unwatched": engine(name, "logger=none"), "watched": engine(name, unwatched=1.02)}
+        found += measure_training(f"monitoring {name}", variants, shared, context.rounds, context)
+    return found
+
+
 def cnn(context: BenchContext) -> list[Measurement]:
     """A whole epoch by the sources' loop takes minutes, so a part of one."""
     bf16, full, half = "precision=bf16-mixed", 0.65, 0.26

@@ -1,6 +1,7 @@
 """Pictures for people, drawn pixel by pixel: a plotting library would take longer than an epoch of a small net."""
 
 from collections.abc import Sequence
+from functools import cache
 from math import ceil, sqrt
 
 import numpy as np
@@ -13,6 +14,12 @@ NUMBERED = 20
 """Classes up to which each count is written."""
 
 
+@cache
+def font_of_all() -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
+    """Read once: that takes longer than a picture."""
+    return ImageFont.load_default()
+
+
 def confusion_picture(counts: Tensor) -> np.ndarray:
     """Counts (true, predicted) as a chart (height, width, 3), a cell's colour the share of its row."""
     classes = len(counts)
@@ -23,7 +30,7 @@ def confusion_picture(counts: Tensor) -> np.ndarray:
     board = np.full((side + edge, side + edge, 3), 255, np.uint8)
     board[edge:, edge:] = np.kron(colours.astype(np.uint8), np.ones((cell, cell, 1), np.uint8))
     picture = Image.fromarray(board)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
+    draw, font = ImageDraw.Draw(picture), font_of_all()
     draw.text((edge, 4), "predicted", INK, font)
     draw.text((2, edge - 14), "true", INK, font)
     every = 1 if classes <= NUMBERED else ceil(classes / 20)
@@ -49,7 +56,7 @@ def samples_picture(images: Tensor, captions: Sequence[str]) -> np.ndarray:
     for (top, left), cell in zip(places, cells, strict=True):
         board[top : top + cell.shape[0], left : left + cell.shape[1]] = cell
     picture = Image.fromarray(board)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
+    draw, font = ImageDraw.Draw(picture), font_of_all()
     for (top, left), words in zip(places, captions, strict=True):
         draw.text((left, top + height - 16), words, INK, font)
     return np.asarray(picture)
