@@ -363,7 +363,7 @@ MUTATIONS = [
     Mutation(
         "a draw after the first batch is not seen",
         "data/seeded.py",
-        "        self.draws = _drawn_since(before)\n",
+        "            self.draws = _drawn_since(before)\n",
         "",
         "tests/test_data_seeded.py::test_a_late_draw_has_its_own_seed",
     ),

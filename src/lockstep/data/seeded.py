@@ -20,51 +20,52 @@ Place = tuple[int, int]
 class Seeded(Dataset[Any]):
     """Batches of a dataset, each asked for by its samples' places; `collate` puts them together, but no empty ones.
 
-    To seed numpy's and Python's generators takes longer than many a sample, so it begins with the first that draws from
-    them, which is then made anew. torch's is always seeded: `torch.initial_seed()` reads it without a draw.
+    To seed numpy's and Python's generators takes longer than many a sample, so it ends with a first batch that draws
+    nothing from them, and begins again with the first that does, which is then made anew: not the first batch of all,
+    as a data set may keep what it has made. torch's is always seeded: `torch.initial_seed()` reads it without a draw.
     """
 
     def __init__(self, dataset: Any, collate: Callable[..., Any], seed: int) -> None:
         self.dataset, self.collate, self.seed = dataset, collate, seed
-        self.first, self.draws = True, False
+        self.draws: bool | None = None  # nobody knows before the first batch
 
     def __getitems__(self, places: Sequence[Place]) -> Any:
         """A batch, or None of no samples. The process's own generators go on as if nobody had drawn for it."""
         if not places:
             return None
-        if not self.draws:
+        if self.draws is False:
             own, before = torch.get_rng_state(), (numpy_state(), random.getstate())
-            made = self._without_draws(places, before)
+            made = self._without_draws(places)
             torch.set_rng_state(own)
+            self.draws = _drawn_since(before)
             if not self.draws:
                 return made
             before[0].restore()
             random.setstate(before[1])
-        if get_worker_info() is not None:
+        if get_worker_info() is not None and self.draws:
             return self._made(places)
         with generators_kept():
             return self._made(places)
 
-    def _without_draws(self, places: Sequence[Place], before: tuple[Any, Any]) -> Any:
-        """What is made where it turns out that nothing was drawn; a data set that draws does so at once, as a rule."""
+    def _without_draws(self, places: Sequence[Place]) -> Any:
         samples = []
         for place in places:
             torch.default_generator.manual_seed(seed_of(self.seed, *place) >> 1)
             samples.append(self.dataset[place[1]])
-            if self.first:
-                self.first, self.draws = False, _drawn_since(before)
-            if self.draws:
-                return None
-        made = self.collate(samples)
-        self.draws = _drawn_since(before)
-        return made
+        return self.collate(samples)
 
     def _made(self, places: Sequence[Place]) -> Any:
-        samples = []
+        """Under seeds of all three generators; of a first batch it is seen whether any draws from the last two."""
+        samples, drawn = [], False
         for place in places:
             seed_sample(self.seed, *place)
+            before = (numpy_state(), random.getstate()) if self.draws is None else None
             samples.append(self.dataset[place[1]])
-        return self.collate(samples)
+            drawn = drawn or (before is not None and _drawn_since(before))
+        made = self.collate(samples)
+        if before is not None:
+            self.draws = drawn or _drawn_since(before)
+        return made
 
 
 def _drawn_since(before: tuple[Any, Any]) -> bool:
