@@ -50,3 +50,20 @@ def test_steps_of_no_optimizer_are_counted_alike(make_own: MakeOwn) -> None:
         runs = [trained(make_own(*job, *world, f"engine={engine}", folder=f"{name}-{engine}")) for engine in ENGINES]
         verdict = compare(runs[0], runs[1])
         assert verdict.verdict == "identical", verdict.text()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("world", [DDP, VIRTUAL, SINGLE], ids=["ddp", "virtual", "single"])
+def test_gradients_that_nobody_averages_are_refused(world: tuple[str, ...], engine: str, make_own: MakeOwn) -> None:
+    plan = make_own(
+        "model=regressor", "model._target_=strange_modules.OwnBackward", "data=stream", *world, f"engine={engine}"
+    )
+    if world is SINGLE:
+        assert trained(plan)
+        return
+    with pytest.raises(ConfigError) as refused:
+        trained(plan)
+    assert str(refused.value) == (
+        "model=OwnBackward: it steps by gradients of loss.backward(), which nobody averages over ranks; write one that "
+        "calls self.manual_backward(loss) instead."
+    )

@@ -110,10 +110,20 @@ def test_checkpoints_are_whole_and_any_strategy_goes_on_with_them(engine: str, m
             "strategy=fsdp: an optimizer has tensors that configure_optimizers did not take from the module's "
             "parameters; write self.parameters() in it, or strategy=ddp.",
         ),
+        (
+            (*TEACHER, "model._target_=strange_weights.Remembering", "+model.early=list"),
+            "strategy=fsdp: the module keeps weights in penalized too, where they would never change; write "
+            "self.parameters() where they are used, or strategy=ddp.",
+        ),
+        (
+            (*TEACHER, "model._target_=strange_weights.Remembering", "+model.early=none"),
+            "strategy=fsdp: Adafactor computes with rows and columns of whole weights, and each rank has a shard; "
+            "write strategy=ddp.",
+        ),
     ],
 )
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_an_optimizer_that_shards_would_deceive_is_refused(
+def test_what_shards_would_deceive_is_refused(
     engine: str, overrides: tuple[str, ...], sentence: str, make_own: MakeOwn
 ) -> None:
     with pytest.raises(ConfigError) as refused:

@@ -368,6 +368,20 @@ MUTATIONS = [
         "tests/test_data_seeded.py::test_a_late_draw_has_its_own_seed",
     ),
     Mutation(
+        "the first batch is made without seeds",
+        "data/seeded.py",
+        "self.draws: bool | None = None",
+        "self.draws: bool | None = False",
+        "tests/test_data_seeded.py::test_samples_are_made_once",
+    ),
+    Mutation(
+        "ranks step by gradients of their own",
+        "own_module/weighed_step.py",
+        "given and not self.backwards and",
+        "False and",
+        "tests/test_own_steps.py::test_gradients_that_nobody_averages_are_refused",
+    ),
+    Mutation(
         "an evaluation is another in each epoch",
         "data/samples.py",
         "epoch = 0 if self.sampler.seed is None else self.sampler.epoch",

@@ -468,6 +468,22 @@ class Unused(Regressor):
         return loss if batch_idx >= self.since else torch.add(loss, spare, alpha=0)
 
 
+class OwnBackward(Regressor):
+    """Manual optimization past Lightning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        loss = super().training_step(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss
+
+
 class AcrossSamples(Regressor):
     """Its loss, or else a value that it logs, is no mean over samples."""
 

@@ -128,14 +128,18 @@ class Critic(pl.LightningModule):
 
 
 class Remembering(Teacher):
-    """Its optimizer gets what was a parameter once."""
+    """Its optimizer, or `penalized`, has what was a parameter once."""
 
-    def __init__(self) -> None:
+    def __init__(self, early: str = "SGD") -> None:
         super().__init__()
-        self.remembered = [*self.parameters()]
+        self.early = early
+        if early == "SGD":
+            self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        if early == "list":
+            self.penalized = [own for own in self.parameters() if own.dim() > 1]
 
     def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.remembered, lr=0.1)
+        return self.optimizer if self.early == "SGD" else torch.optim.Adafactor(self.parameters())
 
 
 class Experts(pl.LightningModule):

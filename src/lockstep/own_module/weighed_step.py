@@ -5,7 +5,7 @@ weighs it by samples; `optimizer_step` and what hands out optimizers see to it t
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any
 
@@ -40,7 +40,7 @@ class WeighedStep:
         self.turns = Turns(module, self.virtual) if self.virtual is not None and manual else None
         self.taken = Taken(torch.arange(0), 0, None)
         self.loss: Tensor | None = None
-        self.weight = 1.0
+        self.weight, self.backwards = 1.0, 0
 
     def wrap(self) -> None:
         """The module's own methods, of this one object."""
@@ -151,6 +151,17 @@ class WeighedStep:
             alone = ", or strategy=single, which skips the step"
         raise config_error("model", plan.model.name, why, f"one that returns a loss, 0 * that of the batch, say{alone}")
 
+    def require_averaged(self, gradients: Sequence[Tensor | None]) -> None:
+        """Refuse manual optimization that steps without `manual_backward`: ranks would part, each by its own gradients.
+
+        Raises:
+            ConfigError: names the module.
+        """
+        given = any(own is not None for own in gradients)
+        if given and not self.backwards and self.plan.devices > 1 and not self.module.automatic_optimization:
+            why = "it steps by gradients of loss.backward(), which nobody averages over ranks"
+            raise config_error("model", self.plan.model.name, why, "one that calls self.manual_backward(loss) instead")
+
     def _of_virtual_ranks(self, first: Tensor, step: Callable[[Any], Any]) -> Tensor:
         """The losses of all virtual ranks, weighed and added: rank 0's is there, the others' are computed in turn."""
         assert self.virtual is not None
@@ -174,6 +185,7 @@ class WeighedStep:
     def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def backward(loss: Tensor, *arguments: Any, **named: Any) -> None:
+            self.backwards += 1
             weighed = loss if self.weight == 1.0 else loss * self.weight
             sharded = self.plan.strategy.sharded_module(self.module)
             if sharded is not None:

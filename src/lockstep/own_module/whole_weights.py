@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
-from torch.optim import LBFGS, Optimizer
+from torch.optim import LBFGS, Adafactor, Optimizer
 
 from lockstep.config_error import config_error, require
 from lockstep.own_module.shares import each_tensor
@@ -71,6 +71,8 @@ class WholeWeights:
             why = "LBFGS searches along one vector of all weights, and each rank has a shard"
             if isinstance(optimizer, LBFGS):
                 raise config_error(key, name, why, instead)
+            why = "Adafactor computes with rows and columns of whole weights, and each rank has a shard"
+            require(not isinstance(optimizer, Adafactor), key, name, why, instead)
             why = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
             theirs = all(own in known for group in optimizer.param_groups for own in group["params"])
             require(theirs, key, name, why, f"self.parameters() in it, or {instead}")

@@ -6,7 +6,8 @@ whose `data` is set without effect. So all of a module's own code runs on whole 
 what it changes in them goes back to the shards. Between them, and for optimizers, there are shards alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -43,6 +44,7 @@ class ShardedModule:
     """`held` are the parameters that a rank keeps, of which optimizers know; `whole` those while the module computes.
 
     A parameter of no dimension is no shard: each rank has all of it, and its gradient is averaged by itself.
+    `kept_elsewhere` names a list or mapping of the module's with weights that shards have replaced; empty without one.
     """
 
     def __init__(self, module: nn.Module, mesh: DeviceMesh) -> None:
@@ -50,11 +52,13 @@ class ShardedModule:
         for own in module.parameters():
             if not own.is_contiguous():
                 own.data = own.data.contiguous()
+        first = {*module.parameters()}
         self.scalars = [own for own in module.parameters() if own.dim() == 0]
         root = fully_shard(Reduction(module), mesh=mesh, ignored_params={*self.scalars})
         root.set_force_sum_reduction_for_comms(True)  # see lockstep.strategies.fsdp
         self.module, self.root = module, cast(Root, root)
         self.held = [*module.parameters()]
+        self.kept_elsewhere = _keeper(module, first.difference(self.held))
         self.optimizers: Sequence[Optimizer] = ()
         self.whole: list[nn.Parameter] = []
         self.memory: list[Tensor] = []
@@ -167,6 +171,15 @@ class ShardedModule:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["params"][:] = [other.get(own, own) for own in group["params"]]
+
+
+def _keeper(module: nn.Module, replaced: AbstractSet[nn.Parameter]) -> str:
+    for prefix, part in module.named_modules():
+        for name, own in vars(part).items():
+            values = own.values() if isinstance(own, Mapping) else own if isinstance(own, list | tuple | set) else ()
+            if any(isinstance(each, nn.Parameter) and each in replaced for each in values):
+                return f"{prefix}.{name}" if prefix else name
+    return ""
 
 
 def _full(gradient: Tensor) -> Tensor:

@@ -85,12 +85,18 @@ class FSDP(Distributed):
         return init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
 
     def wrap_module(self, plan: "Plan", module: Any) -> WrappedModule:
-        """Of a LightningModule all weights are whole at a time: nobody knows which of its layers computes when."""
+        """Of a LightningModule all weights are whole at a time: nobody knows which of its layers computes when.
+
+        Raises:
+            ConfigError: it would go on to compute with some of its first weights.
+        """
         from lockstep.parallel.sharded_module import ShardedModule
 
         wrapped = super().wrap_module(plan, module)
-        if self.sharded_module(module) is None:
-            ShardedModule(module, self._mesh(plan))
+        sharded = self.sharded_module(module) or ShardedModule(module, self._mesh(plan))
+        if name := sharded.kept_elsewhere:
+            why = f"the module keeps weights in {name} too, where they would never change"
+            raise config_error("strategy", "fsdp", why, "self.parameters() where they are used, or strategy=ddp")
         return wrapped
 
     def sharded_module(self, module: Any) -> "ShardedModule | None":
