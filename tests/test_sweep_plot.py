@@ -117,3 +117,11 @@ def test_each_loss_curve_can_be_told(jobs: int, tmp_path: Path) -> None:
         assert len({str(line.get_color()) for line in axes.lines}) == jobs
         assert figure.axes[-1].get_ylabel() == "lr"
     assert imread(tmp_path / "plot.png").std() > 0.05
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_curve_of_one_step_is_a_point(steps: int, tmp_path: Path) -> None:
+    lines = [{"step": step, "samples": 2, "loss_sum": 4.0} for step in range(steps)]
+    with saved_figure(tmp_path / "plot.png", width=5, height=4) as figure:
+        panels.losses(axes := figure.add_subplot(), [row(0)], [lines])
+    assert (axes.lines[0].get_marker() == "o") == (steps == 1)

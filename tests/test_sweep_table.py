@@ -1,5 +1,7 @@
 """The table over a sweep in the terminal: what matters, as wide as the terminal at most."""
 
+from dataclasses import replace
+
 from lockstep.sweep.rows import SweepRow
 from lockstep.sweep.table import format_table
 
@@ -27,6 +29,13 @@ def test_it_has_a_column_for_what_varies_and_for_what_was_found() -> None:
     assert heading == "job engine strategy devices optimizer.lr s/epoch samples/s best val_acc val loss test acc"
     assert first == "0 raw ddp 2 1 0.250 1234 0.5 0.25 0.75"
     assert second == "1 * raw ddp 2 0.1 0.250 1234 0.6 0.25 0.75"
+
+
+def test_values_that_are_too_long_are_told_apart() -> None:
+    paths = [f"/data/{'folder/' * 12}{name}.pt" for name in ("first", "second")]
+    found = format_table([replace(row, varied={"path": path}) for row, path in zip(rows(), paths, strict=True)])
+    assert [path[:6] in found and path[-9:] in found for path in paths] == [True, True]
+    assert paths[0] not in found
 
 
 def test_in_a_narrow_terminal_what_matters_less_is_left_out() -> None:

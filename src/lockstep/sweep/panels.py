@@ -123,7 +123,8 @@ def losses(axes: "Axes", rows: Sequence[SweepRow], steps: Sequence[Sequence[Mapp
         width = widest - (widest - 1.0) * place / max(1, len(rows) - 1)
         name = f"{row.job}: {label(row, rows)}".rstrip(": ") + (" (best)" if row.best else "")
         numbers = [line["step"] for line in lines]
-        axes.plot(numbers, values, linewidth=width, alpha=0.75, label=name, color=colour)
+        point = "o" if len(values) == 1 else None
+        axes.plot(numbers, values, marker=point, linewidth=width, alpha=0.75, label=name, color=colour)
     axes.set(xlabel="optimizer step", ylabel="training loss of the global batch", title="loss of every job")
     axes.set_yscale("log" if positive else "linear")
     if len(rows) <= MOST_NAMED:

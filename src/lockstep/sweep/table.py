@@ -1,8 +1,9 @@
 """The table over a sweep as the terminal shows it."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
-from textwrap import shorten
 
+from lockstep.config_error import shorten
 from lockstep.sweep.rows import SweepRow
 from lockstep.text_table import GAP
 
@@ -75,4 +76,7 @@ def _shown(name: str, value: object) -> str:
     if value is None:
         return "–"
     form = FORMATS.get(name, ".4g" if isinstance(value, float) else "")
-    return shorten(format(value, form), REASON_WIDTH, placeholder=" …")
+    text = " ".join(format(value, form).split())
+    if name == "reason":
+        return textwrap.shorten(text, REASON_WIDTH, placeholder=" …")
+    return shorten(text, REASON_WIDTH)  # of a path, say, the ends tell it from another
