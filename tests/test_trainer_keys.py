@@ -74,7 +74,15 @@ def test_an_epoch_by_hand(words: tuple[str, ...], samples: int, steps: int, make
             ("trainer.check_val_every_n_epoch=2", *PLATEAU),
             "trainer.check_val_every_n_epoch=2: the schedule steps by val/acc each epoch; write trainer.check_val_eve",
         ),
-        (("+trainer.val_check_interval=0.5",), "there is no such key: validation comes after an epoch; write trainer."),
+        (
+            ("trainer.val_check_interval=0",),
+            "trainer.val_check_interval=0: it must be more than 0; write train",
+        ),
+        (
+            ("trainer.val_check_interval=1.5",),
+            "=1.5: a share is at most 1.0, a number of batches is whole; wri",
+        ),
+        (("trainer.val_check_interval=22",), "trainer.val_check_interval=22: an epoch has 21 batches; write trainer.v"),
         (
             ("trainer.max_time=12:00:00",),
             "=12:00:00: it is days:hours:minutes:seconds, with two digits each, or a mapp",
@@ -258,6 +266,46 @@ def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
         limit.ends(0)
     assert 10.0 <= clock[0] < 10.03
     assert len(asked) < 50
+
+
+WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epochs=2", "precision=64-true")
+
+
+def places(folder: Path) -> list[tuple[int, int | None, int | None]]:
+    found = lines(folder, "validation")
+    return [(line["epoch"], line.get("after_batch"), line.get("after_step")) for line in found]
+
+
+def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
+    """After batches 3, within an accumulated step, and 6 of 7: the steps are those of a run that has none of them."""
+    job = (*SMALL, *DDP, *WITHIN)
+    usual = by_both(make_plan(*job), tmp_path / "usual")
+    folder = by_both(make_plan(*job, "trainer.val_check_interval=0.5", "optimizer.lr=0.01"), tmp_path / "within")
+    slow = by_both(make_plan(*job, "optimizer.lr=0.01"), tmp_path / "slow")
+    assert places(usual) == [(1, None, None), (2, None, None)]
+    assert places(folder) == [(1, 3, 1), (1, 6, 3), (2, 3, 5), (2, 6, 7)]
+    assert lines(folder, "step") == lines(slow, "step") != lines(usual, "step")
+    assert lines(folder, "tensor") == lines(slow, "tensor")
+    scores = [line["val/acc"] for line in lines(folder, "validation")]
+    best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["lockstep"]["position"]
+    assert (best["epochs"], best["batch"]) == [(0, 3), (0, 6), (1, 3), (1, 6)][scores.index(max(scores))]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_killed_behind_a_validation_within_an_epoch(
+    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not repeated, and what follows is the same: dropout of each rank's own, a bound behind one."""
+    own_masks = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5", "test=false")
+    within = ("trainer.limit_train_batches=5", "trainer.val_check_interval=3", "max_epochs=2", "trainer.max_steps=8")
+    plan = make_plan(*own_masks, *DDP, *within, f"engine={engine}")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    resumed = killed(own, monkeypatch, 4)
+    alike(start(resumed, monkeypatch), expected)
+    assert record(own) == record(plan)
+    assert places(Path(own.run_dir)) == [(1, 3, 3), (2, 3, 8)]
 
 
 def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -100,6 +100,40 @@ def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn, tmp_path: 
         assert lines(Path(plan.run_dir), "tensor") == lines(whole, "tensor")
 
 
+WITHIN = ("trainer.val_check_interval=2", "max_epochs=3")
+
+
+def test_validation_within_an_epoch(make_own: MakeOwn) -> None:
+    """Of 5 batches after 2 and 4; metrics as objects, a callback that stops by what they say: then no plateau steps."""
+    stops = ("callbacks=early_stopping", "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
+    patience = ("callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=10")
+    folder = by_both(make_own, *MODULES["classifier"], *DDP, *WITHIN, *stops, *patience)
+    found = [(line["epoch"], line.get("after_batch")) for line in lines(folder, "validation")]
+    assert found == [(1, 2), (1, None)], "the second validation ended training"
+    assert len(lines(folder, "step")) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        ("classifier", "lightning"),
+        ("autoencoder", "raw"),
+        pytest.param("classifier", "raw", marks=pytest.mark.slow),
+        pytest.param("autoencoder", "lightning", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_behind_a_validation_within_an_epoch(
+    name: str, engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_own(*MODULES[name], *SINGLE, *WITHIN, f"engine={engine}")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    assert untimed(start(killed(own, monkeypatch, 8), monkeypatch)) == untimed(expected)
+    assert record(own) == record(plan)
+    assert any("after_batch" in line for line in lines(Path(own.run_dir), "validation"))
+
+
 def test_validation_after_every_other_epoch(make_own: MakeOwn) -> None:
     job = (*MODULES["autoencoder"], *DDP, "max_epochs=5", "trainer.check_val_every_n_epoch=2")
     folder = by_both(make_own, *job)

@@ -133,20 +133,36 @@ class Plan:
 
     @property
     def validates(self) -> bool:
-        """Whether any epoch has a validation."""
-        whole, most = self.max_epochs, self.trainer.max_steps  # epochs that are not cut short
-        if most != -1 and self.epoch_steps and not self.model.lightning:  # whose steps only its optimizers count
-            whole = min(whole, most // self.epoch_steps)
-        return self.samples_of("val", self.data.val_size) > 0 and whole >= self.trainer.check_val_every_n_epoch
+        """Whether there is any validation."""
+        return self.samples_of("val", self.data.val_size) > 0 and self.comes_to_validation
 
     @property
-    def validates_at_all(self) -> bool:
-        """Whether an epoch is validated, whatever there is to validate on."""
-        return self.max_epochs >= self.trainer.check_val_every_n_epoch
+    def comes_to_validation(self) -> bool:
+        """Whether the run comes to a validation, whatever there is to validate on."""
+        every, most = self.trainer.check_val_every_n_epoch, self.trainer.max_steps
+        batches = (self.validation_batches or 1) - 1  # before the one that the first validation follows
+        before = (every - 1) * self.epoch_steps + batches // self.accumulate_grad_batches
+        counted = self.epoch_steps and not self.model.lightning  # whose steps only its optimizers count
+        reached = not counted or most == -1 or before < most
+        return self.max_epochs >= every and reached
 
-    def validates_after(self, epoch: int) -> bool:
-        """Whether a validation follows this epoch, from 1."""
-        return self.validates and epoch % self.trainer.check_val_every_n_epoch == 0
+    @cached_property
+    def validation_batches(self) -> int | None:
+        """Batches of an epoch from one validation to the next; None: the epoch's end, which nobody knows."""
+        interval = self.trainer.val_check_interval
+        if isinstance(interval, int):
+            return interval
+        return max(1, int(self.epoch_batches * interval)) if self.epoch_batches else None
+
+    def validates_after(self, epoch: int, batch: int | None = None) -> bool:
+        """Whether a validation follows so many batches of this epoch, from 1; None: all of them."""
+        return self.validates and self.due_to_validate(epoch, batch)
+
+    def due_to_validate(self, epoch: int, batch: int | None = None) -> bool:
+        """The same, whatever there is to validate on."""
+        done, every = self.epoch_batches if batch is None else batch, self.validation_batches
+        in_turn = batch is None if every is None else done % every == 0
+        return in_turn and epoch % self.trainer.check_val_every_n_epoch == 0
 
     def trained(self, epochs: int, steps: int) -> bool:
         """Whether training is over after so many epochs, and steps as Lightning's global_step counts them."""

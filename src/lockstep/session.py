@@ -157,6 +157,16 @@ class Session:
         shown = self.monitor.begin_validation() if stage == "val" else None
         return EvaluationSums(self.plan.objective, self.device, shown)
 
+    def end_validation(self, at: Progress, validated: Tensor) -> dict[str, float]:
+        """Within an epoch: its metrics, from this rank's totals, and whether it is the best so far. By every rank."""
+        found = self.measured.end_validation(validated)
+        self.loggers.log_metrics({**found, "epoch": at.epochs}, at.steps)
+        self.recorder.flush(at.epochs + 1, at.steps)
+        self.recorder.validation(at.epochs + 1, found, at.steps, at.batch)
+        if self.plan.monitor[0].startswith("val/"):
+            self.checkpoints.update_best(self.measured.results)
+        return found
+
     def end_cut_epoch(self, at: Progress) -> None:
         """The metrics of an epoch's part, where a bound ends the run within. To be called by every rank."""
         if at.batch:

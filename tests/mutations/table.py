@@ -445,6 +445,13 @@ MUTATIONS = [
         "tests/test_trainer_keys.py::test_rank_zero_is_asked_now_and_then",
     ),
     Mutation(
+        "a validation within an epoch leaves no checkpoint",
+        "raw/training.py",
+        "if validates or stop or over or (last",
+        "if stop or over or (last",
+        "tests/test_trainer_keys.py::test_validation_within_an_epoch",
+    ),
+    Mutation(
         "max_steps counts batches of a module with several optimizers",
         "own_module/session.py",
         "self.time_limit.passed or self.plan.trained(self.at.epochs, trainer.global_step)",

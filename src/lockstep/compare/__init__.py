@@ -74,7 +74,8 @@ def _leave_out_missing(comparison: Comparison, left: RunFolder, right: RunFolder
         for run in (left, right):
             run.steps = {at: line for at, line in run.steps.items() if at[1] > missing}
             run.fingerprints = {at: line for at, line in run.fingerprints.items() if at[1] > missing}
-            run.validations = {at: line for at, line in run.validations.items() if last.get(at, math.inf) > missing}
+            steps = {at: line.get("after_step", last.get(at[0], math.inf)) for at, line in run.validations.items()}
+            run.validations = {at: line for at, line in run.validations.items() if steps[at] > missing}
 
 
 def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
@@ -122,12 +123,14 @@ def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:
 
 def _compare_validations(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
     last = _last_steps(left, right)
-    for epoch in sorted(left.validations.keys() | right.validations.keys()):
-        a, b = (run.validations.get(epoch, {}) for run in (left, right))
-        for key in sorted((a.keys() | b.keys()) - {"epoch"}):
-            when = (last.get(epoch, math.inf), VALIDATION)
+    for at in sorted(left.validations.keys() | right.validations.keys()):
+        a, b = (run.validations.get(at, {}) for run in (left, right))
+        epoch, batch = at
+        where = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
+        when = ({**a, **b}.get("after_step", last.get(epoch, math.inf)), VALIDATION)
+        for key in sorted((a.keys() | b.keys()) - {"epoch", "after_step", "after_batch"}):
             quantity = entry_of(f"record.jsonl:validation.{key}")[1].quantity
-            comparison.of(quantity).add(a.get(key), b.get(key), f"epoch {epoch}, {key}", when)
+            comparison.of(quantity).add(a.get(key), b.get(key), f"{where}, {key}", when)
 
 
 def _last_steps(left: RunFolder, right: RunFolder) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +38,7 @@ class RunFolder:
         self.confusion: dict[str, Any] = {}
         self.steps: dict[tuple[int, int], dict[str, Any]] = {}
         self.fingerprints: dict[tuple[int, int], dict[str, Any]] = {}
-        self.validations: dict[int, dict[str, Any]] = {}
+        self.validations: dict[tuple[int, float], dict[str, Any]] = {}
         self.tensors: dict[str, str] = {}
         self.unknown: set[str] = set()
         self._read({METRICS: self._read_results, RECORD: self._read_record})
@@ -139,7 +140,7 @@ class RunFolder:
             elif kind in ("step", "fingerprint"):
                 _add(self.steps if kind == "step" else self.fingerprints, (int(line["epoch"]), int(line["step"])), line)
             elif kind == "validation":
-                _add(self.validations, int(line["epoch"]), line)
+                _add(self.validations, (int(line["epoch"]), int(line.get("after_batch", 0)) or math.inf), line)
             elif kind == "tensor":
                 _add(self.tensors, line["name"], line["digest"])
             else:

@@ -7,6 +7,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from lockstep.checkpoint.content import Progress
 from lockstep.session import Session
 
 
@@ -41,7 +42,12 @@ class EpochMetrics(Callback):
         self.evaluation.add(outputs["stats"], outputs["outputs"], batch.targets, batch.inputs)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Of the training epoch too, which ends after its validation."""
+        """Of the training epoch too, which ends after its validation; unless it is one within the epoch."""
+        if not trainer.is_last_batch:
+            at = Progress(trainer.current_epoch, trainer.fit_loop.batch_idx + 1, trainer.global_step)
+            within = self.session.end_validation(at, self.evaluation.totals)
+            pl_module.log_dict({**within}, logger=False, prog_bar=True)
+            return
         found = self._end_epoch(self.evaluation.totals)
         pl_module.log_dict({**found}, logger=False, prog_bar=True)
         self.session.log_epoch(found, trainer.current_epoch, trainer.global_step)

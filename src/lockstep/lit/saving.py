@@ -15,7 +15,7 @@ class CheckpointCallback(Checkpoint):
     """After every N steps, at each epoch's end, and when someone asks training to stop."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.at = session, replace(session.start.at)
+        self.session, self.at, self.stop = session, replace(session.start.at), False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore what Lightning does not."""
@@ -31,10 +31,21 @@ class CheckpointCallback(Checkpoint):
         if trainer.is_last_batch:  # the epoch's end saves by itself
             return
         stop = self.session.should_stop(self.at)
+        if self.session.plan.validates_after(trainer.current_epoch + 1, batch_idx + 1):
+            self.stop = stop  # behind the validation
+            return
         stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if stop or over or (stepped and self.session.checkpoints.due(self.at.steps)):
             self._save(trainer)
         if stop:
+            raise TrainingInterrupted(self.at.steps)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Within an epoch: EpochMetrics has summed and recorded it."""
+        if trainer.is_last_batch:
+            return
+        self._save(trainer)
+        if self.stop:
             raise TrainingInterrupted(self.at.steps)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

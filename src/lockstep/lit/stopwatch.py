@@ -23,6 +23,11 @@ class Stopwatch(Callback):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop(pl_module)
 
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Within an epoch training goes on."""
+        if not trainer.is_last_batch:
+            self.since = time.perf_counter()
+
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop(pl_module)
 

@@ -36,6 +36,7 @@ def create_trainer(
         precision=plan.precision,
         max_epochs=plan.max_epochs,
         max_steps=plan.trainer.max_steps,
+        val_check_interval=plan.trainer.val_check_interval,
         check_val_every_n_epoch=plan.trainer.check_val_every_n_epoch,
         gradient_clip_val=plan.gradient_clip_val,
         gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm if plan.gradient_clip_val is not None else None,

@@ -131,8 +131,8 @@ class ModuleSession:
 
     @property
     def validates(self) -> bool:
-        """Whether any whole epoch has a validation."""
-        return self.runs("val") and self.plan.validates_at_all
+        """Whether there is any validation."""
+        return self.runs("val") and self.plan.comes_to_validation
 
     # what is wrapped
 
@@ -456,6 +456,29 @@ class ModuleSession:
     def end_evaluation(self) -> None:
         """Behind its last hook."""
         self.evaluating.close()
+
+    def validates_here(self, trainer: Any, last: bool) -> bool:
+        """Whether a validation follows the batch that is done; as Lightning does where somebody asks for the end."""
+        epoch = self.at.epochs + 1
+        due = self.plan.due_to_validate(epoch, None if last and self.plan.validation_batches is None else self.at.batch)
+        stopped = trainer.should_stop and epoch % self.plan.trainer.check_val_every_n_epoch == 0
+        return self.runs("val") and (due or stopped)
+
+    def goes_on(self, trainer: Any, last: bool) -> bool:
+        """Whether the epoch does not end behind this batch; one that max_steps or max_time cuts does not end."""
+        return not last and (self.cut or not trainer.should_stop)
+
+    def end_validation(self) -> None:
+        """Of one within an epoch: the record, and whether it is the best so far."""
+        self.recorder.flush(self.at.epochs + 1, self.at.steps)
+        if self.epoch_values:
+            self.recorder.validation(self.at.epochs + 1, self.epoch_values, self.at.steps, self.at.batch)
+        name, values = self.plan.monitor[0], self.epoch_values
+        found = name or next((own for own in BEST_BY if own in self.results), "")
+        if found in values:
+            self.checkpoints.monitor = found, self.plan.monitor[1]
+            self.checkpoints.update_best(values)
+        self.epoch_values = {}
 
     def end_epoch(self) -> None:
         """All of an epoch is done, its validation too: the record, and whether it is the best so far."""

@@ -14,11 +14,11 @@ from lockstep.checkpoint.saving import save
 from lockstep.data.loader import create_loader
 from lockstep.errors import TrainingInterrupted
 from lockstep.optimizers import zero_grad
-from lockstep.parallel import synchronize
 from lockstep.raw.evaluation import evaluate
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
 from lockstep.raw.state import TrainingState
+from lockstep.raw.timing import training_time
 from lockstep.sampler import ShardSampler
 from lockstep.schedulers import step_plateau
 from lockstep.session import Session
@@ -57,10 +57,9 @@ def fit(run: Training) -> None:
     session, plan, report = run.session, run.session.plan, run.report
     while not plan.trained(run.at.epochs, run.at.steps) and not session.time_limit.passed:
         began = time.perf_counter()
-        train_epoch(run)
-        session.monitor.end_steps(run.at.epochs + 1)
-        synchronize(session.device)
-        run.seconds += time.perf_counter() - began
+        with training_time(run):
+            train_epoch(run)
+            session.monitor.end_steps(run.at.epochs + 1)
         if run.at.batch < plan.epoch_batches:  # a bound of steps or time
             break
         run.at = Progress(run.at.epochs + 1, 0, run.at.steps)
@@ -124,8 +123,12 @@ def train_epoch(run: Training) -> None:
         run.report.batch(stats, run.at.steps, rate)  # on every rank: its curves are sums over ranks
         over = session.ends_after(run.at)
         if number + 1 < len(sampler):  # the epoch's end saves by itself
-            stop = session.should_stop(run.at)
-            if stop or over or (last and session.checkpoints.due(run.at.steps)):
+            stop, validates = session.should_stop(run.at), plan.validates_after(run.at.epochs + 1, run.at.batch)
+            if validates:
+                with training_time(run, sign=-1):
+                    session.end_validation(run.at, evaluate(session, wrapped, run.precision, "val"))
+                wrapped.net.train()
+            if validates or stop or over or (last and session.checkpoints.due(run.at.steps)):
                 save_checkpoint(run)
             if stop:
                 raise TrainingInterrupted(run.at.steps)

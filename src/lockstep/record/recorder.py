@@ -157,10 +157,11 @@ class Recorder:
         self.flush(epoch, last_step)
         self.epoch, self.steps.first_batch = epoch, 0
 
-    def validation(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """After the epoch's end, with what it was measured to be."""
+    def validation(self, epoch: int, metrics: Mapping[str, float], step: int = 0, batch: int = 0) -> None:
+        """After the epoch's end, or after so many of its batches (`batch`), with what it was measured to be."""
         if self.file:
-            self.file.append([{"validation": {"epoch": epoch, **metrics}}])
+            where = {"epoch": epoch} | ({"after_step": step, "after_batch": batch} if batch else {})
+            self.file.append([{"validation": {**where, **metrics}}])
         loss = metrics.get("val/loss", 0.0)
         if self.plan.detect_nan and not math.isfinite(loss):
             raise not_finite(f"the validation loss after epoch {epoch}", loss)

@@ -48,7 +48,6 @@ LIKE: dict[str, tuple[str, str]] = {
     "min_epochs": ("training runs for max_epochs", "max_epochs=N"),
     "limit_predict_batches": ("nothing is predicted batch by batch", "{command} train=false ckpt_path=last …"),
     "overfit_batches": ("every epoch has an order of its own", "trainer.limit_train_batches=N"),
-    "val_check_interval": ("validation comes after an epoch", "trainer.limit_train_batches=N for shorter epochs"),
     "num_sanity_val_steps": ("nothing is validated before training", "nothing in its place"),
     "num_workers": ("data lies in memory, no workers load it", "threads=N for the CPU threads of a rank"),
     "pin_memory": ("data lies in memory, and on the GPU where it fits", "nothing in its place"),

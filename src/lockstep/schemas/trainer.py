@@ -27,6 +27,7 @@ class Trainer:
     fast_dev_run: bool | int
     max_steps: int
     max_time: float | str | dict[str, float] | None
+    val_check_interval: int | float
     check_val_every_n_epoch: int
     gradient_clip_algorithm: Literal["norm", "value"]
     deterministic: bool | Literal["warn"] | None
@@ -46,6 +47,11 @@ class Trainer:
         seconds_of(self.max_time)
         key, every = f"{PREFIX}check_val_every_n_epoch", self.check_val_every_n_epoch
         require(every >= 1, key, every, "it must be 1 or more", f"{key}=1, or {PREFIX}limit_val_batches=0 for none")
+        key, share = f"{PREFIX}val_check_interval", self.val_check_interval
+        instead = f"{key}=100, say, or {key}=0.25 for four times an epoch"
+        require(share > 0, key, share, "it must be more than 0", instead)
+        within = isinstance(share, int) or share <= 1
+        require(within, key, share, "a share is at most 1.0, a number of batches is whole", instead)
         key, runs = f"{PREFIX}fast_dev_run", self.fast_dev_run
         require(runs >= 0, key, runs, "it must be 0 or more batches, true or false", f"{key}=true")
         key, way = f"{PREFIX}deterministic", self.deterministic
@@ -62,10 +68,21 @@ class Trainer:
         if self.max_time is not None and plan.engine.name == "both":
             why = "no clock ends two runs after the same step"
             raise config_error(f"{PREFIX}max_time", self.max_time, why, f"{PREFIX}max_steps=1000, say, or one engine")
+        self._check_interval(plan)
         self._check_validation(plan)
         if self.gradient_clip_algorithm != "norm" and plan.gradient_clip_val is None:
             key, why = f"{PREFIX}gradient_clip_algorithm", "without gradient_clip_val nothing is clipped"
             raise config_error(key, self.gradient_clip_algorithm, why, "gradient_clip_val=0.5, say, beside it")
+
+    def _check_interval(self, plan: "Plan") -> None:
+        """Refuse more batches than there are, and a share of an epoch whose end nobody knows."""
+        key, every, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.epoch_batches
+        if not plan.train or self.limit_val_batches == 0:
+            return
+        if batches == 0 and isinstance(every, float):
+            require(every == 1, key, every, "nobody knows how long an epoch is", f"{key}=100, say, or {key}=1.0")
+        elif batches and isinstance(every, int):
+            require(every <= batches, key, every, f"an epoch has {batches} batches", f"{key}={batches}, or fewer")
 
     def _check_validation(self, plan: "Plan") -> None:
         """Refuse a schedule that waits for a validation after each epoch."""
@@ -101,6 +118,7 @@ class Trainer:
         if not self.fast_dev_run:
             return own
         few = int(self.fast_dev_run)
+        own = replace(own, val_check_interval=1.0, check_val_every_n_epoch=1)
         return replace(own, limit_train_batches=few, limit_val_batches=few, limit_test_batches=few)
 
     @property
@@ -142,6 +160,7 @@ LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
 DEFAULTS: dict[str, Any] = {
     "limit_train_batches": 1.0,
     "limit_val_batches": 1.0,
+    "val_check_interval": 1.0,
     "check_val_every_n_epoch": 1,
     "gradient_clip_algorithm": "norm",
 }

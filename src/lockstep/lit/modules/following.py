@@ -19,7 +19,7 @@ class Following(Callback):
     """Before all other callbacks. What has to come behind the module's own hook is put behind it (`follow`)."""
 
     def __init__(self, session: ModuleSession) -> None:
-        self.session = session
+        self.session, self.stop = session, False
         self.epoch_began, self.epoch_ended = time.perf_counter(), False
 
     def follow(self, trainer: pl.Trainer) -> None:
@@ -31,6 +31,7 @@ class Following(Callback):
             ("on_train_batch_end", self._batch_done),
             ("on_train_epoch_end", self._epoch_done),
             ("on_validation_epoch_end", self._validation_done),
+            ("on_validation_end", self._validation_over),
             ("on_test_epoch_end", self._test_done),
             ("on_validation_end", self.session.end_evaluation),
             ("on_test_end", self.session.end_evaluation),
@@ -102,11 +103,17 @@ class Following(Callback):
             end_here(trainer)
         if last:  # the epoch's end saves by itself
             return
-        stop, cut = session.should_stop(), session.cuts_epoch(trainer)
-        if stop or cut or (due and session.checkpoints.due(session.at.steps)):
+        self.stop, cut = session.should_stop(), session.cuts_epoch(trainer)
+        if not session.goes_on(trainer, last) or session.validates_here(trainer, last):
+            return
+        self._save_within(cut or (due and session.checkpoints.due(session.at.steps)))
+
+    def _save_within(self, due: bool) -> None:
+        """An epoch, and end the run where somebody asked."""
+        if self.stop or due:
             self._save()
-        if stop:
-            raise TrainingInterrupted(session.at.steps)
+        if self.stop:
+            raise TrainingInterrupted(self.session.at.steps)
 
     def _epoch_done(self) -> None:
         self.session.end_stage(self.trainer, "train")
@@ -143,6 +150,11 @@ class Following(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.logged.enter("train")
+
+    def _validation_over(self) -> None:
+        if self.session.goes_on(self.trainer, self.trainer.is_last_batch):
+            self.session.end_validation()
+            self._save_within(due=True)
 
     def _test_done(self) -> None:
         self.session.end_stage(self.trainer, "test")

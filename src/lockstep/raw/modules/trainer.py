@@ -22,7 +22,6 @@ class RawTrainer:
     """The state of a run by Lightning's names."""
 
     barebones = sanity_checking = predicting = interrupted = received_sigterm = False
-    val_check_interval = 1.0
     progress_bar_callback = None
     profiler = None
 
@@ -52,6 +51,7 @@ class RawTrainer:
         self.limit_val_batches = plan.trainer.limit_val_batches
         self.limit_test_batches = plan.trainer.limit_test_batches
         self.fast_dev_run = plan.trainer.fast_dev_run
+        self.val_check_interval = plan.trainer.val_check_interval
         self.max_steps, self.check_val_every_n_epoch = plan.trainer.max_steps, plan.trainer.check_val_every_n_epoch
         self.log_every_n_steps, self.precision = plan.log_every_n_steps, plan.precision
         self.world_size, self.num_devices, self.num_nodes = context.world_size, plan.devices, plan.num_nodes

@@ -7,7 +7,6 @@ from typing import Any
 
 from lockstep.errors import TrainingInterrupted
 from lockstep.own_module.session import ModuleSession
-from lockstep.parallel import synchronize
 from lockstep.precision import default_dtype
 from lockstep.progress import epoch_line, shows_bar
 from lockstep.raw.modules.evaluation import evaluate
@@ -23,6 +22,7 @@ from lockstep.raw.modules.optimization import (
 from lockstep.raw.modules.state import save_state
 from lockstep.raw.modules.trainer import RawTrainer
 from lockstep.raw.precision import Precision
+from lockstep.raw.timing import training_time
 from lockstep.run_bar import RunBar
 from lockstep.strategies import WrappedModule
 
@@ -87,14 +87,16 @@ def fit(run: Training) -> None:
     while not session.ends(trainer):
         began = time.perf_counter()
         trainer.current_epoch = session.at.epochs
-        train_epoch(run, loader)
+        with training_time(run):
+            train_epoch(run, loader)
         run.hooks.of_callbacks("on_train_epoch_end", monitoring=False)
         run.hooks.of_module("on_train_epoch_end")
         session.end_stage(trainer, "train")
         run.hooks.of_callbacks("on_train_epoch_end", monitoring=True)
         if session.cut:  # the checkpoint of its part is saved
             break
-        step_schedules(run, "epoch", 0, plateau=True)
+        if trainer.is_last_batch:  # no callback has ended it before
+            step_schedules(run, "epoch", 0, plateau=True)
         session.ended = trainer.should_stop
         session.end_epoch()
         if run.bar is not None:
@@ -113,8 +115,7 @@ def fit(run: Training) -> None:
 
 def train_epoch(run: Training, loader: Any) -> None:
     """Every training batch once, from where the epoch stands; then, or in between, the validation."""
-    session, trainer, hooks, module = run.session, run.trainer, run.hooks, run.module
-    began = time.perf_counter()
+    session, trainer, hooks = run.session, run.trainer, run.hooks
     loader.set_epoch(session.at.epochs)
     session.begin_epoch()
     if run.bar is not None:
@@ -122,15 +123,15 @@ def train_epoch(run: Training, loader: Any) -> None:
     if session.at.batch == 0:
         hooks.call("on_train_epoch_start")
     accumulate = session.plan.accumulate_grad_batches
-    last = skipped = False
     for number, (batch, last) in enumerate(with_last(loader, session.at.batch), start=session.at.batch):
         trainer.is_last_batch = last
         due = (number + 1) % accumulate == 0 or last
         batch = session.transfer(batch)
         session.begin_batch()
         hooks.of_callbacks("on_train_batch_start", batch, number)
-        if skipped := hooks.of_module("on_train_batch_start", batch, number) == -1:
-            break
+        if hooks.of_module("on_train_batch_start", batch, number) == -1:
+            trainer.is_last_batch = True
+            break  # as Lightning, which leaves out the validation too
         outputs = manual_step(run, batch, number) if session.manual else automatic_step(run, batch, number, due)
         if due:
             step_schedules(run, "step", number, plateau=False)
@@ -140,9 +141,15 @@ def train_epoch(run: Training, loader: Any) -> None:
         session.end_batch(trainer, due, last)
         if run.bar is not None:
             run.bar.batch()
-        if not last:  # the epoch's end saves by itself
-            stop, cut = session.should_stop(), session.cuts_epoch(trainer)
-            if stop or cut or (due and session.checkpoints.due(session.at.steps)):
+        stop = not last and session.should_stop()
+        cut = not last and session.cuts_epoch(trainer)
+        validates = session.validates_here(trainer, last)
+        if validates:
+            validate(run, due)
+        if session.goes_on(trainer, last):  # the epoch's end saves by itself
+            if validates:
+                session.end_validation()
+            if validates or stop or cut or (due and session.checkpoints.due(session.at.steps)):
                 save_state(run)
             if stop:
                 raise TrainingInterrupted(session.at.steps)
@@ -150,13 +157,15 @@ def train_epoch(run: Training, loader: Any) -> None:
             step_schedules(run, "step", number, plateau=True)
         if trainer.should_stop or session.cut:
             break
-    synchronize(session.device)
-    run.seconds += time.perf_counter() - began
-    validated = session.runs("val") and (session.at.epochs + 1) % trainer.check_val_every_n_epoch == 0
-    if validated and not skipped and not session.cut:  # as Lightning, which leaves out the validation too
-        module.on_validation_model_zero_grad()
+
+
+def validate(run: Training, due: bool) -> None:
+    """After a batch, which may be within an accumulated step: then its gradients stay."""
+    with training_time(run, sign=-1):
+        if due:
+            run.module.on_validation_model_zero_grad()
         evaluate(run, "val")
-        session.logged.enter("train")
+        run.session.logged.enter("train")
 
 
 def with_last(loader: Any, first: int) -> Iterator[tuple[Any, bool]]:
