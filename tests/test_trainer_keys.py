@@ -1,16 +1,18 @@
 """trainer.*: arguments of Lightning's Trainer, which mean the same in both engines."""
 
 import csv
+import inspect
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 
-from lockstep import launch
+from lockstep import launch, schemas
 from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
@@ -18,6 +20,7 @@ from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.progress import shows_bar
+from lockstep.record import sample_ids
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from lockstep.time_limit import TimeLimit
@@ -93,6 +96,12 @@ def test_an_epoch_by_hand(words: tuple[str, ...], samples: int, steps: int, make
             "trainer.max_time=00:00:00:00: it must be more than none; write trainer.ma",
         ),
         (("trainer.max_time=00:12:00:00", "engine=both"), "no clock ends two runs after the same step; write trainer"),
+        (("trainer.overfit_batches=1.5",), "=1.5: a share is at most 1.0, a number of batches is whole; write trai"),
+        (
+            ("trainer.overfit_batches=3", "trainer.limit_val_batches=1"),
+            "=1: trainer.overfit_batches=3 says how many",
+        ),
+        (("trainer.enable_model_summary=true",), "the summary is of a LightningModule; write show_shapes=true for"),
         (("trainer.fast_dev_run=-1",), "trainer.fast_dev_run=-1: it must be 0 or more batches, true or false; write"),
         (("trainer.gradient_clip_algorithm=value",), "without gradient_clip_val nothing is clipped; write gradient"),
         (("trainer.gradient_clip_algorithm=norms",), "trainer.gradient_clip_algorithm=norms: it is none of the poss"),
@@ -266,6 +275,31 @@ def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
         limit.ends(0)
     assert 10.0 <= clock[0] < 10.03
     assert len(asked) < 50
+
+
+def test_every_argument_of_lightnings_trainer_is_taken_or_refused_by_name(make_plan: MakePlan) -> None:
+    """By its own sentence, which names the key to write."""
+    taken = {field.name for field in fields(schemas.Trainer)}
+    for name in inspect.signature(pl.Trainer.__init__).parameters:
+        if name not in (*taken, "self"):
+            with pytest.raises(ConfigError) as raised:
+                make_plan(*SMALL, f"+trainer.{name}=1")
+            assert f"trainer.{name}=1: there is no such key" in str(raised.value)
+            assert "did you mean trainer" not in str(raised.value)
+            assert "--help" not in str(raised.value)
+
+
+def test_overfitting_takes_the_same_batches_in_each_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
+    """The first samples of the data in their order, of both splits."""
+    job = (*SMALL, *DDP, "trainer.overfit_batches=2", "max_epochs=3", "precision=64-true")
+    folder = by_both(make_plan(*job), tmp_path / "same")
+    digests = [line["ids"] for line in lines(folder, "step")]
+    assert digests == digests[:2] * 3
+    assert digests[0] == f"{int(sample_ids.digests([torch.arange(60)], 0, 60, 0, 1)) % 2**64:016x}"
+    correct = [line["val/acc"] * 120 for line in lines(folder, "validation")]
+    assert correct == pytest.approx([round(own) for own in correct], abs=1e-9), "of 2 batches of 60"
+    other = by_both(make_plan(*SMALL, *DDP, "trainer.limit_train_batches=2", "max_epochs=3"), tmp_path / "limited")
+    assert len({line["ids"] for line in lines(other, "step")}) == 6
 
 
 WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epochs=2", "precision=64-true")

@@ -12,8 +12,10 @@ from lockstep import launch
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
+from tests.rank_helpers import ENGINES as RUN
 from tests.test_own_module import DDP, MODULES, SINGLE, MakeOwn, make_own, trained
 from tests.test_resume import going_on_with, killed, record, start
 
@@ -98,6 +100,20 @@ def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn, tmp_path: 
         assert launch.start(more, path)["steps"] == 10
         assert lines(Path(plan.run_dir), "step") == lines(whole, "step")
         assert lines(Path(plan.run_dir), "tensor") == lines(whole, "tensor")
+
+
+def test_overfitting_takes_the_same_batches_in_each_epoch(make_own: MakeOwn) -> None:
+    """In a loader that shuffles, too."""
+    folder = by_both(make_own, *MODULES["classifier"], *DDP, "trainer.overfit_batches=2")
+    digests = [line["ids"] for line in lines(folder, "step")]
+    assert digests == digests[:2] * 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_summary_of_the_module(engine: str, make_own: MakeOwn, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("trainer.limit_train_batches=1", "max_epochs=1", "test=false", "trainer.enable_model_summary=true")
+    RUN[engine](make_own(*MODULES["classifier"], *SINGLE, *few), RankContext(0, 1, 0, 1))
+    assert "Total params" in capsys.readouterr().out
 
 
 WITHIN = ("trainer.val_check_interval=2", "max_epochs=3")

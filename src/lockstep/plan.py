@@ -173,6 +173,11 @@ class Plan:
         """Optimizer steps of an epoch: a window of `accumulate_grad_batches` each, the last maybe of fewer."""
         return batch_count(self.epoch_batches, self.accumulate_grad_batches)
 
+    @property
+    def order_seed(self) -> int | None:
+        """Of the epochs' orders; None: each epoch is in order, and so is the same."""
+        return None if self.trainer.overfit_batches else self.seed
+
     def batches_before(self, epoch: int, batch: int) -> int:
         """Global batches of the whole run before batch `batch` of epoch `epoch`, both from 0."""
         return epoch * self.epoch_batches + batch

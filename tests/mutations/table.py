@@ -452,6 +452,13 @@ MUTATIONS = [
         "tests/test_trainer_keys.py::test_validation_within_an_epoch",
     ),
     Mutation(
+        "what is overfitted is shuffled",
+        "own_module/batches.py",
+        "        if self.fixed:\n",
+        "        if False:\n",
+        "tests/test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch",
+    ),
+    Mutation(
         "max_steps counts batches of a module with several optimizers",
         "own_module/session.py",
         "self.time_limit.passed or self.plan.trained(self.at.epochs, trainer.global_step)",

@@ -27,7 +27,7 @@ class ShardedData(pl.LightningDataModule):
 
     def train_dataloader(self) -> Loader | SampleLoader:
         plan, begin = self.plan, (self.begin.epochs, self.begin.batch)
-        options = {"seed": plan.seed, "drop_last": plan.drop_last, "begin": begin, "batches": plan.epoch_batches}
+        options = {"seed": plan.order_seed, "drop_last": plan.drop_last, "begin": begin, "batches": plan.epoch_batches}
         return self._loader(self.data.train, len(self.data.train), plan.batch_size, **options)
 
     def val_dataloader(self) -> list[Loader | SampleLoader]:

@@ -23,13 +23,14 @@ class GlobalBatches:
 
     def __init__(self, loader: "DataLoader[Any]", seed: int, batch_size: int | None = None) -> None:
         self.loader, self.seed, self.epoch = loader, seed, 0
+        self.fixed = False  # the same in each epoch
         sampler: Any = loader.batch_sampler
         self.regular = type(sampler) is BatchSampler
         self.batch_size = (batch_size or sampler.batch_size) if self.regular else None
         self.drop_last = self.regular and sampler.drop_last
 
     def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+        self.epoch = 0 if self.fixed else epoch
 
     def batches(self) -> Sequence[Tensor]:
         """Of the epoch, int64 ids of each."""
@@ -48,6 +49,8 @@ class GlobalBatches:
         """Of an epoch of regular batches."""
         batched: Any = self.loader.batch_sampler
         sampler, samples = batched.sampler, len(self.loader.dataset)  # type: ignore[arg-type]
+        if self.fixed:
+            return torch.arange(samples)
         if isinstance(sampler, DistributedSampler):
             return epoch_order(samples, self.seed, self.epoch) if sampler.shuffle else torch.arange(samples)
         if type(sampler) is SequentialSampler:

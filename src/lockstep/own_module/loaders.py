@@ -68,6 +68,7 @@ class RankLoader:
         self.begin = (0, 0)
         self.accumulate = 1
         self.limit: int | float = 1.0
+        self.fixed = False
         self.sampler: Any = self
         self.epoch = 0
 
@@ -113,6 +114,7 @@ class MapLoader(RankLoader):
         return min((len(ids) for ids in self._epoch()), default=self.share.world_size)
 
     def _epoch(self) -> Sequence[Tensor]:
+        self.batches.fixed = self.fixed
         self.batches.set_epoch(self.epoch)
         batches = self.batches.batches()
         return batches[: self.kept(len(batches))]

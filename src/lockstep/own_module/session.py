@@ -39,6 +39,7 @@ from lockstep.own_module.whole_weights import WholeWeights
 from lockstep.parallel import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.precision import default_dtype, dtype_of
+from lockstep.private_api.lightning import summary
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
@@ -201,6 +202,7 @@ class ModuleSession:
                 own.begin = (self.start.at.epochs, self.start.at.batch)
                 own.set_epoch(self.start.at.epochs if training else 0)
                 own.accumulate = self.plan.accumulate_grad_batches
+                own.fixed = training and self.plan.trainer.overfit_batches > 0
                 own.limit = getattr(self.plan.trainer, f"limit_{stage}_batches")
             if not training:
                 held, world = self.rank_loaders[stage], self.context.world_size
@@ -242,6 +244,8 @@ class ModuleSession:
                 self._loaders("val")  # what is wrong with them is told before the first step
             self.recorder = self.start.recorder(self.plan, self.context.rank, self.module)
             self.checkpoints = CheckpointManager(self.plan, self.context.rank, self.recorder)
+        if self.plan.trainer.enable_model_summary and self.context.rank == 0:
+            print(summary(self.module), flush=True)
 
     def load_weights(self) -> None:
         """From the checkpoint, if there is one."""

@@ -84,6 +84,17 @@ def end_restart(loop: Any) -> None:
     vars(base)["restarting"].fset(loop, False)
 
 
+def summary(module: pl.LightningModule) -> str:
+    """A table of its parts and their sizes; without those of an example, whose forward pass may draw random numbers."""
+    from lightning.pytorch.utilities.model_summary.model_summary import ModelSummary
+
+    example, module.example_input_array = module.example_input_array, None
+    try:
+        return str(ModelSummary(module, max_depth=1))
+    finally:
+        module.example_input_array = example
+
+
 def disable_sigterm_broadcast(loop: "TrainingEpochLoop") -> None:
     """Before every batch Lightning asks rank 0 whether it has caught a SIGTERM: a collective a step, which also
     swallows the error of a lost peer. It does not hear of SIGTERM here, so it need not ask. A version without this

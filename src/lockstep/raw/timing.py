@@ -3,18 +3,20 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from lockstep.own_module.session import ModuleSession
 from lockstep.parallel import synchronize
 from lockstep.session import Session
+
+if TYPE_CHECKING:
+    from lockstep.own_module.session import ModuleSession
 
 
 class Timed(Protocol):
     """What trains. `seconds` are those of training alone."""
 
     @property
-    def session(self) -> Session | ModuleSession: ...
+    def session(self) -> "Session | ModuleSession": ...
 
     seconds: float
 

@@ -92,7 +92,7 @@ def train_epoch(run: Training) -> None:
         plan.batch_size,
         rank=context.rank,
         world_size=context.world_size,
-        seed=plan.seed,
+        seed=plan.order_seed,
         drop_last=plan.drop_last,
         begin=(run.at.epochs, run.at.batch),
         batches=plan.epoch_batches,

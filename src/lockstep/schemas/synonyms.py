@@ -38,6 +38,12 @@ SAME: dict[str, str] = {
 }
 """Another name of the same thing."""
 
+OF_THE_PLAN = (
+    *("accelerator", "strategy", "devices", "num_nodes", "precision", "logger", "callbacks", "max_epochs"),
+    *("log_every_n_steps", "accumulate_grad_batches", "gradient_clip_val", "sync_batchnorm"),
+)
+"""Arguments of Lightning's Trainer that are keys of their own here."""
+
 RENAMED: dict[str, tuple[str, dict[str, str]]] = {
     "dropout": ("dropout_rng", {"independent": "per_rank", "sliced": "global"}),
 }
@@ -47,13 +53,16 @@ LIKE: dict[str, tuple[str, str]] = {
     "min_steps": ("training runs for max_epochs", "max_epochs=N"),
     "min_epochs": ("training runs for max_epochs", "max_epochs=N"),
     "limit_predict_batches": ("nothing is predicted batch by batch", "{command} train=false ckpt_path=last …"),
-    "overfit_batches": ("every epoch has an order of its own", "trainer.limit_train_batches=N"),
-    "num_sanity_val_steps": ("nothing is validated before training", "nothing in its place"),
+    "num_sanity_val_steps": ("nothing is validated before training", "trainer.fast_dev_run=true to try each stage"),
     "num_workers": ("data lies in memory, no workers load it", "threads=N for the CPU threads of a rank"),
     "pin_memory": ("data lies in memory, and on the GPU where it fits", "nothing in its place"),
     "enable_checkpointing": ("a checkpoint is saved after each epoch", "checkpoint.every_n_steps=N for more"),
-    "enable_model_summary": ("no summary is printed", "show_shapes=true for what each replica sees of a batch"),
     "barebones": ("a run keeps its record and its checkpoints", "logger=none checkpoint.every_n_steps=null"),
+    "inference_mode": ("evaluation needs no gradients", "nothing in its place"),
+    "use_distributed_sampler": ("batches are shared out by the contract's order", "nothing in its place"),
+    "reload_dataloaders_every_n_epochs": ("loaders are made once", "a Dataset or sampler that knows the epoch"),
+    "enable_autolog_hparams": ("loggers get the plan's hyperparameters", "logger=none for no loggers"),
+    "model_registry": ("checkpoints lie in the run's folder", "a logger of your own that uploads them"),
     "plugins": ("a run has its own plugins alone", "precision=bf16-mixed, say, or process_group.backend=gloo"),
     "profiler": ("a run is not profiled", "python -m lockstep.bench quick=true for what costs how much"),
 }
@@ -69,8 +78,7 @@ def synonym(key: str, value: object) -> ConfigError | None:
     if name in LIKE:
         why, instead = LIKE[name]
         return config_error(key, value, f"there is no such key: {why}", instead.format(command=typed_command()))
-    if name in SAME:
-        return config_error(
-            key, value, f"there is no such key, it is {SAME[name]} here", f"{SAME[name]}={as_typed(value)}"
-        )
+    own = name if name in OF_THE_PLAN and name != key else SAME.get(name)
+    if own is not None:
+        return config_error(key, value, f"there is no such key, it is {own} here", f"{own}={as_typed(value)}")
     return None

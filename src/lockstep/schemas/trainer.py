@@ -24,6 +24,7 @@ class Trainer:
     limit_train_batches: int | float
     limit_val_batches: int | float
     limit_test_batches: int | float
+    overfit_batches: int | float
     fast_dev_run: bool | int
     max_steps: int
     max_time: float | str | dict[str, float] | None
@@ -34,9 +35,10 @@ class Trainer:
     benchmark: bool | None
     detect_anomaly: bool
     enable_progress_bar: bool | None
+    enable_model_summary: bool
 
     def __post_init__(self) -> None:
-        for name in LIMITS:
+        for name in (*LIMITS, "overfit_batches"):
             value = getattr(self, name)
             instead = f"{PREFIX}{name}=10, say, or {PREFIX}{name}=0.5 for a half"
             require(value >= 0, PREFIX + name, value, "it must be 0 or more", instead)
@@ -68,6 +70,9 @@ class Trainer:
         if self.max_time is not None and plan.engine.name == "both":
             why = "no clock ends two runs after the same step"
             raise config_error(f"{PREFIX}max_time", self.max_time, why, f"{PREFIX}max_steps=1000, say, or one engine")
+        if self.enable_model_summary and not plan.model.lightning:
+            key, why = f"{PREFIX}enable_model_summary", "the summary is of a LightningModule"
+            raise config_error(key, True, why, "show_shapes=true for what each replica of a plain net sees of a batch")
         self._check_interval(plan)
         self._check_validation(plan)
         if self.gradient_clip_algorithm != "norm" and plan.gradient_clip_val is None:
@@ -113,8 +118,14 @@ class Trainer:
         return kept
 
     def resolved(self) -> "Trainer":
-        """With the limits that `fast_dev_run` comes to, and a time in seconds."""
+        """With the limits that `overfit_batches` and `fast_dev_run` come to, and a time in seconds."""
         own = replace(self, max_time=seconds_of(self.max_time))
+        if self.overfit_batches:
+            for name in ("limit_train_batches", "limit_val_batches"):
+                limit, why = getattr(self, name), f"{PREFIX}overfit_batches={self.overfit_batches} says how many"
+                usual = isinstance(limit, float) and limit == 1.0
+                require(usual or limit == self.overfit_batches, PREFIX + name, limit, why, "one of the two")
+            own = replace(own, limit_train_batches=self.overfit_batches, limit_val_batches=self.overfit_batches)
         if not self.fast_dev_run:
             return own
         few = int(self.fast_dev_run)
@@ -160,6 +171,7 @@ LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
 DEFAULTS: dict[str, Any] = {
     "limit_train_batches": 1.0,
     "limit_val_batches": 1.0,
+    "overfit_batches": 0,
     "val_check_interval": 1.0,
     "check_val_every_n_epoch": 1,
     "gradient_clip_algorithm": "norm",
