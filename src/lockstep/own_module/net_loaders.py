@@ -38,7 +38,7 @@ class SplitLoader(RankLoader):
         samples, size = len(split), plan.batch_size
         options: dict[str, Any] = {"rank": session.context.rank, "world_size": session.context.world_size}
         if stage == "train":
-            options |= {"seed": plan.seed, "drop_last": plan.drop_last, "batches": plan.epoch_batches}
+            options |= {"seed": plan.order_seed, "drop_last": plan.drop_last, "batches": plan.epoch_batches}
         else:
             samples, size = plan.samples_of(stage, samples), evaluation_batch(size)
         self.shards = ShardSampler(samples, size, **options)
