@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.lit.loop import HOOKS, FastTrainingEpochLoop
+from lockstep.sums.phases import Phases
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -135,7 +136,9 @@ def heard(
         **options,
     )
     own = trainer.fit_loop.epoch_loop
-    trainer.fit_loop.epoch_loop = loop(trainer, own.min_steps, own.max_steps)
+    trainer.fit_loop.epoch_loop = epoch_loop = loop(trainer, own.min_steps, own.max_steps)
+    if isinstance(epoch_loop, FastTrainingEpochLoop):
+        epoch_loop.phases = Phases()
     trainer.fit(module, loader, loader)
     state = trainer.fit_loop.state_dict()
     return said, (state, trainer.global_step, plain(module.net.state_dict()), plain(trainer.callback_metrics))
