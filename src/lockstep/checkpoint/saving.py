@@ -61,6 +61,7 @@ class CheckpointManager:
         self.recorder.load_partial(state.sums)
         if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
             self.best = content.best[1]  # in a new folder the best is that of its own epochs
+            self.monitor = content.best[0], self.monitor[1]
         if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
             hardlink(self.folder / PREVIOUS, LAST)  # don't rotate a corrupt last.ckpt
         return state.sums

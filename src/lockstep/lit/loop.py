@@ -111,6 +111,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         requested = self.trainer.should_stop or self.trainer.received_sigterm or private.skips_next_validation(self)
         if not self.skip_validation or requested or self.batch_progress.is_last_batch:
             super().on_advance_end(data_fetcher)
+            self.phases.begin()  # a validation is none of any phase
         elif not private.accumulates(self):
             private.count_stepping_batch(self)
 

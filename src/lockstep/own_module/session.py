@@ -91,6 +91,7 @@ class ModuleSession:
         self.epoch_values: dict[str, float] = {}
         self.trained = 0
         self.epoch_began, self.epoch_work = (0.0, 0), dict[str, float]()
+        self.evaluation_began = 0.0
         self.ended = self.cut = self.validated = False
         self.rank_loaders: dict[str, list[RankLoader]] = {}
         self.weights, self.evaluating = WholeWeights(plan, self.module), ExitStack()
@@ -416,6 +417,7 @@ class ModuleSession:
 
     def begin_evaluation(self, stage: str) -> None:
         """Before its first hook."""
+        self.evaluation_began = time.perf_counter()
         self.evaluating.enter_context(self.plan.strategy.computing(self.module))
         self._metrics_in_float64()
         self._forget_buffers()
@@ -458,8 +460,10 @@ class ModuleSession:
             self.loggers.log_metrics({**values, "epoch": epoch}, self.at.steps)
 
     def end_evaluation(self) -> None:
-        """Behind its last hook."""
+        """Behind its last hook. What it took is none of the epoch's training."""
         self.evaluating.close()
+        since, trained = self.epoch_began
+        self.epoch_began = since + time.perf_counter() - self.evaluation_began, trained
 
     def validates_here(self, trainer: Any, last: bool) -> bool:
         """Whether a validation follows the batch that is done; as Lightning does where somebody asks for the end."""

@@ -125,9 +125,11 @@ def train_epoch(run: Training) -> None:
         if number + 1 < len(sampler):  # the epoch's end saves by itself
             stop, validates = session.should_stop(run.at), plan.validates_after(run.at.epochs + 1, run.at.batch)
             if validates:
+                session.phases.mark("rest")
                 with training_time(run, sign=-1):
                     session.end_validation(run.at, evaluate(session, wrapped, run.precision, "val"))
                 wrapped.net.train()
+                session.phases.begin()
             if validates or stop or over or (last and session.checkpoints.due(run.at.steps)):
                 save_checkpoint(run)
             if stop:

@@ -31,9 +31,9 @@ class Following(Callback):
             ("on_train_batch_end", self._batch_done),
             ("on_train_epoch_end", self._epoch_done),
             ("on_validation_epoch_end", self._validation_done),
-            ("on_validation_end", self._validation_over),
             ("on_test_epoch_end", self._test_done),
             ("on_validation_end", self.session.end_evaluation),
+            ("on_validation_end", self._validation_over),
             ("on_test_end", self.session.end_evaluation),
         ):
             object.__setattr__(module, name, _followed(getattr(module, name), then))
