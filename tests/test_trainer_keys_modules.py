@@ -14,6 +14,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
+from lockstep.record import sample_ids
 from lockstep.schemas.engine import ENGINES
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_own_module import DDP, MODULES, SINGLE, MakeOwn, make_own, trained
@@ -103,10 +104,11 @@ def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn, tmp_path: 
 
 
 def test_overfitting_takes_the_same_batches_in_each_epoch(make_own: MakeOwn) -> None:
-    """In a loader that shuffles, too."""
+    """The first of the data in their order, in a loader that shuffles, too."""
     folder = by_both(make_own, *MODULES["classifier"], *DDP, "trainer.overfit_batches=2")
-    digests = [line["ids"] for line in lines(folder, "step")]
+    digests, size = [line["ids"] for line in lines(folder, "step")], lines(folder, "step")[0]["samples"]
     assert digests == digests[:2] * 2
+    assert digests[0] == f"{int(sample_ids.digests([torch.arange(size)], 0, size, 0, 1)) % 2**64:016x}"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -241,7 +241,7 @@ class ModuleSession:
         if self.start.checkpoint is not None:
             require_net(self.plan, self.module, self.start.checkpoint)
         if self.plan.train:
-            if self.runs("val"):
+            if self.runs("val") and not self.finished:
                 self._loaders("val")  # what is wrong with them is told before the first step
             self.recorder = self.start.recorder(self.plan, self.context.rank, self.module)
             self.checkpoints = CheckpointManager(self.plan, self.context.rank, self.recorder)
