@@ -1,6 +1,7 @@
 """trainer.* beside a LightningModule: both engines do as Lightning does, and resume bit for bit."""
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
+from lockstep.lit.hush import hush
 from lockstep.plan import Plan
 from lockstep.record import sample_ids
 from lockstep.schemas.engine import ENGINES
@@ -118,6 +120,14 @@ def test_a_summary_of_the_module(engine: str, make_own: MakeOwn, capsys: pytest.
     assert "Total params" in capsys.readouterr().out
 
 
+def test_the_callback_of_a_summary_is_heard() -> None:
+    """Under Lightning, whose other lines are silenced."""
+    hush()
+    heard = [logging.getLogger(f"lightning.pytorch.{own}").isEnabledFor(logging.INFO) for own in SUMMARY_AND_ANOTHER]
+    assert heard == [True, False]
+
+
+SUMMARY_AND_ANOTHER = ("callbacks.model_summary", "trainer.setup")
 WITHIN = ("trainer.val_check_interval=2", "max_epochs=3")
 
 

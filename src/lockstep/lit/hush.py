@@ -4,6 +4,8 @@ import logging
 import os
 import warnings
 
+from lightning.pytorch.callbacks import ModelSummary
+
 NOT_FOR_US = (
     "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
     "The number of training batches .* is smaller than the logging interval",
@@ -17,6 +19,7 @@ NOT_FOR_US = (
 def hush() -> None:
     """Leave the terminal to the run's own lines, and the driver in peace."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # who asks for its callback wants to read it
     for message in NOT_FOR_US:
         warnings.filterwarnings("ignore", message)
     # Lightning sets it on import, which is now where torchrun started this process. Every step of Adam would load the
