@@ -91,3 +91,10 @@ def test_what_is_no_callback_is_refused(make_own: MakeOwn) -> None:
     plan = make_own(*JOB, *SINGLE, "callbacks=timer", "callbacks.timer._target_=torch.nn.Identity", "engine=raw")
     with pytest.raises(ConfigError, match=r"^callbacks.timer._target_=torch.nn.Identity: it makes a Identity, and not"):
         trained(plan)
+
+
+def test_a_plain_nets_names_are_known_before_it_trains(make_own: MakeOwn) -> None:
+    own = ("model=mlp", "data=digits", "callbacks=early_stopping")
+    with pytest.raises(ConfigError, match=r"^callbacks.early_stopping.monitor=val_loss: no epoch .* one of train/loss"):
+        make_own(*own, "callbacks.early_stopping.monitor=val_loss")
+    make_own(*own, "callbacks.early_stopping.monitor=val/f1", folder="known")

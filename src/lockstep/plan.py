@@ -81,6 +81,7 @@ class Plan:
             self.task,
             self.scheduler,
             *self.logger,
+            *self.callbacks,
             self.checkpoint,
             self.trainer,
         ):
@@ -208,6 +209,11 @@ class Plan:
         usual = f"val/{self.objective.monitor}" if self.validates else "train/loss"
         name = self.checkpoint.monitor or ("" if self.model.lightning else usual)
         return name, self.checkpoint.mode or self.objective.better(name)
+
+    @property
+    def measured_by_epochs(self) -> list[str]:
+        """Of what a plain net is measured by, what an epoch of training has."""
+        return [name for name in self.measured if name.startswith(("train/", "val/"))]
 
     @property
     def measured(self) -> list[str]:

@@ -40,7 +40,8 @@ def _time(metrics: Mapping[str, object]) -> str:
     whole = f"{_shown(total)} s in all" if total is not None else ""
     if not metrics.get("train_seconds"):
         return whole
-    done = f"{metrics['epochs']} epochs, {metrics['steps']} steps in {_shown(metrics['train_seconds'])} s"
+    counts = ", ".join(f"{metrics[what]} {what[:-1] if metrics[what] == 1 else what}" for what in ("epochs", "steps"))
+    done = f"{counts} in {_shown(metrics['train_seconds'])} s"
     return ", ".join(filter(None, [f"{done}: {float(str(metrics['samples_per_second'])):.0f} samples/s", whole]))
 
 
