@@ -334,3 +334,11 @@ def test_a_monitor_that_nothing_logs_is_named(engine: str, make_own: MakeOwn) ->
     plan = make_own(*MODULES["stream"], f"engine={engine}", "checkpoint.monitor=val_acc")
     with pytest.raises(ConfigError, match=r"^checkpoint.monitor=val_acc: Regressor logs no such value; write one of "):
         trained(plan)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("bound", ["checkpoint.every_n_steps=2", "trainer.val_check_interval=2"])
+def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(bound: str, engine: str, make_own: MakeOwn) -> None:
+    plan = make_own("model=uneven", "data=uneven_data", f"engine={engine}", *SINGLE, bound)
+    with pytest.raises(ConfigError, match=rf"^{bound}: ReduceLROnPlateau steps behind each batch"):
+        trained(plan)

@@ -265,8 +265,21 @@ class ModuleSession:
         self.results = dict(content.results)
 
     def watch(self, schedules: Iterable[Any]) -> None:
-        """A schedule that steps by a value of each batch steps by that of all ranks: by their own, they would part."""
-        self.logged.always_synced = {str(own.monitor) for own in schedules if own.reduce_on_plateau}
+        """A schedule that steps by a value of each batch steps by that of all ranks: by their own, they would part.
+
+        Raises:
+            ConfigError: it steps behind a checkpoint that would lack its step.
+        """
+        plateaus = [own for own in schedules if own.reduce_on_plateau]
+        self.logged.always_synced = {str(own.monitor) for own in plateaus}
+        within = {
+            "checkpoint.every_n_steps": (self.plan.checkpoint.every_n_steps, None),
+            "trainer.val_check_interval": (self.plan.trainer.val_check_interval, 1.0),
+        }
+        for key, (value, default) in within.items():
+            if value != default and any(own.interval == "step" for own in plateaus):
+                why = "ReduceLROnPlateau steps behind each batch, and a checkpoint before that would lack its last step"
+                raise config_error(key, value, why, f"{key}={'null' if default is None else default}")
 
     def restore_metrics(self) -> None:
         """What the module's metrics have measured so far. After its on_train_start, where it may reset them."""
