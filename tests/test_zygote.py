@@ -66,7 +66,8 @@ if os.fork() == 0:
 os.wait()
 """
 PASSING = re.compile(
-    r"\d+\.\d+ s$|^\d+ +lightning .*|(seconds|per_second|_mb|memory) +\S+|\[[\d ,:-]+\]|\d{4}-\d\d-\d\d_\S+",
+    r"\d+\.\d+ s$|\S+ s: \d+ samples/s, \S+ s in all$|"
+    r"^\d+ +lightning .*|(seconds|per_second|_mb|memory) +\S+|\[[\d ,:-]+\]|\d{4}-\d\d-\d\d_\S+",
     re.MULTILINE,
 )
 RUNS = (
@@ -164,7 +165,7 @@ def files(folder: Path) -> dict[str, object]:
     """What a run left: of its measured figures the names alone."""
     found: dict[str, object] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = str(path.relative_to(folder))
+        name = re.sub(r" · \d\d-\d\d-\d\d", "", str(path.relative_to(folder)))  # what a run is called says when
         if path.name in ("record.jsonl", "config.yaml"):
             found[name] = path.read_text().replace(str(folder), "")
         elif path.name == "metrics.json":

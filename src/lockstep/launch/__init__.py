@@ -109,6 +109,7 @@ def start(work: Launchable, engine: str) -> Any:
 def run_ranks(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """What rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
     start_forkserver(engine)
+    private_folder()  # refused before torch is imported: dill, which torch takes where it is installed, wants one too
     from lockstep.launch.processes import LAUNCHERS
     from lockstep.launch.rendezvous import open_rendezvous
     from lockstep.launch.worker import LaunchSpec

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from lockstep.plan import Plan
+from lockstep.schemas import Lightning
 
 WORK = "work"
 """The group of these curves."""
@@ -17,7 +18,7 @@ def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> d
     Args:
         seconds: of a batch, by phase.
     """
-    by_hand = plan.gradient_sync not in ("none", "ddp", "fsdp")  # which overlap communication with backward
+    by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
     told = {phase: own for phase, own in seconds.items() if phase != "communication" or by_hand}
     return {f"{WORK}/step_seconds/{phase}": own for phase, own in told.items()} | {f"{WORK}/memory_GiB": memory(device)}
 
