@@ -11,8 +11,8 @@ from typing import Any
 from lockstep import launch, schemas, targets
 from lockstep.config_error import config_error
 from lockstep.progress import notice
-from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
 

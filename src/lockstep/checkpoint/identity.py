@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
 from lockstep.schemas.coerce import flatten
-from lockstep.schemas.data import FOUND, Loaders, OwnData
+from lockstep.schemas.own_data import FOUND, Loaders, OwnData
 from lockstep.schemas.trainer import DEFAULTS, PREFIX, what_matters
 
 MATTERS = (

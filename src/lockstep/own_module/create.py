@@ -13,7 +13,7 @@ from lockstep.data.samples import SampleData, pair_of, targets_for_loss
 from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.own_module.loaders import RankLoader, Share, StreamLoader, rank_loader
 from lockstep.random_state import generators_kept, seed_all
-from lockstep.schemas.data import BATCH_SIZE
+from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.kinds import is_combined_loader, is_data_module, is_lightning_module, overrides

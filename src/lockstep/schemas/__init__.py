@@ -6,22 +6,12 @@ No torch here: a wrong value is refused before anything heavy is imported.
 from lockstep.schemas.callback import NoCallback, OwnCallback
 from lockstep.schemas.checkpoint import Checkpoint
 from lockstep.schemas.command import Command
-from lockstep.schemas.data import (
-    MNIST,
-    Data,
-    Digits,
-    Line,
-    Loaders,
-    ModelLoaders,
-    OwnData,
-    OwnLoaders,
-    Points,
-    RandomRegression,
-)
+from lockstep.schemas.data import MNIST, Data, Digits, Line, Points, RandomRegression
 from lockstep.schemas.engine import Engine, Lightning, Raw
 from lockstep.schemas.logger import CSV, Logger, MLflow, NoLogger, OwnLogger, TensorBoard, Wandb
 from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, OwnModule, OwnNet, SplitCNN
 from lockstep.schemas.optimizer import SGD, Adam, Optimizer, OwnOptimizer
+from lockstep.schemas.own_data import Loaders, ModelLoaders, OwnData, OwnLoaders
 from lockstep.schemas.process_group import ProcessGroup
 from lockstep.schemas.record import Record
 from lockstep.schemas.scheduler import Constant, OneCycle, OwnScheduler, Scheduler, WarmupLinear
