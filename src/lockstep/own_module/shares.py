@@ -18,13 +18,13 @@ def samples_in(batch: Any) -> int:
     Raises:
         ConfigError: it holds none.
     """
-    size = next(_sizes(batch), None)
-    if size is None:
+    first = next((own for own in _leaves(batch) if isinstance(own, Tensor | np.ndarray)), None)
+    if first is None:
         raise ConfigError(
             f"data: a batch of it is a {type(batch).__name__} without a tensor, so nobody can tell its samples; write "
             "a loader of tensors, or a Dataset."
         )
-    return size
+    return len(first) if first.ndim else 1
 
 
 def part_of(batch: Any, rank: int, ranks: int) -> Any:
@@ -106,17 +106,3 @@ def _leaves(own: Any) -> Iterator[Any]:
     else:
         plain = isinstance(own, Tensor | np.ndarray | np.generic | str | bytes | int | float | complex | None)
         yield own if plain else type(own).__name__
-
-
-def _sizes(own: Any) -> Iterator[int]:
-    if isinstance(own, Tensor | np.ndarray):
-        yield len(own) if own.ndim else 1
-    elif isinstance(own, Mapping):
-        for value in own.values():
-            yield from _sizes(value)
-    elif isinstance(own, list | tuple):
-        for value in own:
-            yield from _sizes(value)
-    elif _is_dataclass(own):
-        for field in fields(own):
-            yield from _sizes(getattr(own, field.name))
