@@ -348,11 +348,8 @@ class ModuleSession(WrappedModule):
         self.recorder.flush(self.at.epochs + 1, self.at.steps)
         if self.epoch_values:
             self.recorder.validation(self.at.epochs + 1, self.epoch_values, self.at.steps, self.at.batch)
-        name, values = self.plan.monitor[0], self.epoch_values
-        found = name or next((own for own in BEST_BY if own in self.results), "")
-        if found in values:
-            self.checkpoints.monitor = found, self.plan.monitor[1]
-            self.checkpoints.update_best(values)
+        if self._best_by in self.epoch_values:
+            self._update_best_by(self.epoch_values)
         self.epoch_values = {}
 
     def end_epoch(self) -> None:
@@ -366,19 +363,26 @@ class ModuleSession(WrappedModule):
 
     def _update_best(self, values: Mapping[str, float]) -> None:
         """After an epoch of these values: whether it is the best so far. One without validation may not say."""
-        name, mode = self.plan.monitor
-        found = name or next((own for own in BEST_BY if own in self.results), "")
+        name = self.plan.monitor[0]
         if self.validates and not self.validated and not (name and name in values):
             return
         if name and name not in self.results:
             known = ", ".join(sorted(self.results)) or "none"
             why = f"{self.plan.model.name} logs no such value"
             raise config_error("checkpoint.monitor", name, why, f"one of {known}")
-        if found:
-            self.checkpoints.monitor = found, mode
-            self.checkpoints.update_best(self.results)
+        if self._best_by:
+            self._update_best_by(self.results)
         else:
             self.checkpoints.best_yet = True  # nothing says which is better: the newest
+
+    @property
+    def _best_by(self) -> str:
+        """The value that says which checkpoint is best; empty where the module logs none that does."""
+        return self.plan.monitor[0] or next((own for own in BEST_BY if own in self.results), "")
+
+    def _update_best_by(self, values: Mapping[str, float]) -> None:
+        self.checkpoints.monitor = self._best_by, self.plan.monitor[1]
+        self.checkpoints.update_best(values)
 
     def end_cut_epoch(self, trainer: Any) -> None:
         """The results of an epoch's part, where a run that was cut is resumed to be tested."""
