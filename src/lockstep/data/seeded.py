@@ -35,7 +35,7 @@ class Seeded(Dataset[Any]):
             return None
         if self.draws is False:
             own, before = torch.get_rng_state(), (numpy_state(), random.getstate())
-            made = self._without_draws(places)
+            made = self._made(places, seed_torch)
             torch.set_rng_state(own)
             self.draws = _drawn_since(before)
             if not self.draws:
@@ -43,38 +43,36 @@ class Seeded(Dataset[Any]):
             before[0].restore()
             random.setstate(before[1])
         if get_worker_info() is not None and self.draws:
-            return self._made(places)
+            return self._made(places, seed_sample)
         with generators_kept():
-            return self._made(places)
+            return self._made(places, seed_sample)
 
-    def _without_draws(self, places: Sequence[Place]) -> Any:
-        samples = []
+    def _made(self, places: Sequence[Place], seed: Callable[[int, int, int], None]) -> Any:
+        """Of a first batch it is seen whether any sample, or `collate`, draws from numpy's or Python's generator."""
+        samples, drawn, before = [], False, None
         for place in places:
-            torch.default_generator.manual_seed(seed_of(self.seed, *place) >> 1)
-            samples.append(self.dataset[place[1]])
-        return self.collate(samples)
-
-    def _made(self, places: Sequence[Place]) -> Any:
-        """Under seeds of all three generators; of a first batch it is seen whether any draws from the last two."""
-        samples, drawn = [], False
-        for place in places:
-            seed_sample(self.seed, *place)
+            drawn = drawn or _drawn_since(before)
+            seed(self.seed, *place)
             before = (numpy_state(), random.getstate()) if self.draws is None else None
             samples.append(self.dataset[place[1]])
-            drawn = drawn or (before is not None and _drawn_since(before))
         made = self.collate(samples)
-        if before is not None:
+        if self.draws is None:
             self.draws = drawn or _drawn_since(before)
         return made
 
 
-def _drawn_since(before: tuple[Any, Any]) -> bool:
-    return not before[0].holds() or random.getstate() != before[1]
+def _drawn_since(before: tuple[Any, Any] | None) -> bool:
+    return before is not None and (not before[0].holds() or random.getstate() != before[1])
 
 
 def seed_of(seed: int, epoch: int, sample: int) -> int:
     """64 bits."""
     return int.from_bytes(blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest(), "little")
+
+
+def seed_torch(seed: int, epoch: int, sample: int) -> None:
+    """Its generator for the CPU alone."""
+    torch.default_generator.manual_seed(seed_of(seed, epoch, sample) >> 1)
 
 
 def seed_sample(seed: int, epoch: int, sample: int) -> None:
