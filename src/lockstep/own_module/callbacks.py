@@ -1,13 +1,12 @@
 """The Lightning callbacks that a plan names, made on each rank."""
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lockstep import targets
 from lockstep.config_error import config_error, require
+from lockstep.own_module.source import tree_of
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
 
@@ -64,9 +63,7 @@ def asked_of_trainer(kind: type) -> Iterator[str]:
     for own in kind.__mro__:
         if own is object or own.__module__ == "lightning.pytorch.callbacks.callback":
             continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(own)))
-        except (OSError, TypeError, SyntaxError):
+        if (tree := tree_of(own)) is None:
             continue
         inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         for node in ast.walk(tree):

@@ -4,13 +4,12 @@ A rank without samples in a batch leaves the step out, so that nothing is counte
 """
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from lockstep.config_error import require
 from lockstep.own_module.loaders import MapLoader, RankLoader
+from lockstep.own_module.source import tree_of
 
 CALLS = ("all_gather", "all_gather_object", "all_reduce", "barrier", "broadcast_object_list")
 
@@ -34,9 +33,7 @@ def collective_in(kind: type, method: str, seen: frozenset[str] = frozenset()) -
     defined: Any = getattr(kind, method, None)
     if getattr(defined, "__module__", "torch").partition(".")[0] in ("lightning", "torch"):
         return None
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(defined)))
-    except (OSError, TypeError, SyntaxError):
+    if (tree := tree_of(defined)) is None:
         return None
     called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     names = [own.attr for own in called if isinstance(own, ast.Attribute)]
