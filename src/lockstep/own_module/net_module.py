@@ -45,19 +45,16 @@ class NetModule(pl.LightningModule):
         return self.compute(inputs)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        inputs, targets, _ = self._ready(batch)
+        batch = self._ready(batch)
         if self.empty:
-            inputs, targets = inputs[:0], targets[:0]
-        outputs = self(inputs)
-        loss_sum = self.objective.loss_sum(outputs, targets)
-        self.stats = batch_stats(self.objective, loss_sum, outputs, targets)
+            batch = Batch(*(own[:0] for own in batch))
+        loss_sum, self.stats, _ = self.shared_step(batch)
         return loss_sum * self.scale
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        inputs, targets, _ = self._ready(batch)
-        outputs = self(inputs)
-        loss_sum = self.objective.loss_sum(outputs, targets)
-        self.evaluation.add(batch_stats(self.objective, loss_sum, outputs, targets), outputs, targets, inputs)
+        batch = self._ready(batch)
+        _, stats, outputs = self.shared_step(batch)
+        self.evaluation.add(stats, outputs, batch.targets, batch.inputs)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)
@@ -77,6 +74,12 @@ class NetModule(pl.LightningModule):
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Of built-in data the loader has moved it, together with others."""
         return batch if isinstance(batch, Batch) else super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+    def shared_step(self, batch: Batch) -> tuple[Tensor, BatchStats, Any]:
+        """The loss summed over the batch, what the batch adds to the sums, and the net's outputs."""
+        outputs = self(batch.inputs)
+        loss_sum = self.objective.loss_sum(outputs, batch.targets)
+        return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs
 
     def _ready(self, batch: Any) -> Batch:
         """A batch of a user's loader as the net takes it."""
