@@ -29,6 +29,7 @@ from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, run_of, save_metrics
 from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.logger import tensorboard_of
 
 UNTYPED = schemas.Command()
 
@@ -151,11 +152,13 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     if not is_rank_zero_of_job():
         return metrics, ""
     from lockstep.compare import compare
-    from lockstep.monitor.difference import write_difference  # with torch
 
     comparison = compare(folder / "lightning", folder / "raw")
     comparison.save(folder)
-    write_difference(plan, folder / "lightning", folder / "raw", comparison)
+    if tensorboard_of(plan) is not None:
+        from lockstep.monitor.difference import write_difference  # with torch
+
+        write_difference(plan, folder / "lightning", folder / "raw", comparison)
     metrics |= {
         "verdict": comparison.verdict,
         "within_tolerance": comparison.within_tolerance,

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from lockstep import schemas
 from lockstep.compare import Comparison, RunFolder
 from lockstep.compare.curve import differences
 from lockstep.loggers.tensorboard import TensorBoard, folder_of
@@ -13,9 +12,7 @@ WORD = "difference"
 
 
 def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Comparison) -> None:
-    """A run of its own in the folder of both, where the plan writes for TensorBoard."""
-    if not any(isinstance(own, schemas.TensorBoard) for own in plan.logger):
-        return
+    """A run of its own in the folder of both. For plans that write for TensorBoard."""
     own = folder_of(plan)
     board = TensorBoard(own.with_name(own.name.replace("both", WORD, 1)), {})
     board.log_text(f"{WORD}/verdict", code(comparison.text()))

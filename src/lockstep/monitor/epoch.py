@@ -7,10 +7,10 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from lockstep import schemas
 from lockstep.loggers import Loggers
 from lockstep.monitor.pictures import confusion_picture, filters_picture, samples_picture
 from lockstep.plan import Plan
+from lockstep.schemas.logger import tensorboard_of
 from lockstep.sums.shown import Shown
 
 SHARE = 0.01
@@ -21,17 +21,13 @@ COLOURS = (1, 3)
 FILTERS = 64
 
 
-def board_of(plan: Plan) -> schemas.TensorBoard | None:
-    return next((own for own in plan.logger if isinstance(own, schemas.TensorBoard)), None)
-
-
 class EpochMonitor:
     """Both engines call `end_steps`, `begin_validation`, if there is one, and `end_epoch`, in this order."""
 
     def __init__(self, plan: Plan, loggers: Loggers, net: nn.Module, shape: tuple[int, ...]) -> None:
         """`shape`: of a sample."""
         self.plan, self.loggers, self.net, self.shape = plan, loggers, net, shape
-        self.board = board_of(plan) if loggers.loggers else None
+        self.board = tensorboard_of(plan) if loggers.loggers else None
         self.shown: Shown | None = None
         self.gradients: Mapping[str, Tensor] = {}
         self.rests_until = 0.0

@@ -8,17 +8,17 @@ from torch import nn
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.loggers import Loggers
-from lockstep.monitor.epoch import board_of
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.progress import notice
+from lockstep.schemas.logger import tensorboard_of
 
 
 def show_graph(
     plan: Plan, loggers: Loggers, net: nn.Module, data: TensorData | SampleData, device: torch.device
 ) -> None:
     """Where it is asked for. A copy of the net is traced, so that nothing is drawn or counted twice."""
-    board = board_of(plan)
+    board = tensorboard_of(plan)
     if board is None or not board.graph or not loggers.loggers:
         return
     dtype = dtype_of(plan)

@@ -80,3 +80,8 @@ class OwnLogger(OneOfSeveral, AnyLogger):
 
 
 Logger = TensorBoard | CSV | Wandb | MLflow | OwnLogger
+
+
+def tensorboard_of(plan: "Plan") -> TensorBoard | None:
+    """The first of a plan's loggers that writes for it."""
+    return next((own for own in plan.logger if isinstance(own, TensorBoard)), None)
