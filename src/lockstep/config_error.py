@@ -46,6 +46,11 @@ def shorten(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 4 :]}"
 
 
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning where it is long."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def as_typed(value: object) -> str:
     """A value as it is typed on the command line."""
     if value is None or isinstance(value, bool):
@@ -61,6 +66,11 @@ def require(holds: bool, key: str, value: object, why: str, instead: str) -> Non
     """Raise the refusal unless `holds`."""
     if not holds:
         raise config_error(key, value, why, instead)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is an int or a float; no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def positive(key: str, value: float) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.config_error import is_number
+
 
 class WrongForm(ValueError):
     """The message is the key of the wrong value."""
@@ -32,10 +34,6 @@ def is_dense(value: Any) -> bool:
     """Whether it is an ordinary tensor on the CPU: strided, real, not quantized."""
     plain = isinstance(value, Tensor) and value.layout == torch.strided and not value.is_complex()
     return plain and not value.is_quantized and value.device.type == "cpu"
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_finite(value: Any) -> bool:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.checkpoint.checks import check, is_count, is_dense, is_number
+from lockstep.checkpoint.checks import check, is_count, is_dense
+from lockstep.config_error import is_number
 from lockstep.objectives.objective import SAMPLES
 from lockstep.plan import Plan
 from lockstep.record.file import Mark

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
-from lockstep.schemas.coerce import flatten
+from lockstep.schemas.keys import flatten
 from lockstep.schemas.own_data import FOUND, Loaders, OwnData
 from lockstep.schemas.trainer import DEFAULTS, PREFIX, what_matters
 

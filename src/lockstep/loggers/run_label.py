@@ -4,7 +4,9 @@ import re
 import time
 from pathlib import Path
 
+from lockstep.config_error import cut
 from lockstep.plan import Plan
+from lockstep.schemas.keys import is_below, short_keys
 
 SHOWN = ("engine", "strategy", "devices", "num_nodes", "model")
 """What every label says first."""
@@ -30,8 +32,7 @@ def run_label(plan: Plan) -> str:
     engine = plan.engine.name if plan.engine.name != "lightning" or _typed(plan, "engine") else ""
     world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
     said = " ".join(filter(None, [engine, world, plan.model.name, *chosen]))
-    said = said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
-    return f"{said} · {_time_of(plan)}"
+    return f"{cut(said, LONGEST)} · {_time_of(plan)}"
 
 
 def _chosen(plan: Plan) -> list[str]:
@@ -41,16 +42,13 @@ def _chosen(plan: Plan) -> list[str]:
         key, _, value = word.lstrip("+").partition("=")
         if not key.startswith("~") and key not in SHOWN and _tells(plan, key):
             values[key] = _short(value)
-    leaves = [key.rpartition(".")[2] for key in values]
-    return [
-        f"{leaf if leaves.count(leaf) == 1 else key}={values[key]}" for key, leaf in zip(values, leaves, strict=True)
-    ]
+    return [f"{key}={value}" for key, value in short_keys(values).items()]
 
 
 def _tells(plan: Plan, key: str) -> bool:
     if plan.command.swept:
         return key in plan.command.swept
-    return not any(key == own or key.startswith(f"{own}.") for own in WATCHED)
+    return not is_below(key, WATCHED)
 
 
 def _typed(plan: Plan, group: str) -> bool:
@@ -60,7 +58,7 @@ def _typed(plan: Plan, group: str) -> bool:
 def _short(value: str) -> str:
     """Without quotes, of a path the last part, and nothing that a folder's name may not hold."""
     plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
-    return plain if len(plain) <= LONGEST // 3 else plain[: LONGEST // 3 - 1] + "…"
+    return cut(plain, LONGEST // 3)
 
 
 def _time_of(plan: Plan) -> str:

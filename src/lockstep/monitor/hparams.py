@@ -4,9 +4,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from lockstep.config_error import cut
 from lockstep.loggers import Value
 from lockstep.plan import Plan
-from lockstep.schemas.coerce import flatten
+from lockstep.schemas.keys import flatten, is_below
 
 WATCHED = (
     *("name", "run_dir", "command", "logger", "ckpt_path", "resume", "train", "test", "show_shapes", "process_group"),
@@ -24,16 +25,11 @@ def hparams_of(plan: Plan) -> dict[str, Value]:
     """
     options = flatten(asdict(plan))
     left_out = (*WATCHED, *(ITSELF if plan.model.lightning else ()))
-    return {key: plain(value) for key, value in options.items() if not _below(key, left_out)}
-
-
-def _below(key: str, groups: tuple[str, ...]) -> bool:
-    return any(key == group or key.startswith(f"{group}.") for group in groups)
+    return {key: plain(value) for key, value in options.items() if not is_below(key, left_out)}
 
 
 def plain(value: Any) -> Value:
     """One number or text; a value that is none is text in all runs alike, so that they can be told apart by it."""
     if isinstance(value, str | int | float):
         return value
-    written = json.dumps(value, default=str)
-    return written if len(written) <= 100 else f"{written[:99]}…"
+    return cut(json.dumps(value, default=str), 100)

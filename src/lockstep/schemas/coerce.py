@@ -57,19 +57,6 @@ def _fits(option: Any, values: Mapping[str, Any]) -> bool:
     return not names or values["name"] in names
 
 
-def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """By the keys of the command line: `{"model": {"name": "mlp"}}` → `{"model": "mlp"}`, other keys `model.hidden`."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            own = {**value, **value.get("arguments", {})}
-            own.pop("arguments", None)
-            found |= {key if name == "name" else f"{key}.{name}": option for name, option in own.items()}
-        else:
-            found[key] = value
-    return found
-
-
 def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None:
     """Refuse a key that is not among the names, and a name that has no key."""
     for key, value in values.items():

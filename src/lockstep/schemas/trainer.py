@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep.batch_math import batch_count
-from lockstep.config_error import config_error, require
+from lockstep.config_error import config_error, is_number, require
 from lockstep.schemas.scheduler import OwnScheduler
 
 if TYPE_CHECKING:
@@ -153,20 +153,16 @@ def seconds_of(given: object) -> float | None:
     parts: Mapping[object, object] | None = given if isinstance(given, Mapping) else None
     if isinstance(given, str) and (found := re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", given.strip())):
         parts = dict(zip(UNITS, map(int, found.groups()), strict=True))
-    if _is_number(given):
+    if is_number(given):
         parts = {"seconds": given}
     if given is None:
         return None
     key, instead = f"{PREFIX}max_time", f"{PREFIX}max_time=00:12:00:00, or {PREFIX}max_time={{hours:12}}"
-    fits = parts is not None and all(name in UNITS and _is_number(count) for name, count in parts.items())
+    fits = parts is not None and all(name in UNITS and is_number(count) for name, count in parts.items())
     require(fits, key, given, "it is days:hours:minutes:seconds, with two digits each, or a mapping of these", instead)
     seconds = sum(UNITS[str(name)] * float(str(count)) for name, count in (parts or {}).items())
     require(0 < seconds < math.inf, key, given, "it must be more than none", instead)
     return seconds
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")

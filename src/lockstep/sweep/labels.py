@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from lockstep.config_error import cut, is_number
+from lockstep.schemas.keys import short_keys
 from lockstep.sweep.rows import SweepRow
 
 LONGEST = 24
@@ -10,7 +12,7 @@ LONGEST = 24
 
 def numbers_of(rows: Sequence[SweepRow]) -> list[str]:
     """The keys that the sweep varies whose values are all numbers, in the order of the table."""
-    return [key for key in (rows[0].varied if rows else ()) if all(_is_number(row.varied[key]) for row in rows)]
+    return [key for key in (rows[0].varied if rows else ()) if all(is_number(row.varied[key]) for row in rows)]
 
 
 def worlds_differ(rows: Sequence[SweepRow]) -> bool:
@@ -25,18 +27,9 @@ def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) 
     if several["devices"] and "devices" not in without:
         strategy = f"{row.strategy}×{row.devices}"
     values = {key: value for key, value in row.varied.items() if key not in without}
-    leaves = [key.rpartition(".")[2] for key in values]
-    varied = [
-        f"{leaf if leaves.count(leaf) == 1 else key}={shown(value)}"
-        for leaf, (key, value) in zip(leaves, values.items(), strict=True)
-    ]
+    varied = [f"{key}={shown(value)}" for key, value in short_keys(values).items()]
     return " ".join(filter(None, [row.engine if several["engine"] else "", strategy, *varied]))
 
 
 def shown(value: object) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return cut(f"{value:g}" if isinstance(value, float) else str(value), LONGEST)

@@ -7,7 +7,7 @@ from typing import Any
 from lockstep.compare import compare_runs
 from lockstep.config_error import ConfigError
 from lockstep.run_files import net_metrics
-from lockstep.schemas.coerce import flatten
+from lockstep.schemas.keys import flatten
 from lockstep.sweep.best import Target
 from lockstep.sweep.jobs import MAY_DIFFER, SweepJob
 
@@ -52,17 +52,18 @@ NO_COLUMN = ("varied", "speeds", "target")
 
 def rows_of(jobs: Sequence[SweepJob], target: Target | None = None) -> list[SweepRow]:
     """The table's rows, in the order of the jobs."""
-    keys = _varied([flatten(job.config) for job in jobs if job.results])
+    configs = [flatten(job.config) for job in jobs]
+    keys = _varied([config for job, config in zip(jobs, configs, strict=True) if job.results])
     names = {name: None for job in jobs for name in net_metrics(job.results)}
     best = None if target is None else target.best(jobs)
     rows = []
-    for job in jobs:
+    for job, config in zip(jobs, configs, strict=True):
         found = {name.replace("/", "_"): job.results.get(name) for name in names}
         value = target.value(job) if target is not None and job.results else None
         if target is not None:
             found = {target.label.replace("/", "_").replace(" ", "_"): value} | found
         row = _row(job, _reference(job, jobs) if job.results else None)
-        varied = {key: flatten(job.config).get(key, "") for key in keys}
+        varied = {key: config.get(key, "") for key in keys}
         rows.append(replace(row, varied=varied, found=found, target=value, best=job is best))
     return rows
 
