@@ -45,7 +45,7 @@ def test_one_entry_is_a_metric_everywhere(command: Command, make_plan: Callable[
     ended = command(*words, PYTHONPATH=path)
     assert ended.status == 0, ended.err
     [table] = command.folder.glob("logs/train/sweeps/*/sweep.csv")
-    heading = next(line for line in ended.out.splitlines() if line.startswith("job "))
+    heading = next(line for line in ended.out.splitlines() if line.startswith("job  "))
     assert "test acc  test miss3  test recall" in heading
     with table.open() as file:
         rows = list(csv.DictReader(file))

@@ -52,7 +52,7 @@ def test_breakpoint_in_their_net(engine: str, world: tuple[str, ...], at_termina
     terminal = at_terminal(PYTHON, "train.py", f"engine={engine}", *world, "+model.where=breakpoint")
     terminal.wait_for("strange_nets.py")
     ask(terminal, "p self.calls * 100", "300")
-    ask(terminal, "c", "digest")
+    ask(terminal, "c", "test    loss")
     assert terminal.end() == 0
 
 

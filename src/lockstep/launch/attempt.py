@@ -75,7 +75,9 @@ class Attempt:
             ConfigError, RankFailed: a rank ended before its work was done; all have been ended.
         """
         running = [process.sentinel for process in self.processes if process.exitcode is None]
-        wait([*running, *(reader for reader in self.readers if reader)], seconds)
+        open_readers = [reader for reader in self.readers if reader]
+        if running or open_readers:  # of nothing, `wait` would wait for all the seconds
+            wait([*running, *open_readers], seconds)
         codes = {rank: process.exitcode for rank, process in enumerate(self.processes)}
         self._read()  # complete for processes that had ended before
         done = {rank: report.result for rank, report in self.reports.items() if isinstance(report, Done)}

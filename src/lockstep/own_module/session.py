@@ -387,6 +387,7 @@ class ModuleSession(WrappedModule):
     def end_cut_epoch(self, trainer: Any) -> None:
         """The results of an epoch's part, where a run that was cut is resumed to be tested."""
         if self.at.batch:
+            self.cut = True
             self.restore_metrics()
             self.end_stage(trainer, "train")
 
