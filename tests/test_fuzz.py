@@ -22,7 +22,7 @@ from tests.conftest import ROOT, Command
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "2000"))
-DERIVED = ("experiment", "batch_size_per_device", "scale_lr")
+DERIVED = ("experiment", "batch_size_per_device", "scale_lr", "trainer.fast_dev_run", "trainer.barebones")
 """Keys that change others, so that a plan need not have what another override says."""
 
 SMALL = (
