@@ -101,7 +101,7 @@ def test_an_epoch_by_hand(words: tuple[str, ...], samples: int, steps: int, make
             ("trainer.overfit_batches=3", "trainer.limit_val_batches=1"),
             "=1: trainer.overfit_batches=3 says how many",
         ),
-        (("trainer.enable_model_summary=true",), "the summary is of a LightningModule; write show_shapes=true for"),
+        (("trainer.enable_model_summary=true",), "the summary is of a LightningModule; write model_summary=true"),
         (("trainer.fast_dev_run=-1",), "trainer.fast_dev_run=-1: it must be 0 or more batches, true or false; write"),
         (("trainer.gradient_clip_algorithm=value",), "without gradient_clip_val nothing is clipped; write gradient"),
         (("trainer.gradient_clip_algorithm=norms",), "trainer.gradient_clip_algorithm=norms: it is none of the poss"),

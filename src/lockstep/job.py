@@ -145,7 +145,8 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     for name, own in engines.items():
         if is_rank_zero_of_job():
             print(f"engine={name}", flush=True)
-        part = replace(plan, engine=own, run_dir=str(folder / name))
+        summary = plan.model_summary and name == "lightning"  # of the same net
+        part = replace(plan, engine=own, run_dir=str(folder / name), model_summary=summary)
         results[name] = run_one(part, time.perf_counter())
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}

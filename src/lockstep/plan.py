@@ -60,6 +60,7 @@ class Plan:
     sync_batchnorm: bool
     dropout_rng: Literal["per_rank", "global"]
     show_shapes: bool
+    model_summary: bool
     log_every_n_steps: int
     detect_nan: bool
     loss_reduction: Literal["mean", "sum", "as_is"]
@@ -324,6 +325,9 @@ class Plan:
         if self.loss_reduction != "mean" and not self.model.lightning:
             why = "the loss of a plain net is its task's"
             raise config_error("loss_reduction", self.loss_reduction, why, "loss_reduction=mean")
+        if self.model_summary and not self.train:
+            why = "it is printed before training, and there is none"
+            raise config_error("model_summary", True, why, "model_summary=false, or train=true")
         if isinstance(self.data, schemas.ModelLoaders) and not self.model.lightning:
             why = "it takes the loaders that a LightningModule has itself, and a plain net has none"
             raise config_error("data", self.data.name, why, "data=… of a data set, or model=… of a LightningModule")

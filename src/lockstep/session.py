@@ -1,5 +1,6 @@
 """What both engines do before and after their loops, once: from a plan to what trains, from there to the metrics."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -20,9 +21,10 @@ from lockstep.launch.topology import RankContext
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.graph import show_graph
+from lockstep.monitor.net import Example, show_net, shows_net
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
+from lockstep.precision import dtype_of
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
@@ -78,7 +80,18 @@ class Session:
         self.time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
         self.monitor = EpochMonitor(plan, self.loggers, self.net, self.data.shape)
-        show_graph(plan, self.loggers, self.net, self.data, self.device)
+        if shows_net(plan) and not loaders:
+            self.show_net(self.data.first(dtype_of(plan)))
+
+    def show_net(self, inputs: Tensor) -> None:
+        """A copy of it, by a batch of one sample: to be called before anything wraps it."""
+        show_net(
+            self.plan,
+            self.loggers,
+            copy.deepcopy(self.net).to(self.device),
+            Example((inputs.to(self.device),)),
+            self.device,
+        )
 
     @property
     def heading(self) -> dict[str, str | int | float]:

@@ -538,4 +538,18 @@ MUTATIONS = [
         "if True:",
         "tests/test_own_streams.py::test_ranks_that_read_other_samples_are_ended[raw]",
     ),
+    Mutation(
+        "a summary draws",
+        "monitor/net.py",
+        "    finally:\n        restore_random_state(state, [device])\n",
+        "    finally:\n",
+        "tests/test_model_summary.py::test_training_does_not_notice",
+    ),
+    Mutation(
+        "products of a part count in its whole too",
+        "monitor/model_summary.py",
+        "layer.flops += whole - within",
+        "layer.flops += whole",
+        "tests/test_model_summary.py::test_what_is_counted",
+    ),
 ]

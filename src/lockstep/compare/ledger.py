@@ -73,7 +73,8 @@ _WORLD_MEASURED = (
     "per_rank_buffers",
 )
 _WATCHED = (
-    *("logger*", "process_group*", "checkpoint*", "record*", "show_shapes", "log_every_n_steps", "detect_nan"),
+    *("logger*", "process_group*", "checkpoint*", "record*", "show_shapes", "model_summary", "log_every_n_steps"),
+    "detect_nan",
     *("optimized_metric", "trainer.limit_test_batches", "trainer.fast_dev_run", "trainer.deterministic"),
     *("data._loader_.num_workers", "data._loader_.pin_memory", "data._loader_.prefetch_factor"),
     *("data._loader_.persistent_workers", "data._loader_.timeout"),

@@ -46,6 +46,11 @@ class SampleData:
     loader: Mapping[str, Any] = field(default_factory=dict)
     samples: Samples = "pairs"
 
+    def first(self, dtype: torch.dtype) -> Tensor:
+        """The first training sample as the net takes it: (1, *shape)."""
+        source = Seeded(self.train.dataset, self.loader.get("collate_fn", default_collate), self.seed)
+        return as_batch(source.__getitems__([(0, 0)]), self.samples, dtype).inputs
+
 
 class SampleLoader:
     """One rank's share of every global batch, in the order of its sampler's epoch, on a device.

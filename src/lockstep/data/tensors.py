@@ -52,6 +52,11 @@ class TensorData:
         """The shape of one sample."""
         return tuple(self.train.inputs.shape[1:])
 
+    def first(self, dtype: torch.dtype) -> Tensor:
+        """The first training sample as the net takes it: (1, *shape)."""
+        first = torch.zeros(1, dtype=torch.int64, device=self.train.inputs.device)
+        return self.as_float(self.train[first], dtype).inputs
+
     def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
         """A batch as the net takes it."""
         whole = as_float(batch, dtype, self.mean, self.std)

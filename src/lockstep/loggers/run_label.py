@@ -13,8 +13,8 @@ SHOWN = ("engine", "strategy", "devices", "num_nodes", "model")
 
 WATCHED = (
     *("hydra", "name", "logger", "record", "checkpoint", "process_group", "threads", "accelerator", "optimized_metric"),
-    *("resume", "ckpt_path", "show_shapes", "detect_nan", "log_every_n_steps", "train", "test", "callbacks"),
-    *("trainer.enable_progress_bar", "model._target_", "data._target_", "data.root"),
+    *("resume", "ckpt_path", "show_shapes", "model_summary", "detect_nan", "log_every_n_steps", "train", "test"),
+    *("callbacks", "trainer.enable_progress_bar", "model._target_", "data._target_", "data.root"),
 )
 """Groups and keys that do not tell what is trained: in a label only where a sweep varies them."""
 

@@ -11,6 +11,7 @@ from lockstep.schemas.keys import flatten, is_below
 
 WATCHED = (
     *("name", "run_dir", "command", "logger", "ckpt_path", "resume", "train", "test", "show_shapes", "process_group"),
+    "model_summary",
     *("optimized_metric", "data.root", "callbacks", "checkpoint", "record", "detect_nan", "log_every_n_steps"),
 )
 """Where a run lies and how it is watched: nothing that it is tuned by."""

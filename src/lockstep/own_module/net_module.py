@@ -45,14 +45,14 @@ class NetModule(pl.LightningModule):
         return self.compute(inputs)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        batch = self._ready(batch)
+        batch = self.ready(batch)
         if self.empty:
             batch = Batch(*(own[:0] for own in batch))
         loss_sum, self.stats, _ = self.shared_step(batch)
         return loss_sum * self.scale
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        batch = self._ready(batch)
+        batch = self.ready(batch)
         _, stats, outputs = self.shared_step(batch)
         self.evaluation.add(stats, outputs, batch.targets, batch.inputs)
 
@@ -81,6 +81,6 @@ class NetModule(pl.LightningModule):
         loss_sum = self.objective.loss_sum(outputs, batch.targets)
         return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs
 
-    def _ready(self, batch: Any) -> Batch:
+    def ready(self, batch: Any) -> Batch:
         """A batch of a user's loader as the net takes it."""
         return batch if isinstance(batch, Batch) else as_batch(batch, self.samples, self.dtype_of_inputs)

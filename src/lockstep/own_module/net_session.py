@@ -92,9 +92,13 @@ class NetSession(ModuleSession):
         curve, under_way = self.plain.curve, self.at.batch > 0
         curve.resume(curve.sums if under_way else RunningSums(self.plan.objective))
 
-    def begin_batch(self) -> None:
-        self.stepping = []
-        self.taken: Taken = self.rank_loaders["train"][0].taken.popleft()
+    def _show_net(self, batch: Any) -> None:
+        """Of other data the session of the net has shown it."""
+        if isinstance(self.plan.data, schemas.Loaders):
+            self.plain.show_net(self.module.ready(batch).inputs[:1])
+
+    def _take(self, taken: Taken) -> None:
+        self.taken = taken
         plan, empty = self.plan, self.taken.stand_in
         window = self.taken.window or self.taken.samples * plan.accumulate_grad_batches
         self.module.begin(plan.world_size * plan.accumulate_grad_batches / window, empty)

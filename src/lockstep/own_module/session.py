@@ -22,8 +22,11 @@ from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.monitor import work_of
+from lockstep.monitor.net import shows_net
+from lockstep.own_module.loaders import Taken
 from lockstep.own_module.logged import metric_modules
 from lockstep.own_module.loss_weight import loss_sum
+from lockstep.own_module.net_example import show_module
 from lockstep.own_module.plateau import require_logged
 from lockstep.own_module.wrapped import WrappedModule
 from lockstep.plan import Plan
@@ -66,6 +69,7 @@ class ModuleSession(WrappedModule):
         self.evaluation_began, self.evaluating = 0.0, ExitStack()
         self.ended = self.cut = self.validated = False
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
+        self.unseen = shows_net(self.plan)
 
     @property
     def heading(self) -> dict[str, str | int | float]:
@@ -191,10 +195,19 @@ class ModuleSession(WrappedModule):
             self.logged.begin_epoch("train")
         self.logged.enter("train")
 
-    def begin_batch(self) -> None:
-        """The next batch that the training loader has yielded."""
+    def begin_batch(self, batch: Any) -> None:
+        """The next batch that the training loader has yielded, on its device."""
+        if self.unseen:
+            self.unseen = False
+            self._show_net(batch)
         self.stepping = []
-        self.step.begin(self.rank_loaders["train"][0].taken.popleft())
+        self._take(self.rank_loaders["train"][0].taken.popleft())
+
+    def _show_net(self, batch: Any) -> None:
+        show_module(self.plan, self.loggers, self.module, batch, self.device, self.transfer)
+
+    def _take(self, taken: Taken) -> None:
+        self.step.begin(taken)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """The optimizer's gradients are complete, averaged over ranks, and not clipped yet."""

@@ -72,7 +72,7 @@ class Trainer:
             raise config_error(f"{PREFIX}max_time", self.max_time, why, f"{PREFIX}max_steps=1000, say, or one engine")
         if self.enable_model_summary and not plan.model.lightning:
             key, why = f"{PREFIX}enable_model_summary", "the summary is of a LightningModule"
-            raise config_error(key, True, why, "show_shapes=true for what each replica of a plain net sees of a batch")
+            raise config_error(key, True, why, "model_summary=true, which is of any net")
         self._check_interval(plan)
         self._check_validation(plan)
         if self.gradient_clip_algorithm != "norm" and plan.gradient_clip_val is None:

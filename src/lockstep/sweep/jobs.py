@@ -23,6 +23,7 @@ MAY_DIFFER = (
         "checkpoint",
         "record",
         "show_shapes",
+        "model_summary",
         "log_every_n_steps",
         "detect_nan",
         "resume",

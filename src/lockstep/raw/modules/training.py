@@ -127,7 +127,7 @@ def train_epoch(run: Training, loader: Any) -> None:
         trainer.is_last_batch = last
         due = (number + 1) % accumulate == 0 or last
         batch = session.transfer(batch)
-        session.begin_batch()
+        session.begin_batch(batch)
         hooks.of_callbacks("on_train_batch_start", batch, number)
         if hooks.of_module("on_train_batch_start", batch, number) == -1:
             trainer.is_last_batch = True

@@ -1,0 +1,115 @@
+"""The table of a net's layers: what it counts, that it fits, that training does not notice it, in both engines."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lockstep.config_error import ConfigError
+from lockstep.launch.topology import RankContext
+from lockstep.loggers import Loggers
+from lockstep.monitor.model_summary import layers_of, summary_text
+from lockstep.monitor.net import Example, show_net
+from lockstep.plan import Plan
+from lockstep.schemas.engine import ENGINES
+from tests.rank_helpers import ENGINES as RUN
+from tests.test_own_module import MODULES, SINGLE, make_own  # noqa: F401
+
+MakePlan = Callable[..., Plan]
+SMALL = ("model.hidden=[8]", "max_epochs=1", "threads=1", "test=false", "trainer.limit_train_batches=2")
+
+
+class Net(nn.Module):
+    """It draws in its forward, counts its calls in a buffer, and has one weight in two layers."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.again = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+        self.again.weight = self.first.weight
+        self.recurrent = nn.LSTM(16, 16, bias=False, batch_first=True)
+        self.attention = nn.TransformerEncoderLayer(16, 2, dim_feedforward=16, bias=False, batch_first=True)
+        self.scale = nn.Parameter(torch.eye(16), requires_grad=False)
+        self.unused = nn.Linear(2, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.calls += 1
+        y = self.attention(self.recurrent(self.again(self.first(x)))[0]) @ self.scale
+        return y + torch.randn_like(y), y
+
+
+def test_what_is_counted() -> None:
+    """A product of (n, k) and (k, m) is 2 n k m operations; torch counts none of an LSTM or attention in one piece."""
+    net = Net().eval()
+    with torch.no_grad():
+        found = {own.name: own for own in layers_of(net, lambda: net(torch.zeros(1, 3, 16)))}
+    product = 2 * 3 * 16 * 16
+    assert found["(itself)"].flops == found["first"].flops == found["again"].flops == product
+    assert (found["first"].parameters, found["again"].parameters) == (256, 0), "one weight counts once"
+    assert (found["recurrent"].flops, found["recurrent"].output) == (8 * product, "1×3×16")
+    attention = sum(own.flops for name, own in found.items() if name.startswith("attention"))
+    assert attention == 4 * product + 2 * product + 2 * 2 * 3 * 3 * 16, "projections, two layers, scores and values"
+    assert (found["unused"].flops, found["unused"].output, found["unused"].parameters) == (0, "", 9)
+    assert sum(own.parameters for own in found.values()) == sum(own.numel() for own in net.parameters())
+    assert not net.first._forward_hooks, "none is left"
+
+
+@pytest.mark.parametrize("width", [120, 60, 40])
+def test_it_fits(width: int) -> None:
+    net = nn.Sequential(nn.Sequential(nn.Linear(784, 1000), nn.Sequential(nn.ReLU(), nn.Linear(1000, 1000))))
+    layers = layers_of(net, lambda: net(torch.zeros(1, 784)))
+    text = summary_text("deep: forward of one sample; a multiply-add is 2 FLOPs", layers, 7, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert {"1×1000", "1,001,000", "total", "3.57"} <= {*text.split()}
+    assert ("Linear" in text) == (width > 40)
+
+
+def test_training_does_not_notice(make_plan: MakePlan, capsys: pytest.CaptureFixture[str]) -> None:
+    plan, net = make_plan("model_summary=true", "logger=none"), Net()
+    net.first.eval()
+    before = torch.get_rng_state()
+    show_net(plan, Loggers(plan, 0, {}, []), net, Example((torch.zeros(1, 3, 16),)), torch.device("cpu"))
+    assert "3,881 of 4,137 parameters are trained" in capsys.readouterr().out, "scale is not"
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (net.training, net.first.training, int(net.calls)) == (True, False, 0)
+    show_net(plan, Loggers(plan, 1, {}, []), net, Example((torch.zeros(1, 3, 16),)), torch.device("cpu"))
+    assert not capsys.readouterr().out, "above rank 0"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("name", "job", "said"),
+    [
+        ("a plain net", SMALL, "mlp: forward of one sample"),
+        ("a plain net with callbacks", (*SMALL, "callbacks=timer"), "mlp: forward of one sample"),
+        ("a LightningModule", MODULES["autoencoder"], "AutoEncoder: forward of one sample"),
+        ("one without a forward", MODULES["classifier"], "Classifier: parameters; it has no forward"),
+    ],
+)
+def test_each_kind_of_net(
+    name: str,
+    job: tuple[str, ...],
+    said: str,
+    engine: str,
+    make_own: Callable[..., Plan],  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Printed before the first epoch's line, once; with and without it the same losses."""
+    digests = []
+    for asked in (True, False):
+        words = (*job, *SINGLE, f"engine={engine}", "max_epochs=1", f"model_summary={asked}".lower())
+        plan = make_own(*words, folder=str(asked))
+        digests.append(RUN[engine](plan, RankContext(0, 1, 0, 1))["digest"])
+        out = capsys.readouterr().out
+        assert (out.count(said), out.count("parameters are trained")) == (asked, asked)
+        assert not asked or out.index(said) < out.index("epoch 1/1")
+    assert digests[0] == digests[1]
+
+
+def test_a_net_that_is_only_tested_has_none(make_plan: MakePlan, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="model_summary=true: it is printed before training, and there is none"):
+        make_plan("train=false", f"ckpt_path={tmp_path}", "model_summary=true")
