@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).parents[1]
+OWN = ROOT / "tests" / "own_code"
+QUIET = ("logger=none", "threads=1", "max_epochs=2")
+MakePlan = Callable[..., Plan]
+"""From overrides."""
+MakeOwn = Callable[..., Plan]
+"""From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = ("lockstep.lit", "lockstep.raw", "tests.rank_helpers", "tests.fault_injection.faulty_engine")
 STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
@@ -246,11 +252,24 @@ def mnist() -> str:
 
 
 @pytest.fixture
-def make_plan(tmp_path: Path) -> Callable[..., Plan]:
+def make_plan(tmp_path: Path) -> MakePlan:
     """A plan from overrides, as the command line composes it."""
 
     def make(*overrides: str) -> Plan:
         config, _run_dir = compose_job([*overrides])
         return choose_checkpoint(plan_from(config, tmp_path), folder_given=True)[0]
+
+    return make
+
+
+@pytest.fixture
+def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeOwn:
+    """Plans of the code in `own_code/`, each in a folder of its own."""
+    monkeypatch.syspath_prepend(str(OWN))
+
+    def make(*overrides: str, folder: str = "run") -> Plan:
+        config, _ = compose_job([f"hydra.searchpath=[file://{OWN / 'conf'}]", *QUIET, *overrides])
+        (tmp_path / folder).mkdir()
+        return plan_from(config, tmp_path / folder)
 
     return make

@@ -14,7 +14,6 @@ step 2, all four samples
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,9 +29,9 @@ from lockstep.launch import RankContext
 from lockstep.nets.linear import Linear
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
-MakePlan = Callable[..., Plan]
 SEED = 7
 """Orders three samples 0 1 2."""
 

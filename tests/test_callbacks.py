@@ -10,10 +10,9 @@ import pytest
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import DDP, MODULES, SINGLE, MakeOwn, make_own, trained
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, MODULES, SINGLE, trained
 from tests.test_resume import killed, record, start
-
-__all__ = ["make_own"]
 
 JOB = MODULES["classifier"]
 STOPPING = (

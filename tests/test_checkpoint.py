@@ -1,7 +1,7 @@
 """Checkpoints are read with care: what does not fit the plan is refused by either engine, and nothing in it runs."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from lockstep.parallel import convert_batchnorm, convert_dropout
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
 from lockstep.world_dependence import world_dependent
+from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
-MakePlan = Callable[..., Plan]
 pytestmark = [
     pytest.mark.usefixtures("process_as_it_was"),
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from lockstep.checkpoint import choice
 from lockstep.checkpoint.choice import choose_checkpoint, is_readable
 from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS
 from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
-
-MakePlan = Callable[..., Plan]
+from tests.conftest import MakePlan
 
 
 def a_checkpoint(path: Path, age: float, whole: bool = True) -> Path:

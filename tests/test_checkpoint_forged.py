@@ -2,7 +2,7 @@
 
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
+from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -49,7 +50,6 @@ OTHERS: list[Any] = [
 
 GONE = object()
 
-MakePlan = Callable[..., Plan]
 Step = str | int
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 

@@ -1,7 +1,6 @@
 """What the keeper says: when a checkpoint is due, which epoch is the best, and where every generator stood."""
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,7 @@ from lockstep.checkpoint.content import OWN, Content, Progress, RankState
 from lockstep.checkpoint.saving import CheckpointManager, save
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
-
-MakePlan = Callable[..., Plan]
-
+from tests.conftest import MakePlan
 
 NET = nn.Linear(1, 1)
 

@@ -3,7 +3,6 @@
 import csv
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,8 @@ from lockstep.collectives.failures import FailureOptions, is_caught, run_case, r
 from lockstep.collectives.runner import world_of
 from lockstep.launch import RankContext, RankFailed
 from lockstep.plan import Plan
-from tests.conftest import Command
+from tests.conftest import Command, MakePlan
 from tests.rank_helpers import on_ranks
-
-MakePlan = Callable[..., Plan]
 
 
 @pytest.mark.slow

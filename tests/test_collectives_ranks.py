@@ -1,7 +1,6 @@
 """What ranks see of primitives that are broken on purpose: each fault is reported as what it is, and nothing hangs."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +12,9 @@ from lockstep.collectives.ranks import TourPayload, TourResult, take_tour
 from lockstep.collectives.verify import Check, check_all
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
+from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 
-MakePlan = Callable[..., Plan]
 BY_NAME = {primitive.name: primitive for primitive in PRIMITIVES}
 TIMEOUT = 3.0
 

@@ -3,7 +3,6 @@
 import csv
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from lockstep.collectives.timing import SIZES, Timing, measure, repetitions
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.text_table import figures
+from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 
-MakePlan = Callable[..., Plan]
 SMALL = (4, 64, 4096)
 
 

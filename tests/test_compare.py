@@ -33,10 +33,9 @@ from lockstep.plan import Plan
 from lockstep.raw import training
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
-from tests.conftest import Command
+from tests.conftest import Command, MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
-MakePlan = Callable[..., Plan]
 SMALL = [
     *("batch_size=12", "max_epochs=2", "seed=11", "threads=1", "accelerator=cpu", "logger=none", "precision=64-true"),
     *("data.test_size=1655", "data.val_size=12"),  # 130 digits in 11 batches

@@ -6,9 +6,8 @@ import pytest
 
 from lockstep.compare import compare
 from lockstep.compare.tolerance import likely_reason
-from tests.test_own_module import DDP, SINGLE, MakeOwn, make_own, trained
-
-__all__ = ["make_own"]
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, SINGLE, trained
 
 JOB = ("model=regressor", "model._target_=strange_modules.AcrossSamples", "data=stream", "max_epochs=1")
 

@@ -7,7 +7,6 @@ import pickle
 import re
 import tarfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ import pytest
 import torch
 from PIL import Image
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data import cifar10_download
@@ -26,22 +23,9 @@ from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
 from lockstep.data.own import load
 from lockstep.data.text import SHAKESPEARE, text
-from lockstep.plan import Plan
 from lockstep.schemas import OwnData
+from tests.conftest import MakeOwn
 from tests.test_own_code import trained
-
-MakePlan = Callable[..., Plan]
-
-
-@pytest.fixture
-def planned(tmp_path: Path) -> MakePlan:
-    def make(*overrides: str, folder: str = "run") -> Plan:
-        config, _ = compose_job(["logger=none", "threads=1", "max_epochs=2", *overrides])
-        (tmp_path / folder).mkdir()
-        return plan_from(config, tmp_path / folder)
-
-    return make
-
 
 # text
 
@@ -62,7 +46,7 @@ def test_the_text_of_the_package_is_the_default() -> None:
     assert "".join(known[token] for token in inputs[0]) == written[:50] != ""
 
 
-def test_text_is_learned_by_a_recurrent_net_in_every_world(planned: MakePlan) -> None:
+def test_text_is_learned_by_a_recurrent_net_in_every_world(make_own: MakeOwn) -> None:
     """Replicas of a recurrent net share its weights too."""
     net = ("task=language_modelling", "model=char_rnn", "model.width=8")
     job = (
@@ -74,10 +58,10 @@ def test_text_is_learned_by_a_recurrent_net_in_every_world(planned: MakePlan) ->
         "batch_size=100",
         "strategy.in_process=true",
     )
-    raw = planned(*job, "engine=raw")
+    raw = make_own(*job, "engine=raw")
     assert (raw.data.classes, raw.model.name, raw.data.name) == (58, "CharRNN", "text")
     single = trained(raw)
-    lightning = trained(planned(*job, "engine=lightning", "strategy=dp", "devices=2", folder="dp"))
+    lightning = trained(make_own(*job, "engine=lightning", "strategy=dp", "devices=2", folder="dp"))
     verdict = compare(single, lightning)
     assert verdict.max_diff < 1e-10, verdict.text()
     line = [own for own in (single / "record.jsonl").read_text().splitlines() if "validation" in own][-1]
@@ -110,13 +94,13 @@ def saved(path: Path, **arrays: Any) -> str:
     return str(path)
 
 
-def test_arrays_of_one_part_and_of_three(tmp_path: Path, planned: MakePlan) -> None:
+def test_arrays_of_one_part_and_of_three(tmp_path: Path, make_own: MakeOwn) -> None:
     x, y = np.arange(80.0).reshape(40, 2), np.arange(40) % 3
     file = saved(tmp_path / "one.npz", x=x, y=y)
     made = npz(file)
     assert isinstance(made, tuple)
     assert [own.tolist() for own in made] == [x.tolist(), y.tolist()]
-    plan = planned("data=npz", f"data.file={file}", "engine=raw", "max_epochs=1")
+    plan = make_own("data=npz", f"data.file={file}", "engine=raw", "max_epochs=1")
     assert (plan.data.train_samples, plan.data.val_size, plan.data.classes) == (32, 4, 3)
     images = np.random.RandomState(0).randint(256, size=(6, 5, 4)).astype(np.uint8)
     colours = np.stack([images] * 3, axis=3)
@@ -126,9 +110,9 @@ def test_arrays_of_one_part_and_of_three(tmp_path: Path, planned: MakePlan) -> N
     assert torch.equal(parts["train"][0], torch.from_numpy(images)[:, None])
     assert torch.equal(parts["test"][0], torch.from_numpy(images)[:, None].expand(6, 3, 5, 4))
     assert parts["test"][1].tolist() == y[:6].tolist()
-    alone = npz(saved(tmp_path / "alone.npz", x=x))
-    assert isinstance(alone, torch.Tensor)
-    trained(planned("data=npz", f"data.file={tmp_path / 'alone.npz'}", "task=autoencoding", "engine=raw", folder="own"))
+    file = saved(tmp_path / "alone.npz", x=x)
+    assert isinstance(npz(file), torch.Tensor)
+    trained(make_own("data=npz", f"data.file={file}", "task=autoencoding", "engine=raw", folder="own"))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +165,7 @@ def test_images_of_a_folder_for_each_class(tmp_path: Path) -> None:
             assert (image - expected[:, None, None]).abs().max() < 1e-6
 
 
-def test_images_in_three_parts_augmented_by_workers(tmp_path: Path, planned: MakePlan) -> None:
+def test_images_in_three_parts_augmented_by_workers(tmp_path: Path, make_own: MakeOwn) -> None:
     """Both engines, one rank and two: an augmentation is the sample's own. Only training has it."""
     for part, count in (("train", 10), ("val", 3)):
         for number, name in enumerate(("cat", "dog")):
@@ -189,7 +173,7 @@ def test_images_in_three_parts_augmented_by_workers(tmp_path: Path, planned: Mak
     jitter = "data.transforms=[{_target_:torchvision.transforms.v2.ColorJitter,brightness:0.5}]"
     images = ("data=image_folder", f"data.root={tmp_path / 'three'}", "data.size=8", jitter)
     job = (*images, "model=mlp", "batch_size=6", "model.hidden=[4]", "precision=64-true", "max_epochs=1")
-    plan = planned(*job, "engine=raw", "data._loader_.num_workers=2")
+    plan = make_own(*job, "engine=raw", "data._loader_.num_workers=2")
     assert isinstance(plan.data, OwnData)
     assert (plan.data.train_samples, plan.data.val_size, plan.data.shape) == (20, 6, (3, 8, 8))
     data: Any = load(plan.data, 0)
@@ -198,7 +182,7 @@ def test_images_in_three_parts_augmented_by_workers(tmp_path: Path, planned: Mak
     assert not torch.equal(first, again)
     assert torch.equal(data.val.dataset[3][0], data.val.dataset[3][0])
     single = trained(plan)
-    two = trained(planned(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
+    two = trained(make_own(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
     verdict = compare(single, two)
     assert verdict.max_diff < 1e-10, verdict.text()
 
@@ -263,7 +247,7 @@ def binary() -> dict[str, bytes]:
     return {f"{name}.bin": own.tobytes() for name, own in rows.items()} | {"batches.meta.txt": b"airplane\n"}
 
 
-def test_both_versions_of_cifar10_are_the_same_images(tmp_path: Path, planned: MakePlan) -> None:
+def test_both_versions_of_cifar10_are_the_same_images(tmp_path: Path, make_own: MakeOwn) -> None:
     for name in ("binary", "python", "unpacked"):
         (tmp_path / name).mkdir()
     archive(tmp_path / "binary" / "cifar-10-binary.tar.gz", "cifar-10-batches-bin", binary())
@@ -281,7 +265,7 @@ def test_both_versions_of_cifar10_are_the_same_images(tmp_path: Path, planned: M
     pixels, targets = made_up()["data_batch_1"]
     assert torch.equal(versions[0]["train"][0][2], torch.from_numpy(pixels[2]).view(3, 32, 32))
     assert versions[0]["train"][1][:4].tolist() == targets
-    plan = planned("data=cifar10", f"data.root={tmp_path / 'binary'}", "data.val=3", "model=mlp", "engine=raw")
+    plan = make_own("data=cifar10", f"data.root={tmp_path / 'binary'}", "data.val=3", "model=mlp", "engine=raw")
     assert isinstance(plan.data, OwnData)
     assert (plan.data.train_samples, plan.data.classes, plan.data.shape) == (17, 10, (3, 32, 32))
 

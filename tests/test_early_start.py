@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.forkserver import start_forkserver
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
-from tests.conftest import ROOT
+from tests.conftest import ROOT, MakePlan
 from tests.rank_helpers import on_ranks
-
-MakePlan = Callable[..., Plan]
 
 LIT, RAW, TENSORBOARD = "lockstep.lit", "lockstep.raw", "torch.utils.tensorboard"
 SPY = """

@@ -1,6 +1,5 @@
 """What a plan takes at the least, against nets that are built and what autograd really keeps."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from lockstep import data
 from lockstep.config_error import ConfigError
 from lockstep.memory import footprint
 from lockstep.memory import limit as memory_limit
-from lockstep.plan import Plan
 from lockstep.seeding import plain_net
+from tests.conftest import MakePlan
 
-MakePlan = Callable[..., Plan]
 NETS = [
     ("model=mlp", "data=digits", "model.hidden=[17,5]"),
     ("model=mlp", "data=points", "model.hidden=[3]"),

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +22,10 @@ from lockstep.launch import RankContext, RankFailed
 from lockstep.launch.external_launcher import check_world_size, first_host, rank_from_env, rendezvous_variables
 from lockstep.launch.failure import FailureReport, exit_reason, first_failure, lost_a_peer
 from lockstep.launch.signals import ENDING
-from lockstep.plan import Plan
-from tests.conftest import ROOT, Command
+from tests.conftest import ROOT, Command, MakePlan
 
 ENGINE = "tests.fault_injection.faulty_engine"
 DDP = ["strategy=ddp", "strategy=ddp_spawn"]
-
-MakePlan = Callable[..., Plan]
 
 
 def ranks_running() -> list[psutil.Process]:

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,21 +20,18 @@ from lockstep.lit.metrics import EpochMetrics
 from lockstep.lit.module import Supervised
 from lockstep.lit.trainer import create_trainer
 from lockstep.parallel import GlobalMasks
-from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.seeding import build_model
 from lockstep.sums.measured import Measured
 from lockstep.sums.running import EvaluationSums
-from tests.conftest import events_of
+from tests.conftest import MakePlan, events_of
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 pytestmark = [
     pytest.mark.usefixtures("process_as_it_was"),
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
-
-MakePlan = Callable[..., Plan]
 
 
 def integers() -> TensorData:

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,11 @@ from lockstep.loggers.tensorboard import Points
 from lockstep.loggers.trackers import set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from tests.conftest import ROOT, Command, events_of
+from tests.conftest import OWN, ROOT, Command, MakePlan, events_of
 from tests.test_resume import start
 
-OWN = ROOT / "tests" / "own_code"
 SMALL = ("data=digits", "model=mlp", "model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
 WORLD = ("strategy=ddp", "devices=2", "accelerator=cpu", "log_every_n_steps=7")
-MakePlan = Callable[..., Plan]
 
 
 @pytest.fixture

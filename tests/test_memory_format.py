@@ -19,14 +19,12 @@ from lockstep.compare import compare
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
 from lockstep.memory.format import TESTED, Shape, memory_format_of, shape_of
-from lockstep.plan import Plan
 from lockstep.seeding import build_model
 from tests import downsampling
-from tests.conftest import ROOT
+from tests.conftest import ROOT, MakePlan
 from tests.downsampling import SmallResNet
 from tests.rank_helpers import on_ranks
 
-MakePlan = Callable[..., Plan]
 SEEN = {
     Shape(1, 16, (3, 3)): 28,
     Shape(16, 32, (3, 3)): 26,

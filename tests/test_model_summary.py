@@ -14,10 +14,10 @@ from lockstep.monitor.model_summary import layers_of, summary_text
 from lockstep.monitor.net import Example, show_net
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
+from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_own_module import MODULES, SINGLE, make_own  # noqa: F401
+from tests.test_own_module import MODULES, SINGLE
 
-MakePlan = Callable[..., Plan]
 SMALL = ("model.hidden=[8]", "max_epochs=1", "threads=1", "test=false", "trainer.limit_train_batches=2")
 
 
@@ -95,7 +95,7 @@ def test_each_kind_of_net(
     job: tuple[str, ...],
     said: str,
     engine: str,
-    make_own: Callable[..., Plan],  # noqa: F811
+    make_own: Callable[..., Plan],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Printed before the first epoch's line, once; with and without it the same losses."""

@@ -1,6 +1,5 @@
 """What those who watch a run see: names, hyper-parameters, texts and groups, by TensorBoard's own readers."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +18,8 @@ from lockstep.monitor.pictures import confusion_picture
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from lockstep.sums.shown import Shown
-from tests.conftest import ROOT, Command, events_of
+from tests.conftest import ROOT, Command, MakePlan, events_of
 
-MakePlan = Callable[..., Plan]
 SMALL = ("model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
 
 

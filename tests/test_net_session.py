@@ -11,10 +11,9 @@ import torch
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import DDP, SINGLE, VIRTUAL, MakeOwn, make_own, trained
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, SINGLE, VIRTUAL, trained
 from tests.test_resume import killed, record, start
-
-__all__ = ["make_own"]
 
 DIGITS = ("model=mlp", "data=digits", "batch_size=250", "max_epochs=1")
 TIMED = ("train_seconds", "samples_per_second")

@@ -1,7 +1,6 @@
 """A loss that is no number any more ends the run with its step named; what was saved before is kept, and finite."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,10 @@ from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.files import damage
 from lockstep.errors import NotFinite
 from lockstep.launch import RankFailed
-from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
-from tests.conftest import Command
+from tests.conftest import Command, MakePlan
 from tests.rank_helpers import with_engine
-
-MakePlan = Callable[..., Plan]
 
 SAMPLES, BATCH, SEED = 16, 4, 3
 POISON = 15

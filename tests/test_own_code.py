@@ -3,8 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +12,25 @@ import pytest
 import torch
 
 from lockstep import launch
-from lockstep.build import plan_from
 from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data.own import load
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from tests.conftest import ROOT, Command
+from tests import conftest
+from tests.conftest import OWN, Command, MakeOwn
 from tests.own_code.strange_nets import Residual
 from tests.test_resume import alike, killed, record, start
 
-OWN = ROOT / "tests" / "own_code"
-QUIET = ("logger=none", "threads=1", "max_epochs=2", "batch_size=12")
-MakeOwn = Callable[..., Plan]
+QUIET = (*conftest.QUIET, "batch_size=12")
 
 
 @pytest.fixture
-def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeOwn:
-    """Plans of the folder's code."""
-    monkeypatch.syspath_prepend(str(OWN))
-
-    def make(*overrides: str, folder: str = "run") -> Plan:
-        config, _ = compose_job([f"hydra.searchpath=[file://{OWN / 'conf'}]", *QUIET, *overrides])
-        (tmp_path / folder).mkdir()
-        return plan_from(config, tmp_path / folder)
-
-    return make
+def make_own(make_own: MakeOwn) -> MakeOwn:
+    """In small batches."""
+    return partial(make_own, "batch_size=12")
 
 
 def trained(plan: Plan) -> Path:

@@ -10,9 +10,8 @@ import torch.distributed as dist
 from lockstep.config_error import ConfigError
 from lockstep.own_module.collectives import collective_in
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import DDP, MakeOwn, make_own, trained
-
-__all__ = ["make_own"]
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, trained
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import OWN, ROOT
 from tests.own_code import strange_nets
 from tests.terminal import Terminal
-from tests.test_own_code import OWN, QUIET
+from tests.test_own_code import QUIET
 
 JOB = ("--config-dir", str(OWN / "conf"), "model=residual", "model._target_=strange_nets.Failing", "data=blobs", *QUIET)
 PYTHON = sys.executable

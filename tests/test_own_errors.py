@@ -11,10 +11,11 @@ from lockstep import launch
 from lockstep.launch import RankFailed
 from lockstep.schemas.engine import ENGINES
 from lockstep.targets.frames import is_theirs
-from tests.conftest import Command
-from tests.test_own_code import OWN, QUIET, MakeOwn, make_own
+from tests import test_own_code
+from tests.conftest import OWN, Command, MakeOwn
+from tests.test_own_code import QUIET
 
-__all__ = ["make_own"]
+make_own = test_own_code.make_own
 
 FAILING = ("model=residual", "model._target_=strange_nets.Failing", "data=blobs")
 

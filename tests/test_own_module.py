@@ -2,7 +2,6 @@
 
 import csv
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,15 @@ import torch
 from torch.utils.data import DataLoader
 
 from lockstep import launch
-from lockstep.build import plan_from
 from lockstep.checkpoint.content import net_state
-from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
-from tests.conftest import Command
-from tests.test_own_code import OWN
+from tests.conftest import OWN, QUIET, Command, MakeOwn
 from tests.test_resume import killed, record, start
 
-QUIET = ("logger=none", "threads=1", "max_epochs=2")
 MODULES = {
     "classifier": ("model=classifier", "data=blobs_data"),
     "gan": ("model=gan", "data=blobs_data"),
@@ -37,20 +32,6 @@ PLAIN = {"classifier": ("+model.norm=false",)}
 """Without BatchNorm of each rank's own the number of ranks changes nothing."""
 SINGLE, DDP = ("strategy=single",), ("strategy=ddp", "devices=2")
 VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=false")
-MakeOwn = Callable[..., Plan]
-
-
-@pytest.fixture
-def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeOwn:
-    """Plans of the folder's code."""
-    monkeypatch.syspath_prepend(str(OWN))
-
-    def make(*overrides: str, folder: str = "run") -> Plan:
-        config, _ = compose_job([f"hydra.searchpath=[file://{OWN / 'conf'}]", *QUIET, *overrides])
-        (tmp_path / folder).mkdir()
-        return plan_from(config, tmp_path / folder)
-
-    return make
 
 
 def trained(plan: Plan) -> Path:

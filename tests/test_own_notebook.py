@@ -13,8 +13,8 @@ import pytest
 from torch import nn
 
 from lockstep import ConfigError, run
-from tests.conftest import Command
-from tests.test_own_code import OWN, QUIET
+from tests.conftest import OWN, Command
+from tests.test_own_code import QUIET
 
 LAYERS = """
 from torch import nn

@@ -8,9 +8,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from lockstep.config_error import ConfigError
 from lockstep.own_module.plateau import require_monitors
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import DDP, SINGLE, MakeOwn, make_own, trained
-
-__all__ = ["make_own"]
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, SINGLE, trained
 
 JOB = ("model=regressor", "model._target_=strange_modules.Plateaued", "data=stream")
 OPTIMIZER = SGD([torch.zeros(1, requires_grad=True)], lr=0.1)

@@ -5,9 +5,8 @@ import pytest
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import DDP, SINGLE, VIRTUAL, MakeOwn, make_own, trained
-
-__all__ = ["make_own"]
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, SINGLE, VIRTUAL, trained
 
 SKIPPING = ("model=regressor", "model._target_=strange_modules.Skipping", "data=stream")
 

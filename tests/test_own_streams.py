@@ -8,9 +8,8 @@ import torch
 
 from lockstep.config_error import ConfigError
 from lockstep.own_module.shares import fingerprint
-from tests.test_own_module import DDP, SINGLE, MakeOwn, make_own, trained
-
-__all__ = ["make_own"]
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, SINGLE, trained
 
 CLOCK = ("model=regressor", "data=stream", "data._target_=strange_modules.ByClockData", "engine=raw", "max_epochs=1")
 

@@ -17,10 +17,9 @@ from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.schemas.engine import ENGINES
+from tests.conftest import MakeOwn
 from tests.rank_helpers import on_ranks
-from tests.test_own_module import DDP, MakeOwn, make_own, trained
-
-__all__ = ["make_own"]
+from tests.test_own_module import DDP, trained
 
 UNUSED = ("model=regressor", "model._target_=strange_modules.Unused", "data=stream")
 

@@ -1,6 +1,5 @@
 """Sliced masks: one mask of the global batch whatever the world, another for each step, layer and seed."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from lockstep.nets.lenet import LeNet
 from lockstep.parallel import GlobalMasks, convert_dropout
 from lockstep.parallel.cpu_data_parallel import CpuDataParallel
 from lockstep.plan import Plan
+from tests.conftest import MakePlan
 
-MakePlan = Callable[..., Plan]
 SLICED = ("model=lenet", "dropout_rng=global", "batch_size=12", "data.test_size=1664", "data.val_size=12")
 """121 digits are left to train on: eleven batches, the last of one."""
 

@@ -11,10 +11,9 @@ from lockstep.checkpoint.content import net_state
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import MODULES, PLAIN, SINGLE, VIRTUAL, MakeOwn, make_own, trained
+from tests.conftest import MakeOwn
+from tests.test_own_module import MODULES, PLAIN, SINGLE, VIRTUAL, trained
 from tests.test_resume import killed, record, start
-
-__all__ = ["make_own"]
 
 TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
 TEACHER = ("model=teacher", "data=rows")

@@ -1,7 +1,5 @@
 """BatchNorm over ranks against torch's BatchNorm over the whole batch, in float64; uneven and empty slices included."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -13,9 +11,9 @@ from lockstep.parallel import convert_batchnorm
 from lockstep.parallel.sync_batchnorm import SyncBatchNorm
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 
-MakePlan = Callable[..., Plan]
 SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (3, 5))
 SLICES: dict[int, list[tuple[int, ...]]] = {2: [(5, 3), (7, 1), (4, 0)], 3: [(4, 3, 2), (6, 0, 1)]}
 

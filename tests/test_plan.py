@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pickle
-from collections.abc import Callable
 
 import pytest
 
@@ -11,9 +10,7 @@ from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.schemas import Raw
 from lockstep.schemas.coerce import from_dict
-from tests.conftest import ROOT
-
-MakePlan = Callable[..., Plan]
+from tests.conftest import ROOT, MakePlan
 
 REFUSED = [
     (["devices=0"], "devices=0:", "devices=1"),

@@ -31,6 +31,7 @@ from lockstep.plan import Plan
 from lockstep.private_api import lightning as private_lightning
 from lockstep.private_api import torch as private_torch
 from lockstep.seeding import build_model
+from tests.conftest import MakePlan
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
@@ -38,7 +39,6 @@ SMALL = ("data=line", "data.samples=20", "data.val_size=5", "model=linear", "bat
 PUBLIC = {"_exit", "_fields", "_target_"}
 """Names that are documented in spite of the underscore: of os, of a named tuple, of Hydra."""
 
-MakePlan = Callable[..., Plan]
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,10 +20,9 @@ from lockstep.raw.state import TrainingState
 from lockstep.raw.training import backward
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
-from tests.conftest import events_of
+from tests.conftest import MakePlan, events_of
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
-MakePlan = Callable[..., Plan]
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 DIGITS = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "threads=1", "accelerator=cpu")
 SMALL = (*DIGITS, "model.hidden=[16]")

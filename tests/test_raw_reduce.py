@@ -1,7 +1,6 @@
 """Each way to one gradient against the sum computed by hand, on 2, 3 and 4 ranks; any size, integers included."""
 
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -16,9 +15,8 @@ from lockstep.launch import RankContext
 from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
-
-MakePlan = Callable[..., Plan]
 
 
 def three_gradients(plan: Plan, context: RankContext) -> Metrics:

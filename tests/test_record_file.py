@@ -15,11 +15,10 @@ from lockstep.job import leave_config
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.record.file import Mark, lines_so_far, missing_steps
-from tests.conftest import Command
+from tests.conftest import Command, MakePlan
 from tests.rank_helpers import ENGINES
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
-MakePlan = Callable[..., Plan]
 SMALL = ("data=points", "model.hidden=[4]", "logger=none", "accelerator=cpu", "test=false", "batch_size=2", "threads=1")
 pytestmark = [
     pytest.mark.usefixtures("process_as_it_was"),

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from lockstep.record.digest import digest
 from lockstep.record.lines import COLUMNS, step_lines
 from lockstep.record.recorder import Recorder
 from lockstep.sums.running import BatchStats
-
-MakePlan = Callable[..., Plan]
+from tests.conftest import MakePlan
 
 
 def net_with_gradients(*gradients: float) -> nn.Module:

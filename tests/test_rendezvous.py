@@ -7,7 +7,6 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from lockstep.launch.rendezvous import open_rendezvous
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.plan import Plan
-from tests.conftest import ROOT, Command, free_port
+from tests.conftest import ROOT, Command, MakePlan, free_port
 from tests.test_launch import DDP, ENGINE
 
-MakePlan = Callable[..., Plan]
 WAYS = ["auto", "file", "env", "tcp", "file://"]
 
 

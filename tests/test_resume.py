@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,9 @@ from lockstep.launch import RankContext, RankFailed
 from lockstep.launch.topology import Stop
 from lockstep.plan import Plan
 from lockstep.run_files import RECORD, Metrics
-from tests.conftest import Command, Ended, events_of
+from tests.conftest import Command, Ended, MakePlan, events_of
 from tests.rank_helpers import ENGINES as ENGINE
 from tests.rank_helpers import on_ranks, with_engine
-
-MakePlan = Callable[..., Plan]
 
 DROPS = (
     *("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=12", "threads=1"),

@@ -1,7 +1,6 @@
 """A configuration that says another number of samples than the data has: refused before the first step."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,9 @@ from lockstep.data.tensors import TensorData, split_three
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
-from tests.conftest import ROOT, Command
+from tests.conftest import ROOT, Command, MakePlan
 from tests.rank_helpers import ENGINES, on_ranks
 
-MakePlan = Callable[..., Plan]
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 QUICK = ("accelerator=cpu", "threads=1", "logger=none", "max_epochs=1", "model.hidden=[4]")
 SENTENCE = (

@@ -16,7 +16,8 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LRSchedul
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from tests import test_own_code
-from tests.test_own_code import MakeOwn, trained
+from tests.conftest import MakeOwn
+from tests.test_own_code import trained
 from tests.test_resume import alike, killed, record, start
 
 make_own = test_own_code.make_own

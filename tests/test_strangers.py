@@ -14,10 +14,9 @@ import pytest
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import DDP, VIRTUAL, MakeOwn, make_own, trained
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, VIRTUAL, trained
 from tests.test_resume import killed, record, start
-
-__all__ = ["make_own"]
 
 SINGLE = ("strategy=single", "strategy.in_process=false")
 FLOAT64 = 1e-10

@@ -1,7 +1,6 @@
 """Virtual ranks compute what the ranks of ddp do, also what each draws for itself; and go on with their checkpoints."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from lockstep.config_error import ConfigError
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
+from tests.conftest import MakePlan
 from tests.test_resume import alike, going_on_with, killed, record, start
 
-MakePlan = Callable[..., Plan]
 SMALL = ("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=15", "threads=1", "logger=none")
 """77 digits: six batches an epoch, the last of two, so that rank 2 of three has none of it."""
 EACH_ITS_OWN = {

@@ -20,9 +20,10 @@ from lockstep.data.own import load
 from lockstep.plan import Plan
 from lockstep.schemas import OwnData
 from tests import test_own_code
+from tests.conftest import MakeOwn
 from tests.own_code.strange_nets import Residual
 from tests.own_code.strange_tasks import Absolute, Coder, Pixels, Tokens, Variational
-from tests.test_own_code import MakeOwn, trained
+from tests.test_own_code import trained
 
 make_own = test_own_code.make_own
 

@@ -3,7 +3,6 @@
 import csv
 import inspect
 import json
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,13 @@ from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
+from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_resume import alike, going_on_with, killed, record, start
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
 PLATEAU = ("+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "+scheduler.mode=max")
-MakePlan = Callable[..., Plan]
 
 
 @pytest.mark.parametrize(

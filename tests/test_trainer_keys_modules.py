@@ -18,11 +18,11 @@ from lockstep.lit.hush import hush
 from lockstep.plan import Plan
 from lockstep.record import sample_ids
 from lockstep.schemas.engine import ENGINES
+from tests.conftest import MakeOwn
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_own_module import DDP, MODULES, SINGLE, MakeOwn, make_own, trained
+from tests.test_own_module import DDP, MODULES, SINGLE, trained
 from tests.test_resume import going_on_with, killed, record, start
 
-__all__ = ["make_own"]
 UNTIMED = ("train_seconds", "samples_per_second")
 
 

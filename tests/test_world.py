@@ -1,16 +1,14 @@
 """The ranks of a run as the launcher sees them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
 from lockstep.schemas import ProcessGroup
 from lockstep.world import World
+from tests.conftest import MakePlan
 
-MakePlan = Callable[..., Plan]
 AUTO = ProcessGroup("auto", "auto", 60.0)
 
 
