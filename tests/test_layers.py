@@ -19,7 +19,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets"},
     {"plan", "data"},
-    {"memory", "world_dependence", "loggers", "torch_flags", "time_limit"},
+    {"memory", "world_dependence", "loggers", "torch_flags", "time_limit", "quick_exit"},
     {"optimizers", "seeding"},
     {"schedulers"},
     {"record"},

@@ -23,6 +23,7 @@ from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason
 from lockstep.launch.debugger import is_debugged
 from lockstep.launch.failure import format_error
 from lockstep.launch.signals import signals_end_command
+from lockstep.quick_exit import exit_quickly
 from lockstep.schemas import Command
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
@@ -94,7 +95,17 @@ def failed_rank(ended: SystemExit) -> RankFailed | None:
 
 
 def command(hydra_main: Callable[[], None]) -> None:
-    """Run the command line: by Hydra, or, started by torchrun, SLURM or mpirun, as one rank of one job."""
+    """Run the command line, and end the process."""
+    try:
+        run_command(hydra_main)
+    except SystemExit as ended:
+        exit_quickly(ended.code)
+        raise
+    exit_quickly(0)
+
+
+def run_command(hydra_main: Callable[[], None]) -> None:
+    """By Hydra, or, started by torchrun, SLURM or mpirun, as one rank of one job."""
     outlive_readers()
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)  # as under `python -m`: what lies in the command's folder can be imported

@@ -1,10 +1,14 @@
-"""Private names of CPython: the state of multiprocessing's fork server and resource tracker, and pdb's of Ctrl-C."""
+"""Private names of CPython: the state of multiprocessing's fork server and resource tracker, pdb's of Ctrl-C, and what
+the interpreter calls before it ends.
+"""
 
+import atexit
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,6 +82,17 @@ def forget_interrupt_handler() -> None:
     debugger: Any = getattr(sys.modules.get("pdb"), "Pdb", None)
     if hasattr(debugger, "_previous_sigint_handler"):
         debugger._previous_sigint_handler = None
+
+
+def can_run_exit_functions() -> bool:
+    """Without one of these names a command ends as the interpreter does, a second later."""
+    return hasattr(atexit, "_run_exitfuncs") and hasattr(threading, "_shutdown")
+
+
+def run_exit_functions() -> None:
+    """Wait for threads that are no daemons, then call what atexit has, as the interpreter does first of all."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
 
 
 def _forkserver() -> Any:
