@@ -2,8 +2,6 @@
 
 import csv
 import json
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,7 @@ from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, MODULES, SINGLE, trained
-from tests.test_resume import killed, record, start
+from tests.test_resume import same_after_kill, start
 
 JOB = MODULES["classifier"]
 STOPPING = (
@@ -41,16 +39,9 @@ def test_both_engines_call_them_alike(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_resume_knows_how_patient_they_were(
-    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_knows_how_patient_they_were(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_own(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")
-    expected = start(plan, monkeypatch)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    metrics = start(killed(own, monkeypatch, 8), monkeypatch)
-    assert (metrics["epochs"], metrics["digest"]) == (expected["epochs"], expected["digest"])
-    assert record(own) == record(plan)
+    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """A plain net in the loops of LightningModules, beside callbacks: what it computes and leaves is as without them."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, SINGLE, VIRTUAL, trained
-from tests.test_resume import killed, record, start
+from tests.test_resume import record, same_after_kill, start
 
 DIGITS = ("model=mlp", "data=digits", "batch_size=250", "max_epochs=1")
 TIMED = ("train_seconds", "samples_per_second")
@@ -55,21 +54,13 @@ STOPPING = (
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_they_may_end_it_also_after_a_kill(
-    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_may_end_it_also_after_a_kill(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint within an epoch has the task's sums; a run without callbacks tests what this one leaves."""
     job = ("model=mlp", "data=blobs", "model.hidden=[6]", f"engine={engine}")
     plan = make_own(*job, *DDP, "batch_size=16", *STOPPING, "checkpoint.every_n_steps=2")
     expected = start(plan, monkeypatch)
     assert expected["epochs"] == 2
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    metrics = start(killed(own, monkeypatch, 9), monkeypatch)
-    assert {key: metrics[key] for key in metrics if key not in TIMED} == {
-        key: expected[key] for key in expected if key not in TIMED
-    }
-    assert record(own) == record(plan)
+    same_after_kill(plan, 9, expected, monkeypatch)
     last = f"ckpt_path={Path(plan.run_dir) / 'checkpoints' / 'last.ckpt'}"
     tested = untimed(trained(make_own(*job, *SINGLE, "train=false", last, folder="tested")))
     assert tested["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
@@ -129,16 +120,11 @@ def test_loaders_after_a_kill(
     world: tuple[str, ...],
     engine: str,
     make_own: MakeOwn,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = (*NET, *LOADERS[name], *world, f"engine={engine}", "checkpoint.every_n_steps=1")
     plan = make_own(*job)
-    expected = start(plan, monkeypatch)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    assert start(killed(own, monkeypatch, 5), monkeypatch)["digest"] == expected["digest"]
-    assert record(own) == record(plan)
+    same_after_kill(plan, 5, start(plan, monkeypatch), monkeypatch)
 
 
 @pytest.mark.parametrize(

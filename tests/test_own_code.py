@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from lockstep.schemas.engine import ENGINES
 from tests import conftest
 from tests.conftest import OWN, Command, MakeOwn
 from tests.own_code.strange_nets import Residual
-from tests.test_resume import alike, killed, record, start
+from tests.test_resume import same_after_kill, start
 
 QUIET = (*conftest.QUIET, "batch_size=12")
 
@@ -83,19 +82,14 @@ def test_every_strategy_is_single(engine: str, make_own: MakeOwn) -> None:
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_killed_in_any_step_it_ends_the_same(
-    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_any_step_it_ends_the_same(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Augmented samples, dropout of each rank's own, a step in each epoch."""
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
     every = ("checkpoint.every_n_steps=1", f"engine={engine}")
     plan = make_own("model=odd", "model.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
     expected = start(plan, monkeypatch)
     for step in (2, 5):
-        own = replace(plan, run_dir=str(tmp_path / f"killed-{step}"))
-        Path(own.run_dir).mkdir()
-        alike(start(killed(own, monkeypatch, step), monkeypatch), expected)
-        assert record(own) == record(plan)
+        same_after_kill(plan, step, expected, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +196,7 @@ def test_a_slip_in_a_yaml_is_named_where_it_is(overrides: list[str], sentence: s
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_any_torch_optimizer(engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_torch_optimizer(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks do what a plain loop does, to 1e-10, and what a resume goes on with."""
     job = (
         "model=residual",
@@ -231,9 +225,7 @@ def test_any_torch_optimizer(engine: str, make_own: MakeOwn, tmp_path: Path, mon
     for name, tensor in net_state(Path(plan.run_dir) / "checkpoints" / "last.ckpt").items():
         assert (tensor - net.state_dict()[name]).abs().max() < 1e-10
 
-    again = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(again.run_dir).mkdir()
-    alike(start(killed(again, monkeypatch, 2), monkeypatch), expected)
+    same_after_kill(plan, 2, expected, monkeypatch)
 
 
 def test_an_import_error_is_the_users_own(command: Command) -> None:

@@ -1,8 +1,6 @@
 """strategy=fsdp with LightningModules that read and change their weights anywhere: the same as on one process."""
 
 import json
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.test_own_module import MODULES, PLAIN, SINGLE, VIRTUAL, trained
-from tests.test_resume import killed, record, start
+from tests.test_resume import same_after_kill, start
 
 TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
 TEACHER = ("model=teacher", "data=rows")
@@ -73,14 +71,10 @@ def test_each_rank_may_choose_its_own_layers(make_own: MakeOwn) -> None:
     ],
 )
 def test_killed_in_a_step_it_ends_the_same(
-    engine: str, job: tuple[str, ...], make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, job: tuple[str, ...], make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_own(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
-    expected = start(plan, monkeypatch)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    assert start(killed(own, monkeypatch, 4), monkeypatch)["digest"] == expected["digest"]
-    assert record(own) == record(plan)
+    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from lockstep.config_error import ConfigError
 from tests import test_own_code
 from tests.conftest import MakeOwn
 from tests.test_own_code import trained
-from tests.test_resume import alike, killed, record, start
+from tests.test_resume import same_after_kill, start
 
 make_own = test_own_code.make_own
 
@@ -135,7 +134,7 @@ def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, b
     "typed", [PLATEAU, pytest.param(SCHEDULES["epochs"][0], marks=pytest.mark.slow)], ids=["plateau", "epochs"]
 )
 def test_killed_in_any_step_it_ends_the_same(
-    typed: tuple[str, ...], engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    typed: tuple[str, ...], engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of an epoch, and in the first step at another rate, which the checkpoint before it has to know."""
     plan = make_own(*JOB, *typed, "checkpoint.every_n_steps=1", f"engine={engine}")
@@ -143,10 +142,7 @@ def test_killed_in_any_step_it_ends_the_same(
     rates = [line["lr"] for line in lines(Path(plan.run_dir), "step")]
     first = next(step for step, (before, rate) in enumerate(pairwise(rates), start=2) if rate != before)
     for step in (first, first + 2):
-        own = replace(plan, run_dir=str(tmp_path / f"killed-{step}"))
-        Path(own.run_dir).mkdir()
-        alike(start(killed(own, monkeypatch, step), monkeypatch), expected)
-        assert record(own) == record(plan)
+        same_after_kill(plan, step, expected, monkeypatch)
 
 
 @pytest.mark.slow

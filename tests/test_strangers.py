@@ -5,7 +5,6 @@ Offline: shards, texts and tables are written here, and the nets have random wei
 
 import json
 import random
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, VIRTUAL, trained
-from tests.test_resume import killed, record, start
+from tests.test_own_module import DDP, VIRTUAL, in_both_worlds, trained
+from tests.test_resume import same_after_kill, start
 
 SINGLE = ("strategy=single", "strategy.in_process=false")
 FLOAT64 = 1e-10
@@ -69,19 +68,12 @@ def test_both_engines_and_both_worlds_are_one(
     job: tuple[str, ...], bound: float, make_own: MakeOwn, folder: Path
 ) -> None:
     job = (*in_folder(job, folder), "precision=64-true")
-    runs = {
-        (engine, world): trained(make_own(*job, f"engine={engine}", *own, folder=f"{engine}-{world}"))
-        for engine in ENGINES
-        for world, own in (("single", SINGLE), ("ddp", DDP))
-    }
-    for world in ("single", "ddp"):
-        verdict = compare(runs["lightning", world], runs["raw", world])
-        assert verdict.verdict == "identical", verdict.text()
-    verdict = compare(runs["raw", "single"], runs["raw", "ddp"], bound)
+    single, ddp = in_both_worlds(make_own, *job, single=SINGLE)
+    verdict = compare(single, ddp, bound)
     assert verdict.within_tolerance, verdict.text()
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs.values()]
-    assert metrics[0]["train/loss"] > 0
-    assert metrics[0]["steps"] > 1
+    metrics = json.loads((single / "metrics.json").read_text())
+    assert metrics["train/loss"] > 0
+    assert metrics["steps"] > 1
 
 
 @pytest.mark.slow
@@ -112,16 +104,11 @@ def test_killed_within_an_epoch_it_ends_the_same(
     engine: str,
     make_own: MakeOwn,
     folder: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also the order that webdataset draws for itself from Python's generator."""
     plan = make_own(*in_folder(job, folder), *world, f"engine={engine}", "checkpoint.every_n_steps=2")
-    expected = start(plan, monkeypatch)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    assert start(killed(own, monkeypatch, 7), monkeypatch)["digest"] == expected["digest"]
-    assert record(own) == record(plan)
+    same_after_kill(plan, 7, start(plan, monkeypatch), monkeypatch)
 
 
 @needs("webdataset")

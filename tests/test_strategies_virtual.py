@@ -15,7 +15,7 @@ from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakePlan
-from tests.test_resume import alike, going_on_with, killed, record, start
+from tests.test_resume import going_on_with, killed, same_after_kill, start
 
 SMALL = ("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=15", "threads=1", "logger=none")
 """77 digits: six batches an epoch, the last of two, so that rank 2 of three has none of it."""
@@ -63,17 +63,11 @@ def test_a_ragged_batch_of_which_a_rank_has_none(make_plan: MakePlan, tmp_path: 
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_killed_it_ends_the_same(
-    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_it_ends_the_same(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within an epoch and within an accumulation, with the generators and statistics of each rank."""
     own = ("strategy=virtual", "devices=3", "checkpoint.every_n_steps=1", "accumulate_grad_batches=2", "max_epochs=2")
     plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *own, f"engine={engine}")
-    expected = start(plan, monkeypatch)
-    again = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(again.run_dir).mkdir()
-    alike(start(killed(again, monkeypatch, 4), monkeypatch), expected)
-    assert record(again) == record(plan)
+    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
 
 
 @pytest.mark.parametrize(("first", "second"), [("virtual", "ddp"), ("ddp", "virtual")])

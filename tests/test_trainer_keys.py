@@ -26,7 +26,7 @@ from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_resume import alike, going_on_with, killed, record, start
+from tests.test_resume import alike, going_on_with, record, same_after_kill, start
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
@@ -178,16 +178,11 @@ def path_of(plan: Plan) -> Path:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_within_a_limited_epoch_it_ends_the_same(
-    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = ("trainer.limit_train_batches=4", "accumulate_grad_batches=3", "checkpoint.every_n_steps=1", "max_epochs=3")
     plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle", f"engine={engine}")
-    expected = start(plan, monkeypatch)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    resumed = killed(own, monkeypatch, 4)
-    alike(start(resumed, monkeypatch), expected)
-    assert record(own) == record(plan)
+    resumed = same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
     with pytest.raises(ConfigError) as refused:
         check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
     assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
@@ -216,12 +211,8 @@ def test_a_cut_run_resumes_as_if_it_had_never_been(
     plan = make_plan(*own_masks, *DDP, *CUT, f"engine={engine}")
     expected = start(plan, monkeypatch)
     assert (expected["steps"], expected["epochs"]) == (6, 2)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    resumed = killed(own, monkeypatch, 6)
-    alike(start(resumed, monkeypatch), expected)
-    assert record(own) == record(plan)
-    again = replace(resumed, ckpt_path=str(Path(own.run_dir) / "checkpoints" / "last.ckpt"))
+    own = same_after_kill(plan, 6, expected, monkeypatch)
+    again = replace(own, ckpt_path=str(Path(own.run_dir) / "checkpoints" / "last.ckpt"))
     alike(start(again, monkeypatch), expected)  # what was left is the test
     (Path(own.run_dir) / "metrics.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"=6: .*last.ckpt: it has trained for 6 steps already; write trainer.max_s"):
@@ -326,18 +317,13 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_behind_a_validation_within_an_epoch(
-    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not repeated, and what follows is the same: dropout of each rank's own, a bound behind one."""
     own_masks = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5", "test=false")
     within = ("trainer.limit_train_batches=5", "trainer.val_check_interval=3", "max_epochs=2", "trainer.max_steps=8")
     plan = make_plan(*own_masks, *DDP, *within, f"engine={engine}")
-    expected = start(plan, monkeypatch)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    resumed = killed(own, monkeypatch, 4)
-    alike(start(resumed, monkeypatch), expected)
-    assert record(own) == record(plan)
+    own = same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
     assert places(Path(own.run_dir)) == [(1, 3, 3), (2, 3, 8)]
 
 

@@ -21,9 +21,7 @@ from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_own_module import DDP, MODULES, SINGLE, trained
-from tests.test_resume import going_on_with, killed, record, start
-
-UNTIMED = ("train_seconds", "samples_per_second")
+from tests.test_resume import going_on_with, record, same_after_kill, start, untimed
 
 
 def lines(folder: Path, kind: str) -> list[Any]:
@@ -39,10 +37,6 @@ def by_both(make: MakeOwn, *job: str) -> Path:
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
     assert untimed(metrics[0]) == untimed(metrics[1])
     return runs[1]
-
-
-def untimed(metrics: Any) -> dict[str, Any]:
-    return {key: value for key, value in metrics.items() if key not in (*UNTIMED, "engine")}
 
 
 @pytest.mark.parametrize(("name", "steps", "batches"), [("classifier", 7, 7), ("gan", 12, 8)])
@@ -70,14 +64,10 @@ def test_a_cut_run_resumes_as_if_it_had_never_been(
     """Killed before the cut, and gone on with behind it, once within an epoch, once at its end: as without a bound."""
     job = (*MODULES[name], *SINGLE, f"engine={engine}", "max_epochs=4")
     plan = make_own(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
-    expected = untimed(start(plan, monkeypatch))
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    resumed = killed(own, monkeypatch, 6)
-    assert untimed(start(resumed, monkeypatch)) == expected
-    assert record(own) == record(plan)
-    again = replace(resumed, ckpt_path=str(Path(own.run_dir) / "checkpoints" / "last.ckpt"))
-    assert untimed(start(again, monkeypatch))["digest"] == expected["digest"]  # what was left is the test
+    expected = start(plan, monkeypatch)
+    own = same_after_kill(plan, 6, expected, monkeypatch)
+    again = replace(own, ckpt_path=str(Path(own.run_dir) / "checkpoints" / "last.ckpt"))
+    assert start(again, monkeypatch)["digest"] == expected["digest"]  # what was left is the test
     (Path(own.run_dir) / "metrics.json").write_text("{}")
     with pytest.raises(ConfigError, match=rf"trainer.max_steps={bound}: .*last.ckpt: it has trained for 1\d steps alr"):
         check_checkpoint(again)
@@ -93,7 +83,7 @@ def with_bound(plan: Plan, most: int) -> Plan:
     return replace(plan, trainer=replace(plan.trainer, max_steps=most))
 
 
-def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn, tmp_path: Path) -> None:
+def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn) -> None:
     job = (*MODULES["gan"], *DDP)
     whole = by_both(make_own, *job)
     for name, path in ENGINES.items():
@@ -151,14 +141,10 @@ def test_validation_within_an_epoch(make_own: MakeOwn) -> None:
     ],
 )
 def test_killed_behind_a_validation_within_an_epoch(
-    name: str, engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_own(*MODULES[name], *SINGLE, *WITHIN, f"engine={engine}")
-    expected = start(plan, monkeypatch)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    assert untimed(start(killed(own, monkeypatch, 8), monkeypatch)) == untimed(expected)
-    assert record(own) == record(plan)
+    own = same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
     assert any("after_batch" in line for line in lines(Path(own.run_dir), "validation"))
 
 
