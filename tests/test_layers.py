@@ -13,7 +13,7 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 LAYERS = [
     {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
     {"structures"},
-    {"run_files", "progress", "text_table", "conf", "disk", "precision", "random_state", "plot"},
+    {"run_files", "progress", "text_table", "colour", "conf", "disk", "precision", "random_state", "plot"},
     {"parallel", "run_summary", "run_bar"},
     {"strategies", "sums"},
     {"schemas", "sampler"},

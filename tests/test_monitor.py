@@ -10,15 +10,20 @@ from tensorboard.plugins.hparams import metadata
 
 from lockstep import launch, loggers, run, schemas
 from lockstep.command_line.overrides import swept_keys
+from lockstep.launch.topology import RankContext
 from lockstep.loggers.run_label import run_label
 from lockstep.loggers.tensorboard import folder_of
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.hparams import hparams_of
 from lockstep.monitor.pictures import confusion_picture
+from lockstep.own_module.step_phases import wrap_phases
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
+from lockstep.sums.phases import Phases
 from lockstep.sums.shown import Shown
 from tests.conftest import ROOT, Command, MakePlan, events_of
+from tests.rank_helpers import ENGINES as RUN
+from tests.test_own_module import MODULES, SINGLE
 
 SMALL = ("model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
 
@@ -88,6 +93,8 @@ def test_a_run_by_tensorboards_reader(engine: str, make_plan: MakePlan) -> None:
     assert 0.3 < spent / metrics["train_seconds"] < 1.5
     begun = parsed(events, metadata.SESSION_START_INFO_TAG)
     assert metadata.parse_session_start_info_plugin_data(begun).hparams["optimizer.lr"].number_value == 0.001
+    trial = metadata.parse_session_start_info_plugin_data(begun).group_name
+    assert "ddp×2 mlp lr=0.01 · " in trial.partition("  ")[0], "what a table cuts is the folder, not the name"
     assert parsed(events, metadata.SESSION_END_INFO_TAG)
     assert metadata.EXPERIMENT_TAG not in events.summary_metadata, "the list of one run would stand for all"
     texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in tags(events, "text")}
@@ -217,3 +224,69 @@ def test_a_module_draws_by_its_own_experiment(engine: str, tmp_path: Path, monke
     events = events_of(tmp_path, images=0)
     assert [one.step for one in events.Images("mine")] == [1]
     assert {"work/samples_per_second", "work/memory_GiB"} <= {*events.Tags()["scalars"]}
+
+
+@pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("job", "weight"),
+    [
+        (MODULES["classifier"], "net.0.weight"),
+        (MODULES["gan"], "discriminator.0.weight"),
+        (("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "conv1.weight"),
+        (("model.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
+    ],
+    ids=["automatic", "manual", "images", "a plain net with callbacks"],
+)
+def test_what_a_module_has_of_it(
+    engine: str,
+    job: tuple[str, ...],
+    weight: str,
+    make_own: MakePlan,
+) -> None:
+    """Seconds by phase of automatic and manual optimization, histograms, first filters; the graph of its forward."""
+    asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "logger.tensorboard.graph=true", "test=false")
+    plan = make_own(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
+    metrics = RUN[engine](plan, RankContext(0, 1, 0, 1))
+    events = events_of(Path(plan.run_dir), images=0)
+    names = events.Tags()
+    phases = {name.rpartition("/")[2]: name for name in names["scalars"] if "/step_seconds/" in name}
+    assert {*phases} == {"data", "forward", "backward", "optimizer", "rest"}
+    steps, seconds = int(metrics["steps"]), float(metrics["train_seconds"])
+    spent = sum(point.value for name in phases.values() for point in events.Scalars(name)) * steps / 2
+    assert 0.3 < spent / seconds < 1.2
+    assert {f"weights/{weight}", f"weights/{weight}/gradient"} <= {*names["histograms"]}
+    assert [one.step for one in events.Histograms(f"weights/{weight}")] == [steps]
+    forward = "model=resnet18" in job or "callbacks=timer" in job
+    assert ("weights/first layer" in names["images"], bool(names["graph"])) == (forward, forward)
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_forward_is_told_from_backward(automatic: bool) -> None:
+    """A step that takes a second before its backward pass and two within; the clock is the phases' own."""
+
+    class Module:
+        automatic_optimization = automatic
+
+        def training_step(self) -> None:
+            clock.at += 1
+            if not automatic:
+                self.backward()
+
+        def backward(self) -> None:
+            clock.at += 2
+
+    class Clock(Phases):
+        at = 0.0
+
+        def mark(self, phase: str) -> None:
+            self.seconds[phase] += self.at - self.since
+            self.since = self.at
+
+    module, clock = Module(), Clock()
+    clock.since = 0.0
+    wrap_phases(module, clock)
+    module.training_step()
+    if automatic:
+        module.backward()
+    assert (clock.seconds["forward"], clock.seconds["backward"]) == (1.0, 2.0)

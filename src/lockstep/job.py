@@ -167,7 +167,7 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     }
     metrics["total_seconds"] = time.perf_counter() - began
     save_metrics(folder, metrics)
-    return metrics, f"\n{comparison.text()}\n"
+    return metrics, f"\n{comparison.shown()}\n"
 
 
 def leave_config(plan: Plan) -> None:

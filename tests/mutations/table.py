@@ -539,6 +539,20 @@ MUTATIONS = [
         "tests/test_own_streams.py::test_ranks_that_read_other_samples_are_ended[raw]",
     ),
     Mutation(
+        "colours in a pipe",
+        "colour.py",
+        "not stream.closed and stream.isatty()",
+        "not stream.closed",
+        "tests/test_colour.py::test_on_a_terminal_alone",
+    ),
+    Mutation(
+        "a manual step's forward is its backward",
+        "own_module/step_phases.py",
+        '            if not module.automatic_optimization:\n                phases.mark("forward")\n',
+        "",
+        "tests/test_monitor.py::test_forward_is_told_from_backward",
+    ),
+    Mutation(
         "a summary draws",
         "monitor/net.py",
         "    finally:\n        restore_random_state(state, [device])\n",

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    print(comparison.text())
+    print(comparison.shown())
     return 0 if comparison.within_tolerance else 1
 
 

@@ -1,11 +1,13 @@
 """The verdict on each quantity of two runs: identical, within a bound, or different, and where it differs first."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from lockstep.colour import Colour, painted
 from lockstep.compare.ledger import EXACT
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, UNKNOWN, Tolerance
 from lockstep.files import save_json
@@ -86,7 +88,11 @@ class Comparison:
     def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
-    def text(self) -> str:
+    def shown(self) -> str:
+        """The same for a terminal: what is identical, or within its bound, is green, what differs red."""
+        return self.text(painted)
+
+    def text(self, paint: Callable[[str, Colour], str] = lambda text, _: text) -> str:
         """A line for what is not identical, one for all that is, one for what is not compared."""
         shown = [one for one in self.quantities.values() if one.verdict != "identical"]
         width = max((len(one.name) for one in shown), default=0)
@@ -100,11 +106,12 @@ class Comparison:
         for head, listed in (("identical", names), ("not compared", sorted(self.left_out))):
             if listed:
                 lines += wrap(f"{head}: {', '.join(listed)}", 116, initial_indent="  ", subsequent_indent="    ")
-        end = f"{self.verdict}; expected: {self.tolerance}"
+        end = f"{paint(self.verdict, 'green' if self.within_tolerance else 'red')}; expected: {self.tolerance}"
         if self.unfinished:
             end += "; neither run finished"
         if self.first_divergence is not None:
-            end += f"\nThey differ first in {self.first_divergence.name}, {self.first_divergence.first}."
+            first = f"They differ first in {self.first_divergence.name}, {self.first_divergence.first}."
+            end += f"\n{paint(first, 'red')}"
             end += f"\n{self.likely}" if self.likely else ""
         return "\n".join([f"{self.a}\n  against\n{self.b}", *lines, end])
 

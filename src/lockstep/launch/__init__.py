@@ -9,6 +9,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
+from lockstep.colour import painted
 from lockstep.config_error import shell_quote_override
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.external_launcher import check_launchable, rank_from_env
@@ -63,9 +64,15 @@ def print_exit_reason(reason: str, context: RankContext | None) -> None:
     """Print why the command ends, once for all its ranks."""
     print(end="", flush=True)  # a program without streams may have called `run`
     if is_rank_zero(context):
-        print(reason, file=sys.stderr, flush=True)
+        print(_told(reason), file=sys.stderr, flush=True)
     elif context is not None and context.local_rank == 0:  # of another machine, whose failure may be its own
         print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
+
+
+def _told(reason: str) -> str:
+    """What is wrong stands before the first colon: red in a terminal."""
+    first, colon, rest = reason.partition(": ")
+    return f"{painted(first, 'red', sys.stderr)}{colon}{rest}" if colon else reason
 
 
 def end_stopped(world: World, stopped: TrainingInterrupted, number: int, context: RankContext | None) -> NoReturn:

@@ -46,6 +46,7 @@ class TensorBoard(Logger):
         self.writer: Any = SummaryWriter(str(folder), purge_step=purge)
         self.points = Points(self.writer)
         self.hparams, self.began = dict(hparams), False
+        self.trial = f"{folder.name}  {folder.parent}"
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         self.points.add({GROUPED.get(name, name): value for name, value in values.items()}, step)
@@ -108,11 +109,17 @@ class TensorBoard(Logger):
     def _sessions(self) -> tuple[Any, Any]:
         """What says that the run has begun, with its hyper-parameters, and that it has ended well.
 
-        Without the list of names that torch writes too: TensorBoard would take that of one run for all.
+        Without the list of names that torch writes too: TensorBoard would take that of one run for all. What it calls a
+        trial begins with the run's label, and is cut behind it: by itself it is the folder, from its root on.
         """
+        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
         from torch.utils.tensorboard.summary import hparams
 
         _, begun, ended = hparams(self.hparams, {})  # type: ignore[no-untyped-call]
+        held = begun.value[0].metadata.plugin_data
+        data = HParamsPluginData.FromString(held.content)
+        data.session_start_info.group_name = self.trial
+        held.content = data.SerializeToString()
         return begun, ended
 
 

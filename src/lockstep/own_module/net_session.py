@@ -13,6 +13,7 @@ from lockstep import schemas
 from lockstep.checkpoint.content import PREFIX
 from lockstep.data.tensors import Batch
 from lockstep.launch.topology import RankContext
+from lockstep.monitor.epoch import EpochMonitor
 from lockstep.own_module.create import LoaderSource
 from lockstep.own_module.loaders import Taken
 from lockstep.own_module.net_loaders import SplitSource
@@ -35,12 +36,15 @@ class NetSession(ModuleSession):
         from lockstep.own_module.net_module import NetModule  # with Lightning
 
         self.plain = plain = Session(self.plan, self.context)
-        self.net, self.start, self.loggers = plain.net, plain.start, plain.loggers
+        self.net, self.start, self.loggers, self.phases = plain.net, plain.start, plain.loggers, plain.phases
         self.module = NetModule(plain)
         if isinstance(self.plan.data, schemas.Loaders):
             self.source = LoaderSource(self.plan.data, self.module, self.plan.seed, self.plan.batch_size)
         else:
             self.source = SplitSource(plain, self.module)
+
+    def _create_monitor(self) -> EpochMonitor:
+        return self.plain.monitor
 
     @property
     def manual(self) -> bool:
@@ -116,6 +120,9 @@ class NetSession(ModuleSession):
 
     def _end_work(self) -> None:
         """The session of the net tells it."""
+
+    def _show_epoch(self) -> None:
+        """So it does."""
 
     def log_points(self, due: bool) -> None:
         curve = self.plain.curve

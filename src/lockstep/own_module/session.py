@@ -22,12 +22,14 @@ from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.memory.malloc import disable_malloc_trim
 from lockstep.monitor import work_of
+from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import shows_net
 from lockstep.own_module.loaders import Taken
 from lockstep.own_module.logged import metric_modules
 from lockstep.own_module.loss_weight import loss_sum
 from lockstep.own_module.net_example import show_module
 from lockstep.own_module.plateau import require_logged
+from lockstep.own_module.step_phases import mark_steps
 from lockstep.own_module.wrapped import WrappedModule
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
@@ -36,6 +38,7 @@ from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import Metrics
+from lockstep.sums.phases import seconds_range
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 from lockstep.world_dependence import heading
@@ -66,10 +69,15 @@ class ModuleSession(WrappedModule):
         self.epoch_values: dict[str, float] = {}
         self.trained = 0
         self.epoch_began, self.epoch_work = (0.0, 0), dict[str, float]()
+        self.epoch_seconds: list[float] = []
         self.evaluation_began, self.evaluating = 0.0, ExitStack()
         self.ended = self.cut = self.validated = False
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
         self.unseen = shows_net(self.plan)
+        self.monitor = self._create_monitor()
+
+    def _create_monitor(self) -> EpochMonitor:
+        return EpochMonitor(self.plan, self.loggers, self.module, ())
 
     @property
     def heading(self) -> dict[str, str | int | float]:
@@ -122,12 +130,15 @@ class ModuleSession(WrappedModule):
             self.logged.restore(state.get("logged", {}))
         self.results = dict(content.results)
 
-    def watch(self, schedules: Iterable[Any]) -> None:
-        """A schedule that steps by a value of each batch steps by that of all ranks: by their own, they would part.
+    def watch(self, optimizers: Iterable[Optimizer], schedules: Iterable[Any]) -> None:
+        """Seconds of an optimizer's step are its own.
+
+        A schedule that steps by a value of each batch steps by that of all ranks: by their own, they would part.
 
         Raises:
             ConfigError: it steps behind a checkpoint that would lack its step.
         """
+        mark_steps(optimizers, self.phases)
         plateaus = [own for own in schedules if own.reduce_on_plateau]
         self.logged.always_synced = {str(own.monitor) for own in plateaus}
         within = {
@@ -190,6 +201,7 @@ class ModuleSession(WrappedModule):
 
     def begin_epoch(self) -> None:
         self.epoch_began = time.perf_counter(), self.trained
+        self.phases.begin()
         self._metrics_in_float64()
         if self.at.batch == 0:
             self.logged.begin_epoch("train")
@@ -197,6 +209,7 @@ class ModuleSession(WrappedModule):
 
     def begin_batch(self, batch: Any) -> None:
         """The next batch that the training loader has yielded, on its device."""
+        self.phases.mark("data")
         if self.unseen:
             self.unseen = False
             self._show_net(batch)
@@ -239,10 +252,12 @@ class ModuleSession(WrappedModule):
             self._require_monitored(trainer, "step", self.at.batch)
             self._record_step(trainer.optimizers, last)
         self.log_points(due)
-        if last:
-            self._end_work()
         self.logged.end_batch()
         self.time_limit.ends(self.at.steps)
+        self.phases.step()
+        if last:
+            self.monitor.end_steps(self.at.epochs + 1)
+            self._end_work()
 
     def _record_batch(self) -> None:
         taken, count, found = self.step.taken, self.step.samples, self.step.loss
@@ -265,7 +280,9 @@ class ModuleSession(WrappedModule):
         """What the epoch's training has taken, before its validation."""
         since, trained = self.epoch_began
         speed = (self.trained - trained) / (time.perf_counter() - since)
-        self.epoch_work = {"samples_per_second": speed, **work_of(self.plan, self.device, {})}
+        self.epoch_seconds.append(self.phases.total)
+        work = work_of(self.plan, self.device, self.phases.of_batch())
+        self.epoch_work = {"samples_per_second": speed, **work}
 
     def log_points(self, due: bool) -> None:
         """Every N steps, of a step's batches after the last."""
@@ -344,6 +361,7 @@ class ModuleSession(WrappedModule):
         self.evaluating.close()
         since, trained = self.epoch_began
         self.epoch_began = since + time.perf_counter() - self.evaluation_began, trained
+        self.phases.begin()
 
     def validates_here(self, trainer: Any, last: bool) -> bool:
         """Whether a validation follows the batch that is done; as Lightning does where somebody asks for the end."""
@@ -369,10 +387,15 @@ class ModuleSession(WrappedModule):
         """All of an epoch is done, its validation too: the record, and whether it is the best so far."""
         self.at = Progress(self.at.epochs + 1, 0, self.at.steps)
         self.recorder.end_epoch(self.at.epochs, self.at.steps)
+        self._show_epoch()
         if self.epoch_values:
             self.recorder.validation(self.at.epochs, self.epoch_values)
         self._update_best(self.epoch_values)
         self.epoch_values, self.validated = {}, False
+
+    def _show_epoch(self) -> None:
+        """Histograms, and its first filters: what a module's outputs mean only it knows."""
+        self.monitor.end_epoch(self.validated, None, self.at.epochs, self.at.steps)
 
     def _update_best(self, values: Mapping[str, float]) -> None:
         """After an epoch of these values: whether it is the best so far. One without validation may not say."""
@@ -423,6 +446,7 @@ class ModuleSession(WrappedModule):
             "steps": self.at.steps,
             "train_seconds": seconds,
             "samples_per_second": self.trained / seconds if seconds and self.trained else 0.0,
+            **seconds_range(self.epoch_seconds),
             "digest": self.digest or digest(self.plan.strategy.state_dict(self.module)),
         }
 

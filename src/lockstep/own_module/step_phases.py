@@ -5,6 +5,7 @@ the end of the optimizer's step `optimizer`. Manual: what leads to a backward pa
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -43,4 +44,5 @@ def wrap_phases(module: Any, phases: Phases) -> None:
 def mark_steps(optimizers: Iterable[Optimizer], phases: Phases) -> None:
     """Behind each step of theirs."""
     for own in optimizers:
-        own.register_step_post_hook(lambda *_: phases.mark("optimizer"))
+        with suppress(AttributeError):  # a user's own may wrap another, and never have been made as one
+            own.register_step_post_hook(lambda *_: phases.mark("optimizer"))

@@ -23,12 +23,14 @@ from lockstep.own_module.loaders import RankLoader, Share
 from lockstep.own_module.logged import Logged
 from lockstep.own_module.plateau import require_monitors
 from lockstep.own_module.shares import each_tensor
+from lockstep.own_module.step_phases import wrap_phases
 from lockstep.own_module.weighed_step import WeighedStep, replace_method
 from lockstep.own_module.whole_weights import WholeWeights
 from lockstep.parallel import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.precision import default_dtype, dtype_of
 from lockstep.random_state import seed_rank
+from lockstep.sums.phases import Phases
 from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import locate
 
@@ -52,6 +54,7 @@ class WrappedModule:
         self.plan = plan = resume_after_restart(plan, context.restarts)
         self.context = context
         self.device, *_ = plan.strategy.devices(plan)
+        self.phases = Phases()
         self._create()
         self.logged = Logged(self.module, context.rank, self.device)
         self.rank_loaders: dict[str, list[RankLoader]] = {}
@@ -87,6 +90,7 @@ class WrappedModule:
                 object.__setattr__(own, "log_dict", self.logged.log_dict)
         self._wrap_step()
         self.weights.wrap()
+        wrap_phases(module, self.phases)
         for own in {id(module): module, id(owner): owner}.values():
             replace_method(own, "setup", self._seeded_setup)
             replace_method(own, "prepare_data", lambda _: lambda: None)  # done before any rank was started

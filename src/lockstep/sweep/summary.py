@@ -9,6 +9,7 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from lockstep.colour import painted
 from lockstep.config_error import ConfigError
 from lockstep.files import save_table
 from lockstep.launch import print_exit_reason
@@ -59,7 +60,9 @@ class SweepSummary(Callback):
         finished = sum(bool(job.results) for job in jobs)
         statuses = [job.unfinished.get("status") for job in jobs]
         refused, failed = statuses.count("refused"), statuses.count("failed")
-        counts = f"sweep: {finished} finished, {refused} refused, {failed} failed"
+        counted = ((refused, "refused"), (failed, "failed"))
+        wrong = [painted(f"{own} {word}", "red" if own else None) for own, word in counted]
+        counts = ", ".join([f"sweep: {finished} finished", *wrong])
         width = terminal_width() if sys.stdout.isatty() else None
         best = best_text(jobs, target)
         print("\n".join(["", format_table(rows, width), "", *best, counts, f"  {folder}"]), flush=True)

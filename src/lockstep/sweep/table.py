@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from lockstep.colour import Colour, painted
 from lockstep.config_error import shorten
 from lockstep.sweep.rows import SweepRow
 from lockstep.text_table import GAP
@@ -32,6 +33,7 @@ FORMATS = {
 FIRST = ("job", "best", "reason")
 """Columns that are shown however narrow the terminal is."""
 WORLD = ("engine", "strategy", "devices")
+DIFFERENT = ("different", "engines differ")
 LAST = ("samples_per_second", "speed_up", "verdict", "efficiency", "max_loss_diff", "epoch_seconds")
 
 
@@ -49,7 +51,8 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
     shown = columns if width is None else _that_fit(columns, rows, widths, width)
     lines = zip(*(texts[name] for name in shown), strict=True)
     text = "\n".join(
-        GAP.join(cell.ljust(widths[name]) for name, cell in zip(shown, line, strict=True)).rstrip() for line in lines
+        painted(GAP.join(cell.ljust(widths[name]) for name, cell in zip(shown, line, strict=True)).rstrip(), colour)
+        for line, colour in zip(lines, [None, *map(_colour, rows)], strict=True)
     )
     left_out = len(columns) - len(shown)
     return f"{text}\n({left_out} more columns in sweep.csv)" if left_out else text
@@ -66,6 +69,11 @@ def _that_fit(columns: Sequence[str], rows: Sequence[SweepRow], widths: Mapping[
             taken.add(name)
             room -= needed
     return [name for name in columns if name in taken]
+
+
+def _colour(row: SweepRow) -> Colour | None:
+    """Of the best job, and of those that were refused, failed or differ."""
+    return "red" if row.reason or row.verdict in DIFFERENT else "green" if row.best else None
 
 
 def _heading(name: str) -> str:

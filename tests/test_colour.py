@@ -1,0 +1,72 @@
+"""Colours: on a terminal, for what is right or wrong; nowhere else."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from lockstep.colour import painted
+from lockstep.compare.tolerance import IDENTICAL
+from lockstep.compare.verdict import Comparison
+from lockstep.launch import print_exit_reason
+from lockstep.sweep.rows import SweepRow
+from lockstep.sweep.table import format_table
+
+GREEN, RED, END = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[TextIO]:
+    master, slave = os.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with os.fdopen(slave, "w") as stream:
+        yield stream
+    os.close(master)
+
+
+def test_on_a_terminal_alone(terminal: TextIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert painted("a\nb", "red", terminal) == f"{RED}a{END}\n{RED}b{END}"
+    assert painted("a", None, terminal) == "a"
+    assert painted("a", "red", StringIO()) == "a"
+    with (tmp_path / "file").open("w") as file:
+        assert painted("a", "red", file) == "a"
+    monkeypatch.setenv("TERM", "dumb")
+    assert painted("a", "red", terminal) == "a"
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert painted("a", "red", terminal) == "a"
+
+
+def test_a_verdict_is_green_or_red(terminal: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    alike, apart = Comparison("a", "b", IDENTICAL), Comparison("a", "b", IDENTICAL)
+    alike.of("loss").add(1.0, 1.0, "step 1", (1, 0))
+    apart.of("loss").add(1.0, 2.0, "step 1", (1, 0))
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert f"{GREEN}identical{END}; expected: identical" in alike.shown()
+    assert f"{RED}different{END}; expected: identical" in apart.shown()
+    assert f"{RED}They differ first in loss, step 1" in apart.shown()
+    assert "\x1b" not in apart.text(), "as files have it"
+
+
+def test_a_sweeps_best_job_and_what_went_wrong(terminal: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = SweepRow("0", "raw", "ddp", 2, found={"val_acc": 0.5})
+    rows = [row, replace(row, job="1", best=True), replace(row, job="2", reason="refused: no", found={"val_acc": None})]
+    plain = format_table(rows, 60)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    lines = format_table(rows, 60).split("\n")
+    assert [line[:5] if "\x1b" in line else "" for line in lines[:4]] == ["", "", GREEN, RED]
+    assert "\n".join(lines).replace(GREEN, "").replace(RED, "").replace(END, "") == plain
+
+
+def test_what_is_refused_begins_red(terminal: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", shown)
+    print_exit_reason("devices=0: it must be 1 or more; write devices=1.", None)
+    assert shown.getvalue() == f"{RED}devices=0{END}: it must be 1 or more; write devices=1.\n"
