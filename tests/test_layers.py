@@ -17,7 +17,7 @@ LAYERS = [
     {"parallel", "run_summary", "run_bar"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
-    {"world", "targets"},
+    {"world", "targets", "plan_checks"},
     {"plan", "data"},
     {"memory", "world_dependence", "loggers", "torch_flags", "time_limit", "quick_exit"},
     {"optimizers", "seeding"},

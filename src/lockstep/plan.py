@@ -1,32 +1,21 @@
 """The plan of one run: frozen, picklable, resolved to the last default, and checked as a whole.
 
-Hydra stops at the door: engines and workers see a Plan and never a config. What cannot be is refused here, in one
-sentence that names the key and what to write instead. No torch here.
+Hydra stops at the door: engines and workers see a Plan and never a config. What cannot be is refused as it is made
+(`plan_checks`). No torch here.
 """
 
-import os
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 from lockstep import schemas
 from lockstep.batch_math import batch_count, window_samples
-from lockstep.config_error import config_error, require
 from lockstep.objectives import Objective, objective_of
+from lockstep.plan_checks import check
 from lockstep.schemas.coerce import FOUND
 from lockstep.strategies import Strategy
 from lockstep.targets.objective import own_objective
 from lockstep.world import World
-
-
-def require_inside(name: object) -> None:
-    """Refuse a run's name that would lead out of logs/."""
-    path = Path(str(name))
-    inside = name != "" and not path.is_absolute() and ".." not in path.parts
-    require(inside, "name", name, "the run's folder is logs/<name>/…", "name=train, say")
-    short = all(len(os.fsencode(part)) <= 255 for part in path.parts) and len(os.fsencode(path)) <= 1024
-    require(short, "name", name, "a folder's name has 255 bytes at the most, a path 1024", "name=train, say")
 
 
 @dataclass(frozen=True)
@@ -73,21 +62,7 @@ class Plan:
     command: schemas.Command = field(default=schemas.Command(), metadata={FOUND: True})
 
     def __post_init__(self) -> None:
-        self._check_numbers()
-        self.strategy.check(self)
-        self._check_batches()
-        self._check_length()
-        for part in (
-            self.model,
-            self.task,
-            self.scheduler,
-            *self.logger,
-            *self.callbacks,
-            self.checkpoint,
-            self.trainer,
-        ):
-            part.check(self)
-        self._check_work()
+        check(self)
 
     @cached_property
     def world(self) -> World:
@@ -261,77 +236,3 @@ class Plan:
             "seed": self.seed,
             "threads": self.threads,
         }
-
-    def _check_numbers(self) -> None:
-        require_inside(self.name)
-        counts = ("devices", "num_nodes", "max_epochs", "batch_size", "threads")
-        for key in (*counts, "accumulate_grad_batches", "log_every_n_steps"):
-            value = getattr(self, key)
-            require(value >= 1, key, value, "it must be 1 or more", f"{key}=1")
-            require(value < 2**31, key, value, "it must be below 2^31", f"{key}=1, say")
-        require(0 <= self.seed < 2**63, "seed", self.seed, "it must be at least 0 and below 2^63", "seed=42")
-        clip = self.gradient_clip_val
-        if clip is not None and clip <= 0:
-            instead = "gradient_clip_val=1.0, say, or null for none"
-            raise config_error("gradient_clip_val", clip, "it must be above 0", instead)
-        if self.precision == "16-mixed" and self.accelerator == "cpu":
-            instead = "precision=bf16-mixed, or accelerator=gpu"
-            raise config_error("precision", self.precision, "it needs a GPU", instead)
-
-    def _check_batches(self) -> None:
-        theirs = isinstance(self.data, schemas.Loaders)  # ranks may have unequal shares, or none
-        if theirs and not self.data.regular:  # type: ignore[union-attr]
-            return
-        world, samples = self.world_size * self.strategy.virtual_ranks(self.devices), self.data.train_samples
-        if self.batch_size < world and not theirs:
-            why = f"batch_size={self.batch_size} is less than a sample for each of {world} ranks"
-            nodes = f" with num_nodes={self.num_nodes}" if self.num_nodes > 1 else ""
-            most = self.batch_size // self.num_nodes or 1
-            instead = f"devices={most} or fewer{nodes}, or batch_size={world}"
-            raise config_error("devices", self.devices, why, instead)
-        if (spare := self.batch_size % world) and not theirs:
-            below, above = self.batch_size - spare, self.batch_size - spare + world
-            why = f"{world} ranks (devices={self.devices}) cannot share it equally"
-            raise config_error("batch_size", self.batch_size, why, f"batch_size={below} or batch_size={above}")
-        if self.drop_last and self.batch_size > samples:
-            why = f"batch_size={self.batch_size} is more than the {samples} samples, so every batch would be dropped"
-            raise config_error(
-                "drop_last", True, why, f"drop_last=false, or batch_size={world * (samples // world) or world}"
-            )
-
-    def _check_length(self) -> None:
-        """Refuse for a plain net what needs to know how long an epoch is, or how large each batch."""
-        if self.model.lightning or not isinstance(self.data, schemas.Loaders):
-            return
-        counts = isinstance(self.scheduler, schemas.OneCycle | schemas.WarmupLinear)
-        if counts and not self.total_steps:
-            why = f"its curve is of the whole run, and data={self.data.name} does not say how long an epoch is"
-            raise config_error("scheduler", self.scheduler.name, why, "scheduler=none, or one by _target_")
-        if self.dropout_rng != "per_rank":
-            why = f"data={self.data.name} does not say how large each batch is"
-            raise config_error("dropout_rng", self.dropout_rng, why, "dropout_rng=per_rank")
-
-    def _check_work(self) -> None:
-        if not self.train and not self.test:
-            raise config_error("test", False, "with train=false nothing is left to do", "train=true or test=true")
-        if self.resume and not self.train:
-            raise config_error("resume", True, "with train=false there is no training to go on with", "resume=false")
-        if self.resume and self.engine.name == "both":
-            why = "engine=both is two runs, each in a folder of its own"
-            raise config_error("resume", True, why, "resume=false, or engine=raw hydra.run.dir=…/raw for one of them")
-        if not self.train and self.ckpt_path is None:
-            why = "with train=false there is no trained net to test"
-            raise config_error("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")
-        if self.loss_reduction != "mean" and not self.model.lightning:
-            why = "the loss of a plain net is its task's"
-            raise config_error("loss_reduction", self.loss_reduction, why, "loss_reduction=mean")
-        if self.model_summary and not self.train:
-            why = "it is printed before training, and there is none"
-            raise config_error("model_summary", True, why, "model_summary=false, or train=true")
-        if isinstance(self.data, schemas.ModelLoaders) and not self.model.lightning:
-            why = "it takes the loaders that a LightningModule has itself, and a plain net has none"
-            raise config_error("data", self.data.name, why, "data=… of a data set, or model=… of a LightningModule")
-        if self.optimized_metric is not None and not self.model.lightning:
-            known = self.optimized_metric in self.measured
-            why = "this run measures no such thing"
-            require(known, "optimized_metric", self.optimized_metric, why, f"one of {', '.join(self.measured)}")

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, require
 from lockstep.launch import print_exit_reason
-from lockstep.plan import require_inside
+from lockstep.plan_checks import require_inside
 
 NEW: list[Path] = []
 """Folders that are about to be made, the deepest first."""
