@@ -418,7 +418,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a logged value is not weighed by its samples",
-        "own_module/logged.py",
+        "own_module/logged_value.py",
         "self.total + value * weight, self.weight + weight",
         "self.total + value, self.weight + 1",
         "tests/test_own_module.py::test_it_is_what_lightnings_own_trainer_computes",

@@ -5,94 +5,20 @@ Values of a single step are this rank's own, as Lightning has them; the record g
 """
 
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
-from lockstep.config_error import ConfigError
+from lockstep.own_module.logged_value import JOIN, StepValue, Value, reduced, reduction_of, single_number
 from lockstep.parallel import all_gather_bytes
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
-from lockstep.sums.running import Scalar, to_floats, to_scalar
+from lockstep.sums.running import Scalar, to_scalar
 
-REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
-EMPTY = {"mean": (0.0, 0.0), "sum": (0.0, 0.0), "min": (math.inf, 0.0), "max": (-math.inf, 0.0)}
-"""Of no batch: a total and a weight."""
-JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"sum": sum, "min": min, "max": max}
 SUM, MIN, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX
-
-
-@dataclass
-class Value:
-    """One name in one stage. `pending`: values and weights that are not in `total` yet."""
-
-    name: str
-    reduction: str
-    on_step: bool
-    on_epoch: bool
-    prog_bar: bool
-    logger: bool
-    metric: Any = None
-    total: float = 0.0
-    weight: float = 0.0
-    pending: list[tuple[Scalar, float]] = field(default_factory=list)
-
-    @property
-    def options(self) -> list[Any]:
-        """What tells it from other values, plain."""
-        return [self.name, self.reduction, self.on_step, self.on_epoch, self.prog_bar, self.logger]
-
-    @property
-    def step_name(self) -> str:
-        return f"{self.name}_step" if self.on_epoch else self.name
-
-    @property
-    def epoch_name(self) -> str:
-        return f"{self.name}_epoch" if self.on_step else self.name
-
-    def reset(self) -> None:
-        self.total, self.weight = EMPTY[self.reduction]
-        self.pending = []
-        if self.metric is not None:
-            self.metric.reset()
-
-    def settle(self) -> None:
-        """Add what is pending."""
-        values = to_floats([value for value, _ in self.pending])
-        for value, (_, weight) in zip(values, self.pending, strict=True):
-            if self.reduction == "mean":
-                self.total, self.weight = self.total + value * weight, self.weight + weight
-            elif weight > 0:
-                self.total, self.weight = JOIN[self.reduction]((self.total, value)), 1.0
-        self.pending = []
-
-
-@dataclass
-class StepValue:
-    """Of one name in one batch: value and weight, by virtual rank. `synced`: over all ranks, for `sync_dist`."""
-
-    entry: Value
-    sync_dist: bool = False
-    of_ranks: dict[int, tuple[Scalar, float]] = field(default_factory=dict)
-    synced: float | None = None
-
-    @property
-    def shown(self) -> float:
-        """This rank's own, or that of all."""
-        return float(next(iter(self.of_ranks.values()))[0]) if self.synced is None else self.synced
-
-    @property
-    def joined(self) -> tuple[Scalar, float, str]:
-        """Of the virtual ranks: a total (of value times weight, of a mean), the weight, and how ranks are joined."""
-        own, how = [pair for pair in self.of_ranks.values() if pair[1]], self.entry.reduction
-        weight = sum(weight for _, weight in own)
-        if how == "mean":
-            return sum(value * weight for value, weight in own), weight, how
-        return (JOIN[how](value for value, _ in own) if own else EMPTY[how][0]), weight, how
 
 
 @dataclass(frozen=True)
@@ -172,13 +98,13 @@ class Logged:
         step = in_training if on_step is None else on_step and self.in_batch
         epoch = (not in_training) if on_epoch is None else on_epoch
         full = f"{name}{self.suffix}" if add_dataloader_idx else name
-        entry = self._entry(full, _reduction(name, reduce_fx), step, epoch or not step, prog_bar, logger is not False)
+        entry = self._entry(full, reduction_of(name, reduce_fx), step, epoch or not step, prog_bar, logger is not False)
         if is_metric(value):
             entry.metric = value
             if step and (forward := last_forward(value)) is not None:
                 self._add_step(full, entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
-        number = value if type(value) is float else to_scalar(_single(name, value))
+        number = value if type(value) is float else to_scalar(single_number(name, value))
         weight = float(self.samples if batch_size is None else batch_size) if self.in_batch else self._seen()
         if (self.in_batch and self.samples == 0) or (rank_zero_only and self.rank):
             weight = 0.0
@@ -282,7 +208,7 @@ class Logged:
                     part = totals[rows].to(self.device)
                     dist.all_reduce(part, op=operation)
                     totals[rows] = part.cpu()
-        return [_value(own.reduction, *row) for own, row in zip(entries, totals.tolist(), strict=True)]
+        return [reduced(own.reduction, *row) for own, row in zip(entries, totals.tolist(), strict=True)]
 
     # checkpoints within an epoch
 
@@ -302,33 +228,6 @@ class Logged:
                 total = JOIN.get(entry.reduction, sum)((entry.total, total))  # of a mean too it is a sum
                 weight += entry.weight
             entry.total, entry.weight = total, weight
-
-
-def _value(reduction: str, total: float, weight: float) -> float | None:
-    if reduction == "mean":
-        return total / weight if weight else None
-    if reduction == "sum":
-        return total if weight else None
-    return None if math.isinf(total) else total
-
-
-def _reduction(name: str, given: Any) -> str:
-    called = given if isinstance(given, str) else getattr(given, "__name__", str(given))
-    if called.lower() not in REDUCTIONS:
-        raise ConfigError(
-            f"self.log({name!r}, reduce_fx={called}): it is one of mean, sum, min, max; write one of them."
-        )
-    return REDUCTIONS[called.lower()]
-
-
-def _single(name: str, value: Any) -> Tensor:
-    """A tensor of one number, without its graph."""
-    if isinstance(value, Mapping):
-        raise ValueError(f"self.log({name!r}, …) takes one number; log a mapping by self.log_dict")
-    own = value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-    if own.numel() != 1:
-        raise ValueError(f"self.log({name!r}, …) takes one number, and this tensor has the shape {tuple(own.shape)}")
-    return own.reshape(())
 
 
 def metric_modules(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
