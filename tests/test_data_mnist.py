@@ -18,7 +18,7 @@ from filelock import FileLock
 from torchvision.datasets import MNIST
 
 from lockstep.config_error import ConfigError
-from lockstep.data import mnist, mnist_download
+from lockstep.data import mnist
 from tests.conftest import Command
 
 NAMES = [file.name for file in mnist.FILES]
@@ -253,7 +253,7 @@ def test_a_mirror_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_lock_that_nobody_lets_go_is_not_awaited_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mnist_download, "DOWNLOAD_LIMIT", 0.05)
+    monkeypatch.setattr("lockstep.data.download.DOWNLOAD_LIMIT", 0.05)
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     with (
         FileLock(tmp_path / "MNIST" / "raw" / ".download.lock"),

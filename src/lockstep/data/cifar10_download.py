@@ -1,12 +1,10 @@
-"""Downloading CIFAR-10's binary version from its authors: one process of a machine at a time, within a bounded time."""
+"""Downloading CIFAR-10's binary version from its authors."""
 
 import hashlib
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from lockstep.config_error import ConfigError, config_error
-from lockstep.data.download import DOWNLOAD_LIMIT, fetched
+from lockstep.config_error import ConfigError
+from lockstep.data.download import downloading, fetched
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
@@ -21,23 +19,9 @@ def download(root: Path) -> None:
     Raises:
         ConfigError: the folder cannot be written or is locked for too long, or the archive cannot be had.
     """
-    new = not root.exists()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / LOCK, timeout=2 * DOWNLOAD_LIMIT):
-            if not (root / ARCHIVE).exists():
-                _download(root)
-    except Timeout:
-        why = f"another process holds {root / LOCK}, longer than the download takes"
-        raise config_error("data.root", root, why, "another folder, or end that process") from None
-    except OSError as error:
-        why = f"it cannot hold the download ({error.strerror})"
-        raise config_error("data.root", root, why, "a writable folder") from None
-    except ConfigError:
-        if new:  # the path may be mistyped
-            (root / LOCK).unlink(missing_ok=True)
-            root.rmdir()
-        raise
+    with downloading(root, root, LOCK, files=2):
+        if not (root / ARCHIVE).exists():
+            _download(root)
 
 
 def _download(root: Path) -> None:

@@ -1,7 +1,14 @@
-"""Bytes from an address within a bounded time."""
+"""Files from an address: one process of a machine at a time, within a bounded time."""
 
+import contextlib
 import time
 import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from lockstep.config_error import ConfigError, config_error
 
 DOWNLOAD_TIMEOUT = 15
 """Seconds without a byte after which it is given up."""
@@ -22,3 +29,31 @@ def fetched(url: str, most: int) -> bytes:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(content)} bytes within {DOWNLOAD_LIMIT} s")
     return bytes(content)
+
+
+@contextlib.contextmanager
+def downloading(root: Path, folder: Path, lock: str, files: int) -> Iterator[None]:
+    """Around a download of so many files into `folder`, below data.root. If it fails, what it made is removed: the path
+    may be mistyped.
+
+    Raises:
+        ConfigError: the folder cannot be written, or is locked for too long.
+    """
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / lock, timeout=files * DOWNLOAD_LIMIT):
+            yield
+    except Timeout:
+        why = f"another process holds {folder / lock}, longer than any download takes"
+        raise config_error("data.root", root, why, "another folder, or end that process") from None
+    except OSError as error:
+        why = f"it cannot hold the download ({error.strerror})"
+        raise config_error("data.root", root, why, "a writable folder") from None
+    except ConfigError:
+        if new and {path.name for path in folder.iterdir()} == {lock}:
+            (folder / lock).unlink()
+            for path in new:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+        raise

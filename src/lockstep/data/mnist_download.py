@@ -1,15 +1,12 @@
-"""Downloading MNIST's files from torchvision's mirrors: one process of a machine at a time, within a bounded time."""
+"""Downloading MNIST's files from torchvision's mirrors."""
 
-import contextlib
 import io
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from lockstep.config_error import ConfigError, config_error
-from lockstep.data.download import DOWNLOAD_LIMIT, fetched
+from lockstep.config_error import ConfigError
+from lockstep.data.download import downloading, fetched
 from lockstep.data.idx import IdxFile, find, uncompressed
 
 LOCK = ".download.lock"
@@ -24,31 +21,10 @@ def download(root: Path, files: Sequence[IdxFile]) -> None:
     from torchvision.datasets import MNIST
 
     folder = root / "MNIST" / "raw"
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / LOCK, timeout=len(files) * len(MNIST.mirrors) * DOWNLOAD_LIMIT):
-            for file in files:
-                if find(root, file) is None:  # after the lock: another process may have fetched it
-                    _download(file, folder, MNIST.mirrors)
-    except Timeout:
-        why = f"another process holds {folder / LOCK}, longer than any download takes"
-        raise config_error("data.root", root, why, "another folder, or end that process") from None
-    except OSError as error:
-        why = f"it cannot hold the download ({error.strerror})"
-        raise config_error("data.root", root, why, "a writable folder") from None
-    except ConfigError:
-        _remove_if_empty(folder, new)
-        raise
-
-
-def _remove_if_empty(folder: Path, new: Sequence[Path]) -> None:
-    """Remove the folders that a failed download made: the path may be mistyped."""
-    if new and {path.name for path in folder.iterdir()} == {LOCK}:
-        (folder / LOCK).unlink()
-        for path in new:
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    with downloading(root, folder, LOCK, len(files) * len(MNIST.mirrors)):
+        for file in files:
+            if find(root, file) is None:  # after the lock: another process may have fetched it
+                _download(file, folder, MNIST.mirrors)
 
 
 def _download(file: IdxFile, folder: Path, mirrors: Sequence[str]) -> None:
