@@ -152,11 +152,16 @@ def test_the_plot(tmp_path: Path, saved_figures: list[Figure]) -> None:
     colors = {line.get_label(): line.get_color() for line, _ in drawn}
     np.testing.assert_allclose(points[colors["goal missed"]], [[0.6, 0]])
     np.testing.assert_allclose(points[colors["no goal"]], [[1.2, 1]])
-    [goal] = [xy for line, xy in drawn if line.get_marker() == "<" and len(xy)]
+    [goal] = [xy for line, xy in drawn if line.get_marker() == "|" and line.get_color() == "black" and len(xy)]
     np.testing.assert_allclose(goal, [[0.2, 0]])
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["linear: raw / source", "linear: raw / bare"]
-    np.testing.assert_allclose(np.asarray(right.get_lines()[0].get_xydata()), [[2, 92.5]])
-    assert (left.get_xlabel(), right.get_xlabel(), right.get_ylabel()) == ("ratio", "ranks", "samples/s")
+    np.testing.assert_allclose(np.asarray(right.get_lines()[0].get_xydata()), np.array([[0.0, 0.0], [2, 92.5]]))
+    np.testing.assert_allclose(np.asarray(right.get_lines()[1].get_xydata()), [[2, 92.5]])
+    labels = (left.get_xlabel(), right.get_xlabel(), right.get_ylabel())
+    assert labels == ("time / the baseline's time", "ranks", "samples/s")
+    assert left.get_xlim()[0] == right.get_xlim()[0] == right.get_ylim()[0] == 0
+    draw([own for own in made_up() if own.ranks], tmp_path / "ranks.png")
+    assert len(saved_figures[1].axes) == 1, "no panel of nothing"
     draw([], tmp_path / "empty.png")
 
 

@@ -40,3 +40,13 @@ def test_a_run_that_only_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     told = ("engine", "strategy", "devices", "num_nodes", "accelerator", "model", "data", "test/acc")
     lines = run_summary({name: METRICS[name] for name in told}).splitlines()
     assert [line.split()[0] for line in lines] == ["run", "test"]
+
+
+@pytest.mark.parametrize("width", range(30, 60))
+def test_no_line_ends_between_a_number_and_its_unit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = run_summary(METRICS)
+    assert "\N{NO-BREAK SPACE}" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for whole in ("0.8848 s", "4262 samples/s", "13.37 s", "60 steps", "loss 0.249", "acc 0.8944"):
+        assert whole in text

@@ -125,3 +125,27 @@ def test_a_curve_of_one_step_is_a_point(steps: int, tmp_path: Path) -> None:
     with saved_figure(tmp_path / "plot.png", width=5, height=4) as figure:
         panels.losses(axes := figure.add_subplot(), [row(0)], [lines])
     assert (axes.lines[0].get_marker() == "o") == (steps == 1)
+
+
+def test_long_names_do_not_spill(tmp_path: Path, saved_figures: list[Figure]) -> None:
+    """Nothing of a legend lies outside of the picture, nor over the curves of a panel beside."""
+    words: dict[str, Any] = {
+        "augment": "a_rather_long_word",
+        "decay": "another_long_word",
+        "schedule": "and_a_third_long_word",
+    }
+    varied: list[dict[str, Any]] = [{key: f"{own}_{n}" for key, own in words.items()} for n in range(1, 11)]
+    rows = [row(n, lr=0.1 * n, **own) for n, own in enumerate(varied, start=1)]
+    steps = [[{"step": 1, "loss_sum": 1.0, "samples": 1}, {"step": 2, "loss_sum": 0.5, "samples": 1}]] * len(rows)
+    with saved_figure(tmp_path / "long.png", 11.6, 4.6) as figure:
+        panels.metric_over(figure.add_subplot(1, 2, 1), rows, "lr", TARGET)
+        panels.losses(figure.add_subplot(1, 2, 2), rows, steps)
+    figure.draw_without_rendering()
+    boxes = [legend.get_window_extent() for axes in figure.axes if (legend := axes.get_legend()) is not None]
+    assert len(boxes) == 2
+    for box in boxes:
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= figure.bbox.x1
+        assert box.y1 <= figure.bbox.y1
+    assert boxes[0].x1 < figure.axes[1].get_window_extent().x0

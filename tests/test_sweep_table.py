@@ -26,7 +26,7 @@ def words(line: str) -> str:
 
 def test_it_has_a_column_for_what_varies_and_for_what_was_found() -> None:
     heading, first, second = map(words, format_table(rows()).splitlines())
-    assert heading == "job engine strategy devices optimizer.lr s/epoch samples/s best val_acc val loss test acc"
+    assert heading == "job engine strategy devices lr s/epoch samples/s best val_acc val loss test acc"
     assert first == "0 raw ddp 2 1 0.250 1234 0.5 0.25 0.75"
     assert second == "1 * raw ddp 2 0.1 0.250 1234 0.6 0.25 0.75"
 
@@ -41,8 +41,8 @@ def test_values_that_are_too_long_are_told_apart() -> None:
 def test_in_a_narrow_terminal_what_matters_less_is_left_out() -> None:
     *lines, note = format_table(rows(), width=60).splitlines()
     assert max(map(len, lines)) <= 60
-    assert words(lines[0]) == "job optimizer.lr best val_acc val loss test acc"
-    assert note == "(5 more columns in sweep.csv)"
+    assert words(lines[0]) == "job engine lr best val_acc val loss test acc"
+    assert note == "(4 more columns in sweep.csv)"
     *lines, note = format_table(rows(), width=20).splitlines()
-    assert words(lines[0]) == "job optimizer.lr"
+    assert words(lines[0]) == "job engine lr"
     assert max(map(len, lines)) <= 20

@@ -6,6 +6,9 @@ from textwrap import wrap
 from lockstep.run_files import net_metrics
 from lockstep.text_table import GAP, terminal_width
 
+HELD = "\N{NO-BREAK SPACE}"
+"""Between a number and its unit, or its name: no line ends there."""
+LONGEST_HELD = 20
 MOST_NAMED = 12
 """Values in a line."""
 
@@ -26,7 +29,7 @@ def run_summary(metrics: Mapping[str, object]) -> str:
         room = max(20, terminal_width() - len(begin))
         wrapped = wrap(line, room, break_long_words=False, break_on_hyphens=False)
         text += [f"{begin if number == 0 else ' ' * len(begin)}{part}" for number, part in enumerate(wrapped)]
-    return "\n".join(text)
+    return "\n".join(text).replace(HELD, " ")
 
 
 def _what(metrics: Mapping[str, object]) -> str:
@@ -37,18 +40,24 @@ def _what(metrics: Mapping[str, object]) -> str:
 
 def _time(metrics: Mapping[str, object]) -> str:
     total = metrics.get("total_seconds")
-    whole = f"{_shown(total)} s in all" if total is not None else ""
+    whole = f"{_shown(total)}{HELD}s in all" if total is not None else ""
     if not metrics.get("train_seconds"):
         return whole
-    counts = ", ".join(f"{metrics[what]} {what[:-1] if metrics[what] == 1 else what}" for what in ("epochs", "steps"))
-    done = f"{counts} in {_shown(metrics['train_seconds'])} s"
-    return ", ".join(filter(None, [f"{done}: {float(str(metrics['samples_per_second'])):.0f} samples/s", whole]))
+    counted = ((metrics[what], what) for what in ("epochs", "steps"))
+    counts = ", ".join(f"{number}{HELD}{what[:-1] if number == 1 else what}" for number, what in counted)
+    done = f"{counts} in {_shown(metrics['train_seconds'])}{HELD}s"
+    speed = f"{float(str(metrics['samples_per_second'])):.0f}{HELD}samples/s"
+    return ", ".join(filter(None, [f"{done}: {speed}", whole]))
 
 
 def _values(values: Mapping[str, float]) -> str:
-    named = [f"{name} {_shown(value)}" for name, value in values.items()]
+    named = [_held(name, _shown(value)) for name, value in values.items()]
     more = f"and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return ", ".join([*named[:MOST_NAMED], *filter(None, [more])])
+
+
+def _held(name: str, value: str) -> str:
+    return f"{name}{HELD if len(name) + len(value) < LONGEST_HELD else ' '}{value}"
 
 
 def _stage(name: str) -> str:

@@ -553,6 +553,20 @@ MUTATIONS = [
         "tests/test_monitor.py::test_forward_is_told_from_backward",
     ),
     Mutation(
+        "a number parts from its unit",
+        "run_summary.py",
+        "LONGEST_HELD = 20",
+        "LONGEST_HELD = 0",
+        "tests/test_run_summary.py::test_no_line_ends_between_a_number_and_its_unit[40]",
+    ),
+    Mutation(
+        "a long legend within its axes",
+        "sweep/panels.py",
+        "    if max(map(len, names)) <= LINE:\n",
+        "    if True:\n",
+        "tests/test_sweep_plot.py::test_long_names_do_not_spill",
+    ),
+    Mutation(
         "a summary draws",
         "monitor/net.py",
         "    finally:\n        restore_random_state(state, [device])\n",

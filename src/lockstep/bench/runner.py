@@ -30,6 +30,7 @@ from lockstep.files import save_table, save_text
 from lockstep.launch.accelerator import gpu_count
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import safe_stream
+from lockstep.text_table import width_shown
 from lockstep.tool_command import make_output_dir, output_dir
 
 
@@ -56,7 +57,9 @@ def run_bench(options: BenchOptions) -> int:
     draw(rows, folder / "bench.png")
     results = [row.goal_met for row in rows if row.goal is not None]
     count = f"{results.count('yes')} of {len(results)} goals met, {results.count(INCONCLUSIVE)} {INCONCLUSIVE}"
-    print(f"\n{bench_table(rows)}\n\n{count}; {time.perf_counter() - began:.0f} s\n  {folder}", flush=True)
+    print(
+        f"\n{bench_table(rows, width_shown())}\n\n{count}; {time.perf_counter() - began:.0f} s\n  {folder}", flush=True
+    )
     return 0
 
 

@@ -5,20 +5,23 @@ from itertools import groupby
 from statistics import median
 
 from lockstep.bench.measurement import Measurement
-from lockstep.text_table import columns_text, figures
+from lockstep.text_table import figures, fitted_text
 
 HEADINGS = ("workload", "variant", "median", "min … max", "against", "ratio", "min … max", "goal", "met")
 
 
-def bench_table(rows: Sequence[Measurement]) -> str:
-    """A workload's name stands in its first line alone; so does what a variant took that has two baselines."""
+def bench_table(rows: Sequence[Measurement], width: int | None = None) -> str:
+    """In lines of so many characters; None: of any.
+
+    A workload's name stands in its first line alone; so does what a variant took that has two baselines.
+    """
     cells = []
     for name, group in groupby(rows, key=lambda row: row.workload):
         before = ""
         for number, row in enumerate(group):
             cells.append([name if number == 0 else "", *line(row, row.variant == before)])
             before = row.variant
-    return columns_text(HEADINGS, cells, left=2)
+    return fitted_text(HEADINGS, cells, width, left=2)
 
 
 def line(row: Measurement, again: bool) -> list[str]:

@@ -14,7 +14,7 @@ from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.schemas import ProcessGroup
 from lockstep.schemas.process_group import Backend
-from lockstep.text_table import terminal_width
+from lockstep.text_table import terminal_width, width_shown
 from lockstep.tool_command import make_output_dir, output_dir
 from lockstep.world import World
 
@@ -75,7 +75,7 @@ def show_benchmark(result: TourResult, folder: Path) -> None:
     save_table(folder / "bench.csv", [timing.cells() for timing in result.timings])
     save_table(folder / "fit.csv", [asdict(line) for line in lines])
     draw(result.timings, lines, folder / "bench.png")
-    print(f"\n{fit_table(lines)}", flush=True)
+    print(f"\n{fit_table(lines, width_shown())}", flush=True)
 
 
 def world_of(options: RankOptions) -> World:

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from lockstep.collectives.fit import Fit
 from lockstep.collectives.verify import Check
-from lockstep.text_table import columns_text, figures
+from lockstep.text_table import columns_text, figures, fitted_text
 
 
 def tour_table(checks: Sequence[Check], width: int) -> str:
@@ -20,10 +20,10 @@ def tour_table(checks: Sequence[Check], width: int) -> str:
     return "\n".join(lines[:-1])
 
 
-def fit_table(lines: Sequence[Fit]) -> str:
+def fit_table(lines: Sequence[Fit], width: int | None = None) -> str:
     table = []
     for fit in lines:
         numbers = map(figures, (fit.alpha_us, fit.algorithm_GB_per_s, fit.bus_GB_per_s))
         table.append([fit.primitive, *numbers, f"{fit.median_relative_error:.0%}"])
     headings = ("fit t = α + n·β", "latency α in µs", "bandwidth 1/β: algorithm GB/s", "bus GB/s", "median error")
-    return columns_text(headings, table)
+    return fitted_text(headings, table, width)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import isnan, nan
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from lockstep.sweep.best import Target
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 12
 """Curves that a legend can name."""
+LINE, LEGEND_INCHES, LINE_INCHES = 32, 2.8, 0.19
+"""Characters of a line of a name, the width of a legend of such lines, and a line's height."""
 WIDE = 9.9
 """From this ratio of the largest value to the smallest on, values stand on a logarithmic axis."""
 STAR: dict[str, Any] = {"marker": "*", "s": 170, "color": "gold", "edgecolors": "black", "zorder": 5, "label": "best"}
@@ -48,12 +51,12 @@ def _over_devices(axes: "Axes", rows: Sequence[SweepRow], divided: bool) -> None
         axes.errorbar(devices, middle, yerr=[below, above], fmt="o-", capsize=4, label=name or "this sweep")
     axes.set_xticks(sorted({row.devices for row in rows}))
     axes.set_ylim(0, None)
-    axes.legend()
+    _legend(axes)
 
 
 def speeds(axes: "Axes", rows: Sequence[SweepRow]) -> None:
     """Where all have as many devices, or none had one."""
-    names = [label(row, rows) for row in rows]
+    names = [_in_lines(label(row, rows)) for row in rows]
     middle = [row.samples_per_second or 0.0 for row in rows]
     ranges = [row.speeds or (own, own) for row, own in zip(rows, middle, strict=True)]
     below = [max(0.0, own - low) for own, (low, _) in zip(middle, ranges, strict=True)]
@@ -78,7 +81,7 @@ def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, target: Target
     if _is_wide([row.varied[key] for row in rows]):
         axes.set_xscale("log")
     if axes.get_legend_handles_labels()[1] and len(lines) <= MOST_NAMED:
-        axes.legend(fontsize="small")
+        _legend(axes)
 
 
 def metric_map(axes: "Axes", rows: Sequence[SweepRow], keys: Sequence[str], target: Target) -> None:
@@ -105,7 +108,7 @@ def metric_bars(axes: "Axes", rows: Sequence[SweepRow], target: Target) -> None:
         if row.best:
             axes.scatter([_value(row)], [place], **STAR)
             axes.legend(fontsize="small")
-    axes.set_yticks(range(len(rows)), [label(row, rows) for row in rows])
+    axes.set_yticks(range(len(rows)), [_in_lines(label(row, rows)) for row in rows])
     axes.invert_yaxis()
     axes.grid(axis="y", alpha=0.4)
     axes.set(xlabel=target.label, title=f"{target.label} by job")
@@ -128,7 +131,25 @@ def losses(axes: "Axes", rows: Sequence[SweepRow], steps: Sequence[Sequence[Mapp
     axes.set(xlabel="optimizer step", ylabel="training loss of the global batch", title="loss of every job")
     axes.set_yscale("log" if positive else "linear")
     if len(rows) <= MOST_NAMED:
+        _legend(axes)
+
+
+def _legend(axes: "Axes") -> None:
+    """Within the axes where its names are short; else beside them, for which the picture is made wider."""
+    handles, names = axes.get_legend_handles_labels()
+    if max(map(len, names)) <= LINE:
         axes.legend(fontsize="small")
+        return
+    lines = [_in_lines(name) for name in names]
+    axes.legend(handles, lines, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
+    figure.set_figheight(max(figure.get_figheight(), 1 + LINE_INCHES * "\n".join(lines).count("\n")))
+
+
+def _in_lines(name: str) -> str:
+    return "\n".join(wrap(name, LINE))
 
 
 def _colours(axes: "Axes", rows: Sequence[SweepRow], key: str) -> list[Any]:

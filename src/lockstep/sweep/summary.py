@@ -1,6 +1,5 @@
 """The end of a sweep: sweep.csv, sweep.png and the table."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from lockstep.sweep.plot import draw
 from lockstep.sweep.progress import SweepProgress
 from lockstep.sweep.rows import rows_of
 from lockstep.sweep.table import format_table
-from lockstep.text_table import terminal_width
+from lockstep.text_table import width_shown
 
 
 class SweepSummary(Callback):
@@ -63,9 +62,8 @@ class SweepSummary(Callback):
         counted = ((refused, "refused"), (failed, "failed"))
         wrong = [painted(f"{own} {word}", "red" if own else None) for own, word in counted]
         counts = ", ".join([f"sweep: {finished} finished", *wrong])
-        width = terminal_width() if sys.stdout.isatty() else None
         best = best_text(jobs, target)
-        print("\n".join(["", format_table(rows, width), "", *best, counts, f"  {folder}"]), flush=True)
+        print("\n".join(["", format_table(rows, width_shown()), "", *best, counts, f"  {folder}"]), flush=True)
         if failed or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
         if refused and not finished:

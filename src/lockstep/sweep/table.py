@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from lockstep.colour import Colour, painted
 from lockstep.config_error import shorten
+from lockstep.schemas.keys import short_keys
 from lockstep.sweep.rows import SweepRow
 from lockstep.text_table import GAP
 
@@ -46,7 +47,9 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
     table = [row.cells() for row in rows]
     columns = [name for name in table[0] if any(cells[name] not in (None, "") for cells in table)]
     columns = [name for name in columns if not name.startswith("train_")]
-    texts = {name: [_heading(name), *(_shown(name, cells[name]) for cells in table)] for name in columns}
+    short = dict(zip(rows[0].varied, short_keys(rows[0].varied), strict=True))
+    headings = {name: short.get(name) or _heading(name) for name in columns}
+    texts = {name: [headings[name], *(_shown(name, cells[name]) for cells in table)] for name in columns}
     widths = {name: max(map(len, own)) for name, own in texts.items()}
     shown = columns if width is None else _that_fit(columns, rows, widths, width)
     lines = zip(*(texts[name] for name in shown), strict=True)
