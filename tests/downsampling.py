@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from lockstep import nets
+from lockstep import schemas
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
@@ -46,7 +46,7 @@ def run_both(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: the net by both engines in float32, and by raw in float64 (in batches of ten), in folders of those
     names.
     """
-    nets.NETS["cnn"] = SmallResNet
+    schemas.CNN.path = f"{__name__}.{SmallResNet.__name__}"
     for engine in ENGINES:
         ENGINES[engine](with_engine(plan, engine, Path(plan.run_dir) / engine), context)
     wide = with_engine(replace(plan, precision="64-true", batch_size=10), "raw", Path(plan.run_dir) / "float64")

@@ -68,7 +68,7 @@ VALUES: list[tuple[str, str, str]] = [
     ("strategy=ddp strategy.max_restarts=-1", "strategy.max_restarts=-1:", "write strategy.max_restarts=0"),
     ("model=lenett", "model=lenett:", "(did you mean lenet?); write model=lenet"),
     ("model=nonsense", "model=nonsense:", "write one of char_rnn, cnn, example, "),
-    ("model.name=cnn", "model.hidden=[256,128]: model=cnn has no such key", "write model=mlp"),
+    ("model.name=cnn", "model.name=cnn: an option is chosen by its group", "write model=cnn"),
     ("model.hidden=[]", "model.hidden=[]:", "write model.hidden=[30,20]"),
     ("engine=rwa", "engine=rwa:", "write engine=raw"),
     ("data=mnisst", "data=mnisst:", "write data=mnist"),

@@ -227,17 +227,16 @@ def test_the_head_names_the_machine() -> None:
 )
 def test_both_baselines_learn(tmp_path: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Each lowers the loss that the net begins with."""
-    from lockstep import data, nets
+    from lockstep import data
     from lockstep.bench import baselines
+    from lockstep.seeding import plain_net
 
     config, _ = compose_job([*overrides, "accelerator=cpu"])
     plan = plan_from(config, tmp_path)
     tensors = data.load(plan.data)
     everything = tensors.as_float(tensors.train[torch.arange(len(tensors.train))], torch.float32)
     for loop in baselines.LOOPS.values():
-        torch.manual_seed(0)
-        choice = {key: value for key, value in vars(plan.model).items() if key != "name"}
-        net = nets.create(plan.model.name, tensors.shape, tensors.outputs, **choice)
+        net = plain_net(plan, tensors)
 
         @torch.no_grad()
         def loss(net: torch.nn.Module = net) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import data, nets
+from lockstep import data, schemas
 from lockstep.checkpoint.content import net_state
 from lockstep.data.tensors import Split, TensorData
 from lockstep.launch import RankContext
@@ -54,7 +54,7 @@ def from_one_and_zero(*_: Any, **__: Any) -> Linear:
 def by_both_engines(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: both engines, on the integers, from w = 1 and b = 0."""
     data.load = partial(integers, plan.data.train_samples)
-    nets.create = from_one_and_zero
+    schemas.Linear.path = f"{__name__}.{from_one_and_zero.__name__}"
     for name, run in ENGINES.items():
         run(with_engine(plan, name, Path(plan.run_dir) / name), context)
     return {}

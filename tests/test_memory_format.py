@@ -13,12 +13,15 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep import data, nets
+from lockstep import data
 from lockstep.checkpoint.identity import identity
 from lockstep.compare import compare
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
 from lockstep.memory.format import TESTED, Shape, memory_format_of, shape_of
+from lockstep.nets.cnn import CNN
+from lockstep.nets.lenet import LeNet
+from lockstep.nets.split_cnn import SplitCNN
 from lockstep.seeding import build_model
 from tests import downsampling
 from tests.conftest import ROOT, MakePlan
@@ -87,8 +90,8 @@ def test_a_convolution_that_is_known_to_be_bad_would_be_seen() -> None:
 
 
 def test_every_convolution_of_the_built_in_nets_is_in_the_table() -> None:
-    options: dict[str, dict[str, Any]] = {"mlp": {"hidden": (4,)}, "cnn": {"norm": "batch"}, "lenet": {"dropout": 0.5}}
-    built = [nets.create(name, (1, 28, 28), 10, **options.get(name, {})) for name in nets.NETS]
+    shape = (1, 28, 28)
+    built: list[nn.Module] = [CNN(shape, 10, "batch"), LeNet(shape, 10, dropout=0.5), SplitCNN(shape, 10)]
     assert {shape_of(own) for net in built for own in net.modules() if isinstance(own, nn.Conv2d)} == TESTED
 
 

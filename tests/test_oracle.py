@@ -12,11 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep import nets
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.data import digits
 from lockstep.launch import RankContext
+from lockstep.nets.cnn import CNN
+from lockstep.nets.lenet import LeNet
+from lockstep.nets.split_cnn import SplitCNN
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, warmup_linear
@@ -66,13 +68,13 @@ def oracle(setting: str, wrong: str = "") -> Oracle:
     net: nn.Module
     match setting:
         case "batchnorm" | "spared":
-            net = nets.create("cnn", (1, 28, 28), 10, norm="batch").double()
+            net = CNN((1, 28, 28), 10, "batch").double()
         case "cnn":
-            net = nets.create("cnn", (1, 28, 28), 10, norm="none").double()
+            net = CNN((1, 28, 28), 10, "none").double()
         case "lenet":
-            net = nets.create("lenet", (1, 28, 28), 10, dropout=0.0).double()
+            net = LeNet((1, 28, 28), 10, dropout=0.0).double()
         case "split_cnn":
-            net = nets.create("split_cnn", (1, 28, 28), 10).double()
+            net = SplitCNN((1, 28, 28), 10).double()
     data = net, inputs, split.targets, 9, 12, 2
     match setting:
         case "batchnorm":  # twelve steps

@@ -88,7 +88,7 @@ REFUSED = [
         "write trainer.limit_train_batches=2",
     ),
     (["name='a/" + "ü" * 200 + "'"], "a folder's name has 255 bytes at the most", "name=train"),
-    (["data.name=[[1]]"], "data.name=[[1]]: there is no such option", "one of digits"),
+    (["optimizer.name=[[1]]"], "optimizer.name=[[1]]: there is no such option", "one of sgd"),
     (["model.hidden=[99999999999999]"], "model.hidden=[99999999999999]: 79,499,999,999,999,215 parameters", "smaller"),
     (["data=points", "data.samples=1000000000000"], "data.samples=1000000000000: 1,000,000,000,000 samples", "fewer"),
     (["+process_group.size=2"], "process_group.size=2: there is no such key", "--help lists"),

@@ -22,7 +22,7 @@ from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
 from lockstep.schemas import GROUPS, OWN_CODE, SEVERAL, Checkpoint, ProcessGroup, Record, Target, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
-from lockstep.schemas.target import KEY, require_spelling
+from lockstep.schemas.target import ARGS, KEY, require_spelling
 
 DERIVED = ("batch_size_per_device", "scale_lr")
 """Keys that a plan does not hold, because they have been worked into others."""
@@ -116,6 +116,7 @@ def named_options(group: str, values: object) -> dict[str, object]:
 def _choice(group: str, key: str, values: object) -> Any:
     """The typed options of a group, whose keys begin with `key`; which type, their `name` says."""
     options = GROUPS[group]
+    values = with_name(group, values)
     if group in OWN_CODE:
         require_spelling(key, values, [field.name for field in fields(OWN_CODE[group]) if field.name[0] == "_"])
     if isinstance(values, Mapping) and OWN_CODE.get(group, Target).named_in(values):
@@ -133,6 +134,15 @@ def _choice(group: str, key: str, values: object) -> Any:
     if "root" in values:
         values["root"] = absolute(values["root"])
     return coerce(options[values["name"]], f"{key}.", values)
+
+
+def with_name(group: str, values: object) -> object:
+    """A built-in option that is named by its import path, with the name that it has here in the path's place."""
+    paths = {getattr(option, "path", None): name for name, option in GROUPS.get(group, {}).items()}
+    own = values.get(KEY) if isinstance(values, Mapping) and ARGS not in values else None
+    if not isinstance(values, Mapping) or not isinstance(own, str) or own not in paths:
+        return values
+    return {"name": paths[own], **{name: value for name, value in values.items() if name not in (KEY, "name")}}
 
 
 def _require_own_keys(group: str, values: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from torch import nn
 
-from lockstep import nets, schemas
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.memory.format import memory_format_of
@@ -27,8 +26,5 @@ def build_model(plan: Plan, data: TensorData | SampleData) -> nn.Module:
 def plain_net(plan: Plan, data: TensorData | SampleData) -> nn.Module:
     """The same weights in float32, as torch lays them out."""
     seed_all(plan.seed)
-    model, outputs = plan.model, plan.task.outputs(data.shape, data.outputs)
-    if isinstance(model, schemas.OwnNet):
-        return own_net(model.call, data.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train)
-    options = {key: value for key, value in vars(model).items() if key != "name"}
-    return nets.create(model.name, data.shape, outputs, **options)
+    outputs = plan.task.outputs(data.shape, data.outputs)
+    return own_net(plan.model.call, data.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train)

@@ -104,6 +104,8 @@ def several(key: str, values: str) -> ConfigError:
 def unknown(key: str, value: str = "") -> ConfigError:
     """The chosen options do not have the key: other options may."""
     group, _, name = key.rpartition(".")
+    if name == "name" and group in OPTIONS:
+        return config_error(key, value, "an option is chosen by its group", f"{group}={value or OPTIONS[group][0]}")
     owners = [path.stem for prefix, path in option_files() if prefix == group and name in OmegaConf.load(path)]
     if owners:
         group = group.partition(".")[0]

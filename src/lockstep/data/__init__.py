@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 from lockstep import schemas
 from lockstep.config_error import require
+from lockstep.schemas.target import BuiltIn
 from lockstep.schemas.task import Samples
+from lockstep.targets import create
 
 if TYPE_CHECKING:
     from lockstep.data.samples import SampleData
@@ -44,36 +46,11 @@ def load(choice: schemas.Data) -> "TensorData":
     Raises:
         ConfigError: a split has another size than the schema says.
     """
-    tensors = _loaded(choice)
+    if not isinstance(choice, BuiltIn):
+        raise TypeError("the user's own data is loaded by load_splits, and their loaders are their own")
+    tensors: TensorData = create("data", choice.call)
     _require_sizes(choice, tensors)
     return tensors
-
-
-def _loaded(choice: schemas.Data) -> "TensorData":
-    match choice:  # a module is imported where its data is wanted: each rank of each job pays for it
-        case schemas.Digits():
-            from lockstep.data import digits
-
-            return digits.load(choice.val_size, choice.test_size)
-        case schemas.MNIST():
-            from lockstep.data import mnist
-
-            return mnist.load(choice.root, choice.val_size, choice.mean, choice.std, choice.train_samples)
-        case schemas.Points():
-            from lockstep.data import points
-
-            return points.load(choice.samples)
-        case schemas.Line():
-            from lockstep.data import line
-
-            own = (choice.slope, choice.intercept, choice.noise, choice.train_samples, choice.val_size)
-            return line.load(*own, choice.inputs)
-        case schemas.RandomRegression():
-            from lockstep.data import random_regression
-
-            return random_regression.load(choice.features, choice.outputs, choice.noise, choice.samples)
-        case _:
-            raise TypeError("the user's own data is loaded by load_splits, and their loaders are their own")
 
 
 def _require_sizes(choice: schemas.Data, found: "TensorData | SampleData") -> None:

@@ -64,7 +64,7 @@ class WrappedModule:
     def _create(self) -> None:
         """The module with its first weights, where its batches come from, the checkpoint to begin at, the loggers."""
         plan, rank = self.plan, self.context.rank
-        call = locate("model._target_", plan.model.call["_target_"])  # type: ignore[union-attr]
+        call = locate("model._target_", plan.model.call["_target_"])
         facts = filled(call, plan.data, _known(plan), plan.seed)
         self.module = self.net = create_module(plan.model, facts, plan.seed)  # type: ignore[arg-type]
         self._convert()

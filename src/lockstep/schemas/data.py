@@ -1,14 +1,16 @@
 """Which data set, and how many samples of it train, validate and test."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from lockstep.config_error import not_negative, positive, require
 from lockstep.schemas.own_data import ModelLoaders, OwnData, OwnLoaders
+from lockstep.schemas.target import BuiltIn
 
 
 @dataclass(frozen=True)
-class Digits:
+class Digits(BuiltIn):
+    path: ClassVar[str] = "lockstep.data.digits.load"
     name: Literal["digits"]
     val_size: int
     test_size: int
@@ -31,7 +33,8 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class MNIST:
+class MNIST(BuiltIn):
+    path: ClassVar[str] = "lockstep.data.mnist.load"
     name: Literal["mnist"]
     root: str
     samples: int | None
@@ -58,7 +61,8 @@ class MNIST:
 
 
 @dataclass(frozen=True)
-class Points:
+class Points(BuiltIn):
+    path: ClassVar[str] = "lockstep.data.points.load"
     name: Literal["points"]
     samples: int | None
     images: ClassVar[bool] = False
@@ -76,7 +80,8 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Line:
+class Line(BuiltIn):
+    path: ClassVar[str] = "lockstep.data.line.load"
     name: Literal["line"]
     slope: float
     intercept: float
@@ -97,9 +102,17 @@ class Line:
     def train_samples(self) -> int:
         return len(self.inputs) or self.samples
 
+    @property
+    def call(self) -> dict[str, Any]:
+        """Without `predict`, which is for the end of a run."""
+        arguments = {**super().call, "samples": self.train_samples}
+        del arguments["predict"]
+        return arguments
+
 
 @dataclass(frozen=True)
-class RandomRegression:
+class RandomRegression(BuiltIn):
+    path: ClassVar[str] = "lockstep.data.random_regression.load"
     name: Literal["random_regression"]
     features: int
     outputs: int

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import as_typed, config_error, fraction, require
 from lockstep.schemas.engine import Lightning
-from lockstep.schemas.target import Target
+from lockstep.schemas.target import BuiltIn, Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -36,12 +36,14 @@ class Net:
 
 
 @dataclass(frozen=True)
-class Linear(Net):
+class Linear(BuiltIn, Net):
+    path: ClassVar[str] = "lockstep.nets.linear.Linear"
     name: Literal["linear"]
 
 
 @dataclass(frozen=True)
-class MLP(Net):
+class MLP(BuiltIn, Net):
+    path: ClassVar[str] = "lockstep.nets.mlp.MLP"
     name: Literal["mlp"]
     hidden: tuple[int, ...]
 
@@ -53,14 +55,16 @@ class MLP(Net):
 
 
 @dataclass(frozen=True)
-class CNN(Net):
+class CNN(BuiltIn, Net):
+    path: ClassVar[str] = "lockstep.nets.cnn.CNN"
     name: Literal["cnn"]
     norm: Literal["batch", "none"]
     images_only: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class LeNet(Net):
+class LeNet(BuiltIn, Net):
+    path: ClassVar[str] = "lockstep.nets.lenet.LeNet"
     name: Literal["lenet"]
     dropout: float
     images_only: ClassVar[bool] = True
@@ -70,7 +74,8 @@ class LeNet(Net):
 
 
 @dataclass(frozen=True)
-class SplitCNN(Net):
+class SplitCNN(BuiltIn, Net):
+    path: ClassVar[str] = "lockstep.nets.split_cnn.SplitCNN"
     name: Literal["split_cnn"]
     images_only: ClassVar[bool] = True
     stages: ClassVar[int] = 4

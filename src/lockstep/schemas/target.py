@@ -5,8 +5,8 @@ process of its own (`lockstep.targets`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 from lockstep.config_error import as_typed, config_error, nearest
 
@@ -42,6 +42,21 @@ class Target:
     def call(self) -> dict[str, Any]:
         """The target with its arguments, as it stood in the YAML file."""
         return {KEY: self._target_, **self.arguments}
+
+
+class BuiltIn:
+    """Code that comes with Lockstep, named by its import path as the user's own is.
+
+    What it takes is known before it is imported: the fields are its arguments, but for `name`.
+    """
+
+    path: ClassVar[str]
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """The target with its arguments, as it stands in the YAML file."""
+        arguments = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}  # type: ignore[arg-type]
+        return {KEY: self.path, **arguments}
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,20 @@
 
 import contextlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from lockstep.build import with_name
 from lockstep.config_error import ConfigError
 from lockstep.files import save_json
 from lockstep.launch import RankFailed
 from lockstep.run_files import METRICS
+from lockstep.schemas.target import KEY
 
 UNFINISHED = "failure.json"
 OWN_SWEEPER = ".BasicSweeper"
@@ -32,11 +36,21 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
     status = "refused" if isinstance(error, ConfigError) else "failed"
     sys.stdout.flush()
     print(f"job {job.job.num} {status}: {error}", file=sys.stderr, flush=True)
-    left = {"status": status, "reason": str(error), "config": OmegaConf.to_container(config)}
+    chosen: Any = OmegaConf.to_container(config)
+    wanted = {str(key): _with_name(str(key), value) for key, value in chosen.items()}
+    left = {"status": status, "reason": str(error), "config": wanted}
     with contextlib.suppress(OSError):  # a full disk may be the reason: the sweep goes on
         save_json(run_dir / UNFINISHED, left)
     if not job.sweeper._target_.endswith(OWN_SWEEPER):
         raise error
+
+
+def _with_name(group: str, values: Any) -> Any:
+    """What was chosen of a group, with the name that tables call it by."""
+    named = with_name(group, values)
+    if isinstance(named, Mapping) and KEY in named and "name" not in named:
+        return {"name": str(named[KEY]).rpartition(".")[2], **named}
+    return named
 
 
 def clear_results(run_dir: Path, keep_metrics: bool) -> None:
