@@ -106,9 +106,11 @@ def test_what_a_user_finds(board: Board) -> None:
     names = ("lightning single mlp", "raw single mlp", "difference single mlp", "single mlp lr=0.001", "lr=0.01 ·")
     said = board.page("timeseries", "difference/largest", *names)
     assert "final/" not in said
-    hparams = board.page("hparams", "optimizer.lr", "model.hidden", "test/acc")
+    trial = "single mlp lr=0.001 · "
+    hparams = board.page("hparams", "optimizer.lr", "model.hidden", "test/acc", trial)
     assert hparams.index("optimizer.lr") < hparams.index("batch_size"), "what varies comes first"
     assert "world_size" not in hparams
+    assert f"/{trial}" not in hparams, "a trial begins with its name, not with a path"
     board.page("text", "python train.py", "identical; expected: identical", "run/environment")
     board.page("custom_scalars", "training and validation", "acc", "seconds by phase")
     board.page("images", "val/confusion", "val/worst", "weights/first layer")

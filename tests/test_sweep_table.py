@@ -1,8 +1,11 @@
 """The table over a sweep in the terminal: what matters, as wide as the terminal at most."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from lockstep.sweep.rows import SweepRow
+from lockstep import run
+from lockstep.sweep.jobs import SweepJob
+from lockstep.sweep.rows import SweepRow, rows_of
 from lockstep.sweep.table import format_table
 
 
@@ -46,3 +49,13 @@ def test_in_a_narrow_terminal_what_matters_less_is_left_out() -> None:
     *lines, note = format_table(rows(), width=20).splitlines()
     assert words(lines[0]) == "job engine lr"
     assert max(map(len, lines)) <= 20
+
+
+def test_a_speed_up_is_told_where_worlds_differ(tmp_path: Path) -> None:
+    """Of two rates one job is faster by chance."""
+    small = ("engine=raw", "logger=none", "test=false", "max_epochs=1", "threads=1", "trainer.limit_train_batches=2")
+    for number, words in enumerate([("optimizer.lr=0.1",), ("optimizer.lr=0.2",), ("strategy=virtual", "devices=2")]):
+        run([*small, *words, f"hydra.run.dir={tmp_path / str(number)}"])
+    jobs = [SweepJob(tmp_path / str(number), tmp_path) for number in range(3)]
+    assert [row.speed_up for row in rows_of(jobs[:2])] == [None, None]
+    assert all(row.speed_up for row in rows_of(jobs))

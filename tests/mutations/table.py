@@ -567,6 +567,13 @@ MUTATIONS = [
         "tests/test_sweep_plot.py::test_long_names_do_not_spill",
     ),
     Mutation(
+        "a speed-up of rates",
+        "sweep/rows.py",
+        "return rows if worlds_differ(rows) else [replace(row, speed_up=None, efficiency=None) for row in rows]",
+        "return rows",
+        "tests/test_sweep_table.py::test_a_speed_up_is_told_where_worlds_differ",
+    ),
+    Mutation(
         "a summary draws",
         "monitor/net.py",
         "    finally:\n        restore_random_state(state, [device])\n",

@@ -15,11 +15,6 @@ def numbers_of(rows: Sequence[SweepRow]) -> list[str]:
     return [key for key in (rows[0].varied if rows else ()) if all(is_number(row.varied[key]) for row in rows)]
 
 
-def worlds_differ(rows: Sequence[SweepRow]) -> bool:
-    """Whether engine, strategy or devices vary."""
-    return len({(row.engine, row.strategy, row.devices) for row in rows}) > 1
-
-
 def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) -> str:
     """`ddp×2 lr=0.01`; empty where nothing varies beside `without` (keys, or `devices`)."""
     several = {name: len({getattr(other, name) for other in rows}) > 1 for name in ("engine", "strategy", "devices")}

@@ -13,8 +13,8 @@ from lockstep.plot import saved_figure
 from lockstep.sweep import panels
 from lockstep.sweep.best import Target
 from lockstep.sweep.jobs import SweepJob
-from lockstep.sweep.labels import numbers_of, worlds_differ
-from lockstep.sweep.rows import SweepRow
+from lockstep.sweep.labels import numbers_of
+from lockstep.sweep.rows import SweepRow, worlds_differ
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -51,7 +51,7 @@ NO_COLUMN = ("varied", "speeds", "target")
 
 
 def rows_of(jobs: Sequence[SweepJob], target: Target | None = None) -> list[SweepRow]:
-    """The table's rows, in the order of the jobs."""
+    """The table's rows, in the order of the jobs; with a speed-up where engine, strategy or devices vary."""
     configs = [flatten(job.config) for job in jobs]
     keys = _varied([config for job, config in zip(jobs, configs, strict=True) if job.results])
     names = {name: None for job in jobs for name in net_metrics(job.results)}
@@ -65,7 +65,12 @@ def rows_of(jobs: Sequence[SweepJob], target: Target | None = None) -> list[Swee
         row = _row(job, _reference(job, jobs) if job.results else None)
         varied = {key: config.get(key, "") for key in keys}
         rows.append(replace(row, varied=varied, found=found, target=value, best=job is best))
-    return rows
+    return rows if worlds_differ(rows) else [replace(row, speed_up=None, efficiency=None) for row in rows]
+
+
+def worlds_differ(rows: Sequence[SweepRow]) -> bool:
+    """Whether engine, strategy or devices vary: where they do not, one job is faster than another by chance."""
+    return len({(row.engine, row.strategy, row.devices) for row in rows}) > 1
 
 
 def _varied(configs: Sequence[Mapping[str, object]]) -> list[str]:
