@@ -22,11 +22,16 @@ ONE_SAMPLE = "one sample"
 
 @dataclass(frozen=True)
 class Example:
-    """What a net is called with; nothing where it cannot be. `of`: in words, what the shapes are of."""
+    """What a net is called with; nothing where it cannot be.
+
+    of: in words, what the shapes are of.
+    waits: for other ranks, by what its forward calls, so that rank 0 cannot trace it alone.
+    """
 
     inputs: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
     of: str = ONE_SAMPLE
+    waits: bool = False
 
     @property
     def none(self) -> bool:
@@ -88,10 +93,11 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
 
 
 def _show_graph(loggers: Loggers, net: nn.Module, example: Example) -> None:
-    with redirect_stdout(StringIO()):  # the tracer prints its error too
-        _, failed = _tried(lambda: loggers.log_graph(net, example.inputs))
-    if failed:
-        why = "it has no forward" if example.none else failed
+    why = "it has no forward" if example.none else "its forward waits for other ranks" if example.waits else ""
+    if not why:
+        with redirect_stdout(StringIO()):  # the tracer prints its error too
+            _, why = _tried(lambda: loggers.log_graph(net, example.inputs))
+    if why:
         notice(f"logger.tensorboard.graph: the net cannot be traced ({why}); it is left out")
 
 

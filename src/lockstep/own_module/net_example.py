@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from lockstep.config_error import ConfigError
 from lockstep.loggers import Loggers
 from lockstep.monitor.net import ONE_SAMPLE, Example, show_net
+from lockstep.own_module.collectives import collective_in
 from lockstep.own_module.shares import part_of, samples_in
 from lockstep.plan import Plan
 from lockstep.targets.kinds import overrides
@@ -27,6 +29,8 @@ def show_module(
         example = _of_array(transfer(own))
     else:
         example = _example(module, batch) if overrides(module, "forward") else Example()
+    if plan.world_size > 1 and collective_in(type(module), "forward"):
+        example = replace(example, waits=True)
     with plan.strategy.computing(module):
         show_net(plan, loggers, module, example, device)
 
