@@ -48,7 +48,7 @@ EXPLAINED = [
     ),
     (["trainer.devices=2"], "trainer.devices=2: there is no such key, it is devices here; write devices=2."),
     (["trainer.strategy=ddp"], "it is strategy here; write strategy=ddp."),
-    (["trainer.barebones=true"], "trainer.barebones=true: there is no such key: a run keeps its record and its"),
+    (["barebones=true"], "barebones=true: there is no such key, it is trainer.barebones here; write trainer.bareb"),
     (["trainer.min_steps=2"], "write max_epochs=N."),
     (["lr=0.1"], "lr=0.1: there is no such key, it is optimizer.lr here; write optimizer.lr=0.1."),
     (["epochs=3"], "epochs=3: there is no such key, it is max_epochs here; write max_epochs=3."),

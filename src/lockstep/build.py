@@ -169,6 +169,8 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         values["optimizer"] = optimizer.with_lr(optimizer.lr * sharers * nodes)
     if values["trainer"].fast_dev_run:
         values |= {"max_epochs": 1, "logger": []}
+    if values["trainer"].barebones:
+        values["logger"] = []
     values["trainer"] = values["trainer"].resolved()
     if values["strategy"].in_process is None:
         values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())

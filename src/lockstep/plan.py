@@ -151,6 +151,11 @@ class Plan:
         return batch_count(self.epoch_batches, self.accumulate_grad_batches)
 
     @property
+    def saves(self) -> bool:
+        """Whether there are checkpoints of the run."""
+        return not self.trainer.barebones
+
+    @property
     def order_seed(self) -> int | None:
         """Of the epochs' orders; None: each epoch is in order, and so is the same."""
         return None if self.trainer.overfit_batches else self.seed

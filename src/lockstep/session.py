@@ -103,6 +103,14 @@ class Session:
         """Whether training was done when the run was interrupted: what is left is to be tested."""
         return self.plan.train and self.plan.trained(self.start.at.epochs, self.start.at.steps)
 
+    @property
+    def checks_first(self) -> bool:
+        """Whether some batches are validated before training, of which nothing is kept. As in Lightning, not where a
+        run begins at a checkpoint.
+        """
+        plan = self.plan
+        return plan.trainer.num_sanity_val_steps != 0 and plan.validates and self.start.checkpoint is None
+
     def load_weights(self) -> None:
         """From the checkpoint, if there is one."""
         if self.start.checkpoint is not None:

@@ -40,6 +40,20 @@ WHOLE = "own_module/whole_weights.py"
 
 MUTATIONS = [
     Mutation(
+        "metrics of a sanity check stay",
+        "own_module/session.py",
+        "            restore_metric(own, self.measured_before[name])\n",
+        "",
+        "tests/test_sanity_check.py::test_nothing_of_it_is_kept[world0]",
+    ),
+    Mutation(
+        "a sanity check draws",
+        "raw/modules/evaluation.py",
+        "    with generators_kept():\n",
+        "    if run:\n",
+        "tests/test_sanity_check.py::test_nothing_of_it_is_kept[world0]",
+    ),
+    Mutation(
         "biases in no group",
         "optimizers.py",
         'return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]',

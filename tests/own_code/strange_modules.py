@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -520,3 +521,29 @@ class Drawing(Late):
 
     def on_train_start(self) -> None:
         self.logger.experiment.add_image("mine", torch.zeros(1, 2, 2), 1)  # type: ignore[union-attr]
+
+
+class Tracing(Classifier):
+    """Draws random numbers in training and in validation; the worst loss of all epochs is a metric of its own."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.worst = torchmetrics.MaxMetric()
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        noise = torch.randn(1)
+        self.log("noise", noise.abs().mean())
+        loss: Tensor = super().training_step({**batch, "x": batch["x"] + 0.1 * noise}, batch_idx)
+        return loss
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+        super().validation_step(batch, batch_idx, dataloader_idx)
+        if self.trainer.sanity_checking and self.trainer.is_global_zero:
+            with (Path(self.trainer.default_root_dir) / "checked.txt").open("a") as file:
+                file.write(f"{dataloader_idx}:{batch_idx} ")
+        self.worst(1000 / (1 + self.trainer.global_step) + torch.rand(()))
+
+    def on_validation_epoch_end(self) -> None:
+        if not self.trainer.sanity_checking:
+            self.worst.update(self.trainer.global_step)
+            self.log("worst", self.worst.compute())

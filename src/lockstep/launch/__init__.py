@@ -75,10 +75,11 @@ def _told(reason: str) -> str:
     return f"{painted(first, 'red', sys.stderr)}{colon}{rest}" if colon else reason
 
 
-def end_stopped(world: World, stopped: TrainingInterrupted, number: int, context: RankContext | None) -> NoReturn:
+def end_stopped(work: Launchable, stopped: TrainingInterrupted, number: int, context: RankContext | None) -> NoReturn:
     """Exit after ranks stopped on request."""
-    instruction = f"resume=true {shell_quote_override('hydra.run.dir', world.folder)} resumes from there"
-    print_exit_reason(f"{signal.Signals(number).name}: {stopped}, which its checkpoint holds; {instruction}.", context)
+    instruction = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)} resumes from there"
+    held = f"which its checkpoint holds; {instruction}" if getattr(work, "saves", True) else "and no checkpoint is kept"
+    print_exit_reason(f"{signal.Signals(number).name}: {stopped}, {held}.", context)
     raise SystemExit(128 + number)
 
 
@@ -96,7 +97,7 @@ def start(work: Launchable, engine: str) -> Any:
 
         result = run_external(work, engine, context)
         if isinstance(result, TrainingInterrupted):
-            end_stopped(work.world, result, result.number, context)
+            end_stopped(work, result, result.number, context)
         return result
     open_closed()
     if work.world.in_process:
@@ -107,7 +108,7 @@ def start(work: Launchable, engine: str) -> Any:
     else:
         result, requests = run_ranks(work, engine)
     if isinstance(result, TrainingInterrupted):
-        end_stopped(work.world, result, requests[0], None)
+        end_stopped(work, result, requests[0], None)
     if requests:  # too late for the ranks: training was done
         raise SystemExit(128 + requests[0])
     return result

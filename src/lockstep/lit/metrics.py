@@ -43,6 +43,8 @@ class EpochMetrics(Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Of the training epoch too, which ends after its validation; unless it is one within the epoch."""
+        if trainer.sanity_checking:
+            return
         if not trainer.is_last_batch:
             at = Progress(trainer.current_epoch, trainer.fit_loop.batch_idx + 1, trainer.global_step)
             within = self.session.end_validation(at, self.evaluation.totals)

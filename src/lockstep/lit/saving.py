@@ -42,7 +42,7 @@ class CheckpointCallback(Checkpoint):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Within an epoch: EpochMetrics has summed and recorded it."""
-        if trainer.is_last_batch:
+        if trainer.is_last_batch or trainer.sanity_checking:
             return
         self._save(trainer)
         if self.stop:
@@ -64,6 +64,8 @@ class CheckpointCallback(Checkpoint):
         checkpoint |= self.session.extra_state(self.at)
 
     def _save(self, trainer: pl.Trainer) -> None:
+        if not self.session.plan.saves:
+            return
         self.session.loggers.flush()
         trainer.save_checkpoint(self.session.checkpoints.last)
 

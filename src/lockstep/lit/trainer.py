@@ -21,7 +21,7 @@ def create_trainer(
     io: CheckpointIO | None = None,
     phases: Phases | None = None,
 ) -> pl.Trainer:
-    """What could surprise (samplers, sanity steps, summaries) is off.
+    """What could surprise (samplers, summaries) is off.
 
     Args:
         io: how checkpoints are read and written; None: those of plain nets.
@@ -48,11 +48,12 @@ def create_trainer(
         default_root_dir=plan.run_dir,
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves
         use_distributed_sampler=False,
-        num_sanity_val_steps=0,
+        num_sanity_val_steps=plan.trainer.num_sanity_val_steps,
         enable_checkpointing=any(isinstance(own, Checkpoint) for own in callbacks),
         enable_model_summary=False,
         enable_progress_bar=any(isinstance(own, ProgressBar) for own in callbacks),
     )
+    trainer.barebones = plan.trainer.barebones  # told to it before, it would refuse what follows a run
     private.disable_signal_handlers(trainer)
     if phases is not None:
         use_fast_loop(trainer, phases)

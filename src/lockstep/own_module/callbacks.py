@@ -22,6 +22,9 @@ def create_callbacks(plan: Plan) -> list[Any]:
         why = f"it makes a {type(own).__name__}, and not a Callback of Lightning"
         require(is_callback(own), f"{choice.key}.{KEY}", choice.call[KEY], why, "the path of one")
         require_steady_steps(type(own))
+        saves = any(kind.__name__ == "Checkpoint" for kind in type(own).__mro__)
+        why, instead = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
+        require(plan.saves or not saves, "callbacks", type(own).__name__, why, instead)
     return [own for _, own in made]
 
 

@@ -140,6 +140,9 @@ class NetSession(ModuleSession):
 
     def end_stage(self, trainer: Any, stage: str) -> None:
         """A training epoch's sums meet those of the other ranks in the message of its validation, if it has one."""
+        if self.checking:
+            super().end_stage(trainer, stage)
+            return
         measured, found = self.plain.measured, dict[str, float]()
         if stage == "test":
             found = self.plain.end_test(self.module.evaluation.totals)

@@ -3,6 +3,7 @@
 What of the module is wrapped, `wrapped` says.
 """
 
+import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -71,7 +72,7 @@ class ModuleSession(WrappedModule):
         self.epoch_began, self.epoch_work = (0.0, 0), dict[str, float]()
         self.epoch_seconds: list[float] = []
         self.evaluation_began, self.evaluating = 0.0, ExitStack()
-        self.ended = self.cut = self.validated = False
+        self.ended = self.cut = self.validated = self.checking = False
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
         self.unseen = shows_net(self.plan)
         self.monitor = self._create_monitor()
@@ -90,6 +91,14 @@ class ModuleSession(WrappedModule):
             return False
         done = self.plan.trained(self.start.at.epochs, self.start.checkpoint["global_step"])
         return self.plan.train and (done or (self.plan.resume and self.start.content.ended))
+
+    @property
+    def checks_first(self) -> bool:
+        """Whether some batches are validated before training, of which nothing is kept. As in Lightning, not where a
+        run begins at a checkpoint.
+        """
+        wanted = self.plan.trainer.num_sanity_val_steps != 0
+        return wanted and self.runs("val") and self.start.checkpoint is None
 
     @property
     def validates(self) -> bool:
@@ -319,7 +328,21 @@ class ModuleSession(WrappedModule):
         self._metrics_in_float64()
         self._forget_buffers()
         self.logged.begin_epoch(stage)
-        self.validated |= stage == "val"
+        self.validated = self.validated or stage == "val"
+
+    def begin_check(self) -> None:
+        """Of a validation before training, whose values nobody keeps: Lightning's sanity check."""
+        self.checking = True
+        self.measured_before = {name: copy.deepcopy(metric_state(own)) for name, own in metric_modules(self.module)}
+
+    def end_check(self) -> None:
+        """All is as before; batches that a loader has made beyond are none."""
+        for name, own in metric_modules(self.module):
+            own.reset()
+            restore_metric(own, self.measured_before[name])
+        for loader in self.rank_loaders.get("val", []):
+            loader.taken.clear()
+        self.checking = self.validated = False
 
     def _forget_buffers(self) -> None:
         """Virtual ranks', as under DDP all ranks take over rank 0's to evaluate."""
@@ -337,6 +360,8 @@ class ModuleSession(WrappedModule):
         metrics and to the loggers. To be called by every rank.
         """
         found = self.logged.end_epoch(stage)
+        if self.checking:
+            return
         self.results |= found.values
         self.epoch_values |= {} if stage == "test" else found.values
         trainer.callback_metrics.update(as_tensors(found.monitored))

@@ -74,6 +74,15 @@ class WrappedModule:
         self.loggers = open_loggers(plan, rank, self.start.at.steps)
 
     @property
+    def log(self) -> Callable[..., None]:
+        """What `self.log` is in the module and in callbacks: as in Lightning, nothing in a run with barebones."""
+        return self.logged.log if self.plan.saves else _nothing
+
+    @property
+    def log_dict(self) -> Callable[..., None]:
+        return self.logged.log_dict if self.plan.saves else _nothing
+
+    @property
     def manual(self) -> bool:
         """Whether the module steps its optimizers itself."""
         return not self.module.automatic_optimization
@@ -86,8 +95,8 @@ class WrappedModule:
         module, owner = self.module, self.source.owner or self.module
         for own in module.modules():
             if hasattr(own, "automatic_optimization") and hasattr(own, "log_dict"):  # LightningModules within it, too
-                object.__setattr__(own, "log", self.logged.log)
-                object.__setattr__(own, "log_dict", self.logged.log_dict)
+                object.__setattr__(own, "log", self.log)
+                object.__setattr__(own, "log_dict", self.log_dict)
         self._wrap_step()
         self.weights.wrap()
         wrap_phases(module, self.phases)
@@ -174,6 +183,10 @@ class WrappedModule:
             if theirs or (name == TO_DEVICE and self.device.type != "cpu"):
                 found.append((name, theirs[0] if theirs else getattr(self.module, name)))
         return found
+
+
+def _nothing(*_: Any, **named: Any) -> None:
+    pass
 
 
 def _known(plan: Plan) -> dict[str, Any]:

@@ -17,13 +17,20 @@ from lockstep.sums.running import batch_stats
 
 
 @torch.inference_mode()
-def evaluate(session: Session, wrapped: Wrapped, precision: Precision, stage: Literal["val", "test"]) -> Tensor:
-    """`EvaluationSums.totals` of this rank, over a split whose samples the ranks share."""
+def evaluate(
+    session: Session, wrapped: Wrapped, precision: Precision, stage: Literal["val", "test"], most: int | None = None
+) -> Tensor:
+    """`EvaluationSums.totals` of this rank, over a split whose samples the ranks share.
+
+    Args:
+        most: batches, if not all.
+    """
     split: Split | SampleSplit = getattr(session.data, stage)
     plan, context, objective = session.plan, session.context, session.plan.objective
     wrapped.net.eval()
     broadcast_buffers(wrapped.net)
     samples, size = plan.samples_of(stage, len(split)), evaluation_batch(plan.batch_size)
+    samples = samples if most is None else min(samples, most * size)
     sampler = ShardSampler(samples, size, rank=context.rank, world_size=context.world_size)
     sums = session.begin_evaluation(stage)
     for inputs, targets, _ids in create_loader(session.data, split, sampler, session.device, precision.dtype):

@@ -14,6 +14,7 @@ from lockstep.checkpoint.saving import save
 from lockstep.data.loader import create_loader
 from lockstep.errors import TrainingInterrupted
 from lockstep.optimizers import zero_grad
+from lockstep.random_state import generators_kept
 from lockstep.raw.evaluation import evaluate
 from lockstep.raw.precision import Precision
 from lockstep.raw.report import Report
@@ -55,6 +56,9 @@ def fit(run: Training) -> None:
         NotFinite: a loss is NaN or infinite.
     """
     session, plan, report = run.session, run.session.plan, run.report
+    if session.checks_first:
+        with generators_kept():
+            evaluate(session, run.wrapped, run.precision, "val", plan.trainer.sanity_batches)
     while not plan.trained(run.at.epochs, run.at.steps) and not session.time_limit.passed:
         began = time.perf_counter()
         with training_time(run):
@@ -177,6 +181,8 @@ def optimizer_step(run: Training, ends_epoch: bool) -> float:
 
 def save_checkpoint(run: Training) -> None:
     """Where training stands, between two batches: what each rank knows meets at rank 0, which writes."""
+    if not run.session.plan.saves:
+        return
     checkpoint = {**run.state.state_dict(run.at), **run.session.extra_state(run.at)}
     if run.session.context.rank == 0:
         run.session.loggers.flush()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep.batch_math import batch_count
 from lockstep.config_error import config_error, is_number, require
+from lockstep.schemas.barebones import require_bare, require_nothing_saved
 from lockstep.schemas.scheduler import OwnScheduler
 
 if TYPE_CHECKING:
@@ -30,12 +31,14 @@ class Trainer:
     max_time: float | str | dict[str, float] | None
     val_check_interval: int | float
     check_val_every_n_epoch: int
+    num_sanity_val_steps: int
     gradient_clip_algorithm: Literal["norm", "value"]
     deterministic: bool | Literal["warn"] | None
     benchmark: bool | None
     detect_anomaly: bool
     enable_progress_bar: bool | None
     enable_model_summary: bool
+    barebones: bool
 
     def __post_init__(self) -> None:
         for name in (*LIMITS, "overfit_batches"):
@@ -49,6 +52,10 @@ class Trainer:
         seconds_of(self.max_time)
         key, every = f"{PREFIX}check_val_every_n_epoch", self.check_val_every_n_epoch
         require(every >= 1, key, every, "it must be 1 or more", f"{key}=1, or {PREFIX}limit_val_batches=0 for none")
+        key, batches = f"{PREFIX}num_sanity_val_steps", self.num_sanity_val_steps
+        require(batches >= -1, key, batches, "it must be 0 or more, or -1 for all batches", f"{key}=2")
+        if self.barebones:
+            require_bare(self)
         key, share = f"{PREFIX}val_check_interval", self.val_check_interval
         instead = f"{key}=100, say, or {key}=0.25 for four times an epoch"
         require(share > 0, key, share, "it must be more than 0", instead)
@@ -73,6 +80,8 @@ class Trainer:
         if self.enable_model_summary and not plan.model.lightning:
             key, why = f"{PREFIX}enable_model_summary", "the summary is of a LightningModule"
             raise config_error(key, True, why, "model_summary=true, which is of any net")
+        if self.barebones:
+            require_nothing_saved(plan)
         self._check_interval(plan)
         self._check_validation(plan)
         if self.gradient_clip_algorithm != "norm" and plan.gradient_clip_val is None:
@@ -123,6 +132,8 @@ class Trainer:
     def resolved(self) -> "Trainer":
         """With the limits that `overfit_batches` and `fast_dev_run` come to, and a time in seconds."""
         own = replace(self, max_time=seconds_of(self.max_time))
+        if self.barebones:
+            own = replace(own, enable_progress_bar=False)
         if self.overfit_batches:
             for name in ("limit_train_batches", "limit_val_batches"):
                 limit, why = getattr(self, name), f"{PREFIX}overfit_batches={self.overfit_batches} says how many"
@@ -132,8 +143,13 @@ class Trainer:
         if not self.fast_dev_run:
             return own
         few = int(self.fast_dev_run)
-        own = replace(own, val_check_interval=1.0, check_val_every_n_epoch=1)
+        own = replace(own, val_check_interval=1.0, check_val_every_n_epoch=1, num_sanity_val_steps=0)
         return replace(own, limit_train_batches=few, limit_val_batches=few, limit_test_batches=few)
+
+    @property
+    def sanity_batches(self) -> int | None:
+        """Of each validation loader, before training; None: all."""
+        return None if self.num_sanity_val_steps == -1 else self.num_sanity_val_steps
 
     @property
     def seconds(self) -> float | None:

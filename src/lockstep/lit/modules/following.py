@@ -30,6 +30,8 @@ class Following(Callback):
             ("on_train_start", self.session.restore_metrics),
             ("on_train_batch_end", self._batch_done),
             ("on_train_epoch_end", self._epoch_done),
+            ("on_validation_batch_end", self._evaluated),
+            ("on_test_batch_end", self._evaluated),
             ("on_validation_epoch_end", self._validation_done),
             ("on_test_epoch_end", self._test_done),
             ("on_validation_end", self.session.end_evaluation),
@@ -74,6 +76,8 @@ class Following(Callback):
         self.epoch_ended, self.epoch_began = False, time.perf_counter()
 
     def _save(self) -> None:
+        if not self.session.plan.saves:
+            return
         self.session.loggers.flush()  # what a checkpoint says was logged is on the disk
         self.trainer.save_checkpoint(self.session.last)
 
@@ -119,6 +123,12 @@ class Following(Callback):
         self.session.end_stage(self.trainer, "train")
         self.epoch_ended = True
 
+    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.begin_check()
+
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.end_check()
+
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.begin_evaluation("val")
 
@@ -145,6 +155,10 @@ class Following(Callback):
     ) -> None:
         self.session.begin_evaluation_batch("test", dataloader_idx)
 
+    def _evaluated(self, *_: Any) -> None:
+        """A batch. What is logged behind the last is of no single loader."""
+        self.session.logged.end_batch()
+
     def _validation_done(self) -> None:
         self.session.end_stage(self.trainer, "val")
 
@@ -152,7 +166,7 @@ class Following(Callback):
         self.session.logged.enter("train")
 
     def _validation_over(self) -> None:
-        if self.session.goes_on(self.trainer, self.trainer.is_last_batch):
+        if not self.session.checking and self.session.goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.end_validation()
             self._save_within(due=True)
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 def save_state(run: "Training") -> None:
     """Where training stands, between two batches. To be called by every rank; rank 0 writes."""
+    if not run.session.plan.saves:
+        return
     session, module, trainer, strategy = run.session, run.module, run.trainer, run.session.plan.strategy
     at = session.at
     checkpoint: dict[str, Any] = {

@@ -21,7 +21,7 @@ from lockstep.raw.modules.optimization import SchedulerConfig
 class RawTrainer:
     """The state of a run by Lightning's names."""
 
-    barebones = sanity_checking = predicting = interrupted = received_sigterm = False
+    sanity_checking = predicting = interrupted = received_sigterm = False
     progress_bar_callback = None
     profiler = None
 
@@ -52,6 +52,7 @@ class RawTrainer:
         self.limit_test_batches = plan.trainer.limit_test_batches
         self.fast_dev_run = plan.trainer.fast_dev_run
         self.val_check_interval = plan.trainer.val_check_interval
+        self.num_sanity_val_steps, self.barebones = plan.trainer.num_sanity_val_steps, plan.trainer.barebones
         self.max_steps, self.check_val_every_n_epoch = plan.trainer.max_steps, plan.trainer.check_val_every_n_epoch
         self.log_every_n_steps, self.precision = plan.log_every_n_steps, plan.precision
         self.world_size, self.num_devices, self.num_nodes = context.world_size, plan.devices, plan.num_nodes
@@ -133,7 +134,7 @@ class RawTrainer:
         self.callbacks = [*(own for own in callbacks if type(own) not in kinds), *theirs]
         require_public(self.callbacks, {*dir(self)} - {*self.private} | {*private.READ})
         for own in self.callbacks:
-            own.log, own.log_dict = self.session.logged.log, self.session.logged.log_dict
+            own.log, own.log_dict = self.session.log, self.session.log_dict
 
     def check_optimizers(self, module: nn.Module) -> None:
         """Refuse several optimizers where nobody says which one steps.

@@ -9,7 +9,7 @@ from lockstep.errors import TrainingInterrupted
 from lockstep.own_module.session import ModuleSession
 from lockstep.precision import default_dtype
 from lockstep.progress import epoch_line, shows_bar
-from lockstep.raw.modules.evaluation import evaluate
+from lockstep.raw.modules.evaluation import evaluate, sanity_check
 from lockstep.raw.modules.hooks import Hooks
 from lockstep.raw.modules.optimization import (
     automatic_step,
@@ -77,6 +77,8 @@ def fit(run: Training) -> None:
     """
     session, trainer, hooks, module = run.session, run.trainer, run.hooks, run.module
     hooks.call("on_fit_start")
+    if session.checks_first:
+        sanity_check(run)
     trainer.training = True
     loader = (session.source.owner or module).train_dataloader()
     trainer.train_dataloader = loader

@@ -1,0 +1,84 @@
+"""trainer.num_sanity_val_steps: some batches are validated before training, and the run is the one without them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep import launch
+from lockstep.compare import compare
+from lockstep.plan import Plan
+from lockstep.schemas.engine import ENGINES
+from tests.test_own_module import DDP, SINGLE, VIRTUAL, MakeOwn, make_own, trained
+from tests.test_resume import going_on_with
+
+__all__ = ["make_own"]
+
+CHECK = "trainer.num_sanity_val_steps"
+TRACING = ("model=tracing", "data=blobs_data", "logger=csv", "log_every_n_steps=1")
+
+
+def same(one: Path, other: Path) -> None:
+    """Records, metrics and logged values."""
+    verdict = compare(one, other)
+    assert verdict.verdict == "identical", verdict.text()
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in (one, other)]
+    assert [own["worst"] for own in metrics] == [metrics[0]["worst"]] * 2
+    tables = [next(run.glob("csv/**/metrics.csv")).read_text() for run in (one, other)]
+    assert [len(own.splitlines()) for own in tables] == [len(tables[0].splitlines())] * 2
+
+
+@pytest.mark.parametrize("world", [DDP, pytest.param(VIRTUAL, marks=pytest.mark.slow)])
+def test_nothing_of_it_is_kept(world: tuple[str, ...], make_own: MakeOwn) -> None:
+    """Two batches of each loader; random numbers, metrics, values and files as without. All of them: -1."""
+    runs = {}
+    for engine in ENGINES:
+        runs[engine] = trained(make_own(*TRACING, *world, f"engine={engine}", f"{CHECK}=2", folder=engine))
+        assert (runs[engine] / "checked.txt").read_text() == "0:0 0:1 1:0 1:1 "
+    usual = trained(make_own(*TRACING, *world, "engine=raw", folder="usual"))
+    same(usual, runs["raw"])
+    same(runs["lightning"], runs["raw"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_that_begins_at_a_checkpoint_has_none(engine: str, make_own: MakeOwn) -> None:
+    plan = make_own(*TRACING, *SINGLE, f"engine={engine}", f"{CHECK}=1", "trainer.max_steps=3")
+    notes = trained(plan) / "checked.txt"
+    assert notes.read_text() == "0:0 1:0 "
+    launch.start(replace(going_on_with(plan), trainer=replace(plan.trainer, max_steps=-1)), ENGINES[engine])
+    assert notes.read_text() == "0:0 1:0 "
+
+
+@pytest.mark.parametrize("callbacks", ["none", pytest.param("timer", marks=pytest.mark.slow)])
+def test_of_a_plain_net(callbacks: str, make_own: MakeOwn) -> None:
+    """A net that fails in validation alone fails before it trains."""
+    job = ("model=residual", "data=noisy", "batch_size=16", *DDP, "logger=csv", f"callbacks={callbacks}")
+    usual = trained(make_own(*job, "engine=raw", folder="usual"))
+    for engine in ENGINES:
+        run = trained(make_own(*job, f"{CHECK}=-1", f"engine={engine}", folder=engine))
+        assert compare(usual, run).verdict == "identical"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_fails_in_validation_fails_before_training(
+    engine: str, make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, so that it is seen how far it came."""
+    from lockstep.launch.in_process import run_in_process
+    from lockstep.objectives import objective_of
+
+    plan = make_plan("data=digits", "threads=1", "logger=none", f"{CHECK}=1", f"engine={engine}")
+    trains: list[bool] = []
+
+    def loss_sum(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+        trains.append(torch.is_grad_enabled())
+        raise ArithmeticError("measured")
+
+    monkeypatch.setattr("lockstep.plan.Plan.objective", replace(objective_of("auto", 10), loss_sum=loss_sum))
+    with pytest.raises(Exception, match="measured"):
+        run_in_process(plan, ENGINES[engine])
+    assert trains == [False]
