@@ -71,10 +71,99 @@ def test_learning_rates_are_logged_alike(make_own: MakeOwn) -> None:
     assert [int(step) for step, _ in curves[0]] == [1, 3, 5, 7, 9, 11]
 
 
-def test_how_many_batches_a_step_has_is_the_plans(make_own: MakeOwn) -> None:
-    own = ("callbacks=timer", "callbacks.timer._target_=lightning.pytorch.callbacks.GradientAccumulationScheduler")
-    with pytest.raises(ConfigError, match=r"^callbacks=GradientAccumulationScheduler: it changes within"):
-        make_own(*JOB, *SINGLE, *own, "~callbacks.timer.duration", "+callbacks.timer.scheduling={0:2}")
+SCHEDULED = ("callbacks=gradient_accumulation_scheduler", "max_epochs=4")
+KEY = "callbacks.gradient_accumulation_scheduler.scheduling"
+
+
+def scheduled(*changes: int) -> tuple[str, ...]:
+    """From epochs 1 and 3 on, from 0."""
+    return *SCHEDULED, f"{KEY}={{1:{changes[0]},3:{changes[1]}}}"
+
+
+@pytest.mark.parametrize(
+    ("job", "steps"),
+    [
+        (JOB, [5, 2, 2, 1]),  # of 5 batches
+        (("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle"), [6, 2, 2, 2]),
+        pytest.param((*MODULES["stream"], "+model.width=5"), [5, 2, 2, 2], marks=pytest.mark.slow),
+    ],
+    ids=["module", "net", "stream"],
+)
+def test_batches_of_a_step_change_with_the_epochs(job: tuple[str, ...], steps: list[int], make_own: MakeOwn) -> None:
+    """A ragged epoch; both engines to the bit, ranks to one process, and as far as it goes a run of one number."""
+    own = (*job, *(("+model.norm=false",) if job is JOB else ()), *scheduled(3, 5), "precision=64-true")
+    runs = {
+        (engine, world): trained(make_own(*own, *worlds, f"engine={engine}", folder=f"{engine}-{world}"))
+        for engine in ENGINES
+        for world, worlds in (("single", SINGLE), ("ddp", DDP))
+        if (engine, world) != ("lightning", "single")
+    }
+    verdict = compare(runs["lightning", "ddp"], runs["raw", "ddp"])
+    assert verdict.verdict == "identical", verdict.text()
+    verdict = compare(runs["raw", "single"], runs["raw", "ddp"])
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
+    assert json.loads((runs["raw", "ddp"] / "metrics.json").read_text())["steps"] == sum(steps)
+    losses = [
+        json.loads(line)["step"]
+        for line in (runs["raw", "ddp"] / "record.jsonl").read_text().splitlines()[1:]
+        if line.startswith('{"step"')
+    ]
+    assert [sum(step["epoch"] == epoch for step in losses) for epoch in (1, 2, 3, 4)] == steps
+    samples = [sum(step["samples"] for step in losses if step["epoch"] == epoch) for epoch in (1, 2, 3, 4)]
+    assert len({*samples}) == 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_killed_in_an_epoch_of_other_steps(
+    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a step: no callback is called at the beginning of an epoch that is gone on with."""
+    plan = make_own(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")
+    expected = start(plan, monkeypatch)
+    own = replace(plan, run_dir=str(tmp_path / "killed"))
+    Path(own.run_dir).mkdir()
+    metrics = start(killed(own, monkeypatch, 9), monkeypatch)
+    assert (metrics["steps"], metrics["digest"]) == (expected["steps"], expected["digest"])
+    assert record(own) == record(plan)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            (*scheduled(2, 4), "accumulate_grad_batches=2"),
+            "accumulate_grad_batches=2: callbacks.gradient_accumulation_",
+        ),
+        (
+            (*SCHEDULED, f"{KEY}={{1:0}}"),
+            "0 is no whole number of 1 or more; write callbacks.gradient_accumulation_sch",
+        ),
+        (
+            (*SCHEDULED, f"{KEY}={{one:2}}"),
+            "one is no whole number of 0 or more; write callbacks.gradient_accumulation",
+        ),
+        (
+            (*SCHEDULED, f"{KEY}=2"),
+            ".scheduling=2: it is {EPOCH: BATCHES}; write callbacks.gradient_accumulation_sched",
+        ),
+        (
+            (*scheduled(2, 4), "model=gan"),
+            "callbacks=GradientAccumulationScheduler: GAN optimizes manually, and does it itse",
+        ),
+    ],
+)
+def test_a_schedule_of_batches_that_cannot_be(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make_own(*JOB, *SINGLE, *words)
+    assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_module_may_not_change_it_unseen(engine: str, make_own: MakeOwn) -> None:
+    """Nor a class that is derived from Lightning's: nobody would weigh its batches."""
+    with pytest.raises(ConfigError, match=r"callbacks=GradientAccumulationScheduler: it changes how many batches a"):
+        trained(make_own("model=unseen", "data=blobs_data", *SINGLE, f"engine={engine}"))
 
 
 def test_what_is_no_callback_is_refused(make_own: MakeOwn) -> None:

@@ -6,6 +6,7 @@ Hydra stops at the door: engines and workers see a Plan and never a config. What
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 from lockstep import schemas
@@ -118,7 +119,7 @@ class Plan:
         """Whether the run comes to a validation, whatever there is to validate on."""
         every, most = self.trainer.check_val_every_n_epoch, self.trainer.max_steps
         batches = (self.validation_batches or 1) - 1  # before the one that the first validation follows
-        before = (every - 1) * self.epoch_steps + batches // self.accumulate_grad_batches
+        before = self.steps_before(every - 1, batches)
         counted = self.epoch_steps and not self.model.lightning  # whose steps only its optimizers count
         reached = not counted or most == -1 or before < most
         return self.max_epochs >= every and reached
@@ -145,10 +146,27 @@ class Plan:
         """Whether training is over after so many epochs, and steps as Lightning's global_step counts them."""
         return epochs >= self.max_epochs or 0 < self.trainer.max_steps <= steps
 
+    @cached_property
+    def accumulation(self) -> dict[int, int]:
+        """From which epoch on, from 0, an optimizer step has how many batches."""
+        said = (own.scheduling for own in self.callbacks)
+        return next((own for own in said if own is not None), {0: self.accumulate_grad_batches})
+
+    def batches_per_step(self, epoch: int) -> int:
+        """In an epoch, from 0."""
+        return self.accumulation[max(own for own in self.accumulation if own <= epoch)]
+
     @property
     def epoch_steps(self) -> int:
-        """Optimizer steps of an epoch: a window of `accumulate_grad_batches` each, the last maybe of fewer."""
-        return batch_count(self.epoch_batches, self.accumulate_grad_batches)
+        """Optimizer steps of the first epoch: a window of batches each, the last maybe of fewer."""
+        return self.steps_before(1)
+
+    def steps_before(self, epoch: int, batch: int = 0) -> int:
+        """Optimizer steps of the whole run before batch `batch` of epoch `epoch`, both from 0."""
+        changes = [*sorted(own for own in self.accumulation if own < epoch), epoch]
+        spans = pairwise(changes)
+        whole = sum((end - begin) * batch_count(self.epoch_batches, self.accumulation[begin]) for begin, end in spans)
+        return whole + batch // self.batches_per_step(epoch)
 
     @property
     def saves(self) -> bool:
@@ -167,7 +185,7 @@ class Plan:
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run; 0 where nobody knows."""
-        steps, most = self.epoch_steps * self.max_epochs, self.trainer.max_steps
+        steps, most = self.steps_before(self.max_epochs), self.trainer.max_steps
         return steps if most == -1 else min(steps or most, most)
 
     @property

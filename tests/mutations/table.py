@@ -40,6 +40,20 @@ WHOLE = "own_module/whole_weights.py"
 
 MUTATIONS = [
     Mutation(
+        "an epoch that is resumed within has steps of the first epoch's batches",
+        "lit/modules/following.py",
+        '            ("on_train_start", partial(self.session.restore_accumulation, trainer)),\n',
+        "",
+        "tests/test_callbacks.py::test_killed_in_an_epoch_of_other_steps[lightning]",
+    ),
+    Mutation(
+        "the record joins batches by the first epoch's number",
+        "record/step_buffer.py",
+        "self.plan.batches_per_step(self.epoch)",
+        "self.plan.batches_per_step(0)",
+        "tests/test_callbacks.py::test_batches_of_a_step_change_with_the_epochs[module]",
+    ),
+    Mutation(
         "metrics of a sanity check stay",
         "own_module/session.py",
         "            restore_metric(own, self.measured_before[name])\n",

@@ -46,7 +46,7 @@ class Progress:
 
     def require(self, plan: Plan) -> None:
         check(all(is_count(value) for value in (self.epochs, self.batch, self.steps)), "position")
-        steps = self.epochs * plan.epoch_steps + self.batch // plan.accumulate_grad_batches
+        steps = plan.steps_before(self.epochs, self.batch)
         skipping = plan.precision == "16-mixed" or plan.by_module  # a scaler, a module that ends an epoch early
         if plan.epoch_batches == 0:  # nobody knows how long an epoch is
             return

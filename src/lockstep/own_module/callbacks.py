@@ -8,6 +8,7 @@ from lockstep import targets
 from lockstep.config_error import config_error, require
 from lockstep.own_module.source import tree_of
 from lockstep.plan import Plan
+from lockstep.schemas.callback import SCHEDULER
 from lockstep.schemas.target import KEY
 
 
@@ -21,23 +22,25 @@ def create_callbacks(plan: Plan) -> list[Any]:
     for choice, own in made:
         why = f"it makes a {type(own).__name__}, and not a Callback of Lightning"
         require(is_callback(own), f"{choice.key}.{KEY}", choice.call[KEY], why, "the path of one")
-        require_steady_steps(type(own))
         saves = any(kind.__name__ == "Checkpoint" for kind in type(own).__mro__)
         why, instead = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
         require(plan.saves or not saves, "callbacks", type(own).__name__, why, instead)
     return [own for _, own in made]
 
 
-def require_steady_steps(kind: Any) -> None:
-    """Refuse a callback that changes how many batches an optimizer step has: the plan says it, for weights and record.
+def require_planned_steps(plan: Plan, callbacks: Iterable[Any]) -> None:
+    """Refuse a callback by which an optimizer step has another number of batches than the plan knows, for weights and
+    record: one of the module's own, or of a class derived from Lightning's.
 
     Raises:
         ConfigError: names the callback.
     """
-    names = [own.__name__ for own in getattr(kind, "__mro__", ())]
-    why = "it changes within a run how many batches a step has, and losses are weighed by one number of them"
-    instead = "accumulate_grad_batches=4, say, in its place"
-    require("GradientAccumulationScheduler" not in names, "callbacks", names[0] if names else "", why, instead)
+    for own in callbacks:
+        name = type(own).__name__
+        if any(kind.__name__ == SCHEDULER for kind in type(own).__mro__):
+            planned = name == SCHEDULER and {0: 1, **own.scheduling} == plan.accumulation
+            why = "it changes how many batches a step has, and the configuration does not say so"
+            require(planned, "callbacks", name, why, "callbacks=gradient_accumulation_scheduler in its place")
 
 
 def is_callback(made: Any) -> bool:

@@ -5,7 +5,7 @@ numbers of its own; an iterable is read by every rank, which keeps its share of 
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -66,7 +66,7 @@ class RankLoader:
         self.share, self.seed, self.training = share, seed, training
         self.taken: deque[Taken] = deque()
         self.begin = (0, 0)
-        self.accumulate = 1
+        self.accumulation: Callable[[int], int] = lambda _: 1
         self.limit: int | float = 1.0
         self.fixed = False
         self.sampler: Any = self
@@ -74,6 +74,11 @@ class RankLoader:
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
+
+    @property
+    def accumulate(self) -> int:
+        """Batches of an optimizer step of the epoch."""
+        return self.accumulation(self.epoch)
 
     def kept(self, batches: int) -> int:
         """Of so many batches of an epoch, those that are used: a number of them, or a share."""

@@ -12,12 +12,13 @@ from lockstep.own_module.loaders import Taken
 from lockstep.plan import Plan
 
 
-def loss_weight(plan: Plan, taken: Taken, samples: int, averaged_over: int) -> float:
+def loss_weight(plan: Plan, taken: Taken, samples: int, averaged_over: int, batches: int) -> float:
     """The factor on the loss of so many samples of a global batch, whose gradients are then averaged over ranks and
     batches of the step.
 
     Args:
         averaged_over: ranks whose gradients are averaged; 1 where they are added.
+        batches: of the step.
     """
     if samples == 0:
         return 0.0
@@ -25,8 +26,8 @@ def loss_weight(plan: Plan, taken: Taken, samples: int, averaged_over: int) -> f
         return averaged_over / plan.world.world_size / plan.strategy.virtual_ranks(plan.devices)
     if plan.loss_reduction == "sum":
         return float(averaged_over)
-    window = taken.window or taken.samples * plan.accumulate_grad_batches
-    return averaged_over * plan.accumulate_grad_batches * samples / window
+    window = taken.window or taken.samples * batches
+    return averaged_over * batches * samples / window
 
 
 def loss_sum(plan: Plan, loss: float | Tensor, samples: int) -> Any:

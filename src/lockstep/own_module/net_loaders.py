@@ -58,5 +58,5 @@ class SplitLoader(RankLoader):
         plan = self.plan
         if not self.training:
             return None
-        sizes = plan.epoch_samples, plan.batch_size, plan.accumulate_grad_batches
+        sizes = plan.epoch_samples, plan.batch_size, self.accumulate
         return window_samples(*sizes, batch, plan.drop_last)

@@ -103,9 +103,9 @@ class NetSession(ModuleSession):
 
     def _take(self, taken: Taken) -> None:
         self.taken = taken
-        plan, empty = self.plan, self.taken.stand_in
-        window = self.taken.window or self.taken.samples * plan.accumulate_grad_batches
-        self.module.begin(plan.world_size * plan.accumulate_grad_batches / window, empty)
+        plan, empty, batches = self.plan, self.taken.stand_in, self.batches_per_step
+        window = self.taken.window or self.taken.samples * batches
+        self.module.begin(plan.world_size * batches / window, empty)
         self.plain.masks.begin(self.at.epochs, self.at.batch)
         self.logged.enter("train")
         self.logged.begin_batch(0 if empty else self.taken.own)

@@ -159,6 +159,10 @@ class ModuleSession(WrappedModule):
                 why = "ReduceLROnPlateau steps behind each batch, and a checkpoint before that would lack its last step"
                 raise config_error(key, value, why, f"{key}={'null' if default is None else default}")
 
+    def restore_accumulation(self, trainer: Any) -> None:
+        """Behind what callbacks do as training starts: where it resumes within an epoch none of them sets it."""
+        trainer.accumulate_grad_batches = self.batches_per_step
+
     def restore_metrics(self) -> None:
         """What the module's metrics have measured so far. After its on_train_start, where it may reset them."""
         metrics = dict(metric_modules(self.module))
@@ -229,7 +233,12 @@ class ModuleSession(WrappedModule):
         show_module(self.plan, self.loggers, self.module, batch, self.device, self.transfer)
 
     def _take(self, taken: Taken) -> None:
-        self.step.begin(taken)
+        self.step.begin(taken, self.batches_per_step)
+
+    @property
+    def batches_per_step(self) -> int:
+        """In the epoch under way."""
+        return self.plan.batches_per_step(self.at.epochs)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """The optimizer's gradients are complete, averaged over ranks, and not clipped yet."""

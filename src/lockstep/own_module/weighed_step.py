@@ -40,7 +40,7 @@ class WeighedStep:
         self.turns = Turns(module, self.virtual) if self.virtual is not None and manual else None
         self.taken = Taken(torch.arange(0), 0, None)
         self.loss: Tensor | None = None
-        self.weight, self.backwards = 1.0, 0
+        self.weight, self.backwards, self.batches = 1.0, 0, 1
 
     def wrap(self) -> None:
         """The module's own methods, of this one object."""
@@ -49,11 +49,11 @@ class WeighedStep:
         replace_method(self.module, "optimizer_step", self._optimizer_step)
         replace_method(self.module, "lr_schedulers", self.stepless)
 
-    def begin(self, taken: Taken) -> None:
-        """A batch."""
-        self.taken, self.loss = taken, None
+    def begin(self, taken: Taken, batches: int) -> None:
+        """A batch, of so many that an optimizer step has."""
+        self.taken, self.loss, self.batches = taken, None, batches
         virtual = self.virtual is not None
-        self.weight = 1.0 if virtual else loss_weight(self.plan, taken, self.samples, self.plan.world_size)
+        self.weight = 1.0 if virtual else loss_weight(self.plan, taken, self.samples, self.plan.world_size, batches)
         self.logged.enter("train")
         self.logged.begin_batch(self.samples)
         if self.virtual is not None:
@@ -99,7 +99,7 @@ class WeighedStep:
 
         def begin(rank: int) -> None:
             self.logged.samples, self.logged.virtual_rank = counts[rank], rank
-            self.weight = loss_weight(self.plan, self.taken, counts[rank], 1)
+            self.weight = loss_weight(self.plan, self.taken, counts[rank], 1, self.batches)
 
         outputs = self.turns.run(steps, begin)
         begin(0)
@@ -166,7 +166,7 @@ class WeighedStep:
         """The losses of all virtual ranks, weighed and added: rank 0's is there, the others' are computed in turn."""
         assert self.virtual is not None
         plan, taken = self.plan, self.taken
-        total = first * loss_weight(plan, taken, taken.own, 1)
+        total = first * loss_weight(plan, taken, taken.own, 1, self.batches)
         seen = first.detach() * taken.own
         for rank, (part, count) in enumerate(taken.parts, start=1):
             if count:
@@ -176,7 +176,7 @@ class WeighedStep:
                 loss = loss_of(outputs)
                 self._require_loss(outputs, loss)
                 if loss is not None:
-                    total = total + loss * loss_weight(plan, taken, count, 1)
+                    total = total + loss * loss_weight(plan, taken, count, 1, self.batches)
                     seen = seen + loss.detach() * count
         self.logged.samples, self.logged.virtual_rank = self.samples, 0
         self.loss = seen / taken.samples

@@ -156,7 +156,7 @@ class WrappedModule:
             for own in self.rank_loaders[stage]:
                 own.begin = (self.start.at.epochs, self.start.at.batch)
                 own.set_epoch(self.start.at.epochs if training else 0)
-                own.accumulate = self.plan.accumulate_grad_batches
+                own.accumulation = self.plan.batches_per_step
                 own.fixed = training and self.plan.trainer.overfit_batches > 0
                 own.limit = getattr(self.plan.trainer, f"limit_{stage}_batches")
             if not training:

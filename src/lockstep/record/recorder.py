@@ -51,7 +51,7 @@ class Recorder:
         """
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch
-        self.steps, self.losses = StepBuffer(plan, rank, batch), FiniteLosses(plan)
+        self.steps, self.losses = StepBuffer(plan, rank, epoch, batch), FiniteLosses(plan)
         self.fingerprints: dict[int, Tensor] = {}  # of those steps that have them, by their place in the buffer
         self.file = self._file(steps, mark or Mark()) if rank == 0 else None
 
@@ -129,7 +129,7 @@ class Recorder:
             of_steps = dict(zip(self.fingerprints, prints.unbind(1), strict=True))
             sharded = self.plan.strategy.sharded
             self.file.append(step_lines(steps, of_steps, rates, epoch, last_step, sharded, logged))
-        self.steps = StepBuffer(self.plan, self.rank, self.steps.next_batch, carried)
+        self.steps = StepBuffer(self.plan, self.rank, self.epoch, self.steps.next_batch, carried)
         self.fingerprints = {}
 
     def _logged_over_ranks(self) -> Sequence[Mapping[str, Mapping[str, float]]]:
@@ -155,7 +155,8 @@ class Recorder:
     def end_epoch(self, epoch: int, last_step: int) -> None:
         """All steps of epoch `epoch` are done."""
         self.flush(epoch, last_step)
-        self.epoch, self.steps.first_batch = epoch, 0
+        self.epoch = self.steps.epoch = epoch
+        self.steps.first_batch = 0
 
     def validation(self, epoch: int, metrics: Mapping[str, float], step: int = 0, batch: int = 0) -> None:
         """After the epoch's end, or after so many of its batches (`batch`), with what it was measured to be."""

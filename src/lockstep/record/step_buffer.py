@@ -18,13 +18,15 @@ are joined (mean, whose total is of value times weight; sum, min, max).
 
 
 class StepBuffer:
-    """`first_batch`, from 0, is the first of the epoch that is not in the record.
+    """`first_batch`, from 0, is the first of the epoch, from 0 too, that is not in the record.
 
     `carried` is the part of that batch's optimizer step before it: its sums so far, and its digest.
     """
 
-    def __init__(self, plan: Plan, rank: int, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
-        self.plan, self.rank, self.first_batch = plan, rank, first_batch
+    def __init__(
+        self, plan: Plan, rank: int, epoch: int, first_batch: int, carried: Mapping[str, Tensor] | None = None
+    ) -> None:
+        self.plan, self.rank, self.epoch, self.first_batch = plan, rank, epoch, first_batch
         none = torch.zeros(len(plan.objective.sums), dtype=torch.float64)
         self.carried = carried or {"window": none, "ids": torch.tensor(0)}
         self.batches: list[BatchStats] = []
@@ -64,7 +66,7 @@ class StepBuffer:
 
     def _windows(self) -> tuple[Tensor, Tensor]:
         """Sums (windows, sums) and digests (windows,) of the optimizer steps; the last may be under way."""
-        plan, window = self.plan, self.plan.accumulate_grad_batches
+        plan, window = self.plan, self.plan.batches_per_step(self.epoch)
         under_way = self.first_batch % window
         windows = (under_way + torch.arange(len(self.batches))) // window
         count = -(-(under_way + len(self.batches)) // window)

@@ -1,5 +1,6 @@
 """Which callbacks of Lightning go along: none, one, or several at a time."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -8,6 +9,8 @@ from lockstep.schemas.target import OneOfSeveral
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
+
+SCHEDULER = "GradientAccumulationScheduler"
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,36 @@ class NoCallback:
 class OwnCallback(OneOfSeveral):
     """Any Lightning callback, by its import path."""
 
+    @property
+    def scheduling(self) -> dict[int, int] | None:
+        """Of a GradientAccumulationScheduler: batches of an optimizer step, by the epoch from which on, from 0.
+
+        Raises:
+            ConfigError: it is no such thing.
+        """
+        if self._target_.rpartition(".")[2] != SCHEDULER:
+            return None
+        key, given = f"{self.key}.scheduling", self.arguments.get("scheduling")
+        instead = f"{key}={{4:2}} for two batches a step from the fifth epoch on"
+        require(isinstance(given, Mapping) and bool(given), key, given, "it is {EPOCH: BATCHES}", instead)
+        for epoch, batches in dict(given or {}).items():
+            for number, least in ((epoch, 0), (batches, 1)):
+                fits = isinstance(number, int) and not isinstance(number, bool) and number >= least
+                require(fits, key, given, f"{number} is no whole number of {least} or more", instead)
+        return {0: 1, **dict(given or {})}
+
     def check(self, plan: "Plan") -> None:
-        """Refuse to monitor what a plain net is not measured by. A LightningModule's names are its own."""
+        """Refuse to monitor what a plain net is not measured by (a LightningModule's names are its own), and two that
+        say how many batches a step has.
+        """
+        if self.scheduling is not None:
+            why = f"{self.key} says how many batches an optimizer step has"
+            key, batches = "accumulate_grad_batches", plan.accumulate_grad_batches
+            require(batches == 1, key, batches, why, f"{key}=1, or without it")
+            others = [own for own in plan.callbacks if own.scheduling is not None]
+            require(len(others) == 1, "callbacks", [own.key for own in others], "two say it", "one of them")
+            why, instead = f"{plan.model.name} optimizes manually, and does it itself", "no such callback"
+            require(not plan.model.manual, "callbacks", SCHEDULER, why, instead)
         monitor = self.call.get("monitor")
         if plan.train and isinstance(monitor, str) and not plan.model.lightning:
             measured = plan.measured_by_epochs

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -10,6 +11,7 @@ from torch.optim import Optimizer
 
 from lockstep.errors import TrainingInterrupted
 from lockstep.lit.saving import end_here
+from lockstep.own_module.callbacks import require_planned_steps
 from lockstep.own_module.session import ModuleSession
 from lockstep.private_api import lightning as private
 from lockstep.progress import epoch_line, shows_bar
@@ -28,6 +30,7 @@ class Following(Callback):
         object.__setattr__(module, "optimizers", self.session.stepless(module.optimizers))
         for name, then in (
             ("on_train_start", self.session.restore_metrics),
+            ("on_train_start", partial(self.session.restore_accumulation, trainer)),
             ("on_train_batch_end", self._batch_done),
             ("on_train_epoch_end", self._epoch_done),
             ("on_validation_batch_end", self._evaluated),
@@ -41,6 +44,7 @@ class Following(Callback):
             object.__setattr__(module, name, _followed(getattr(module, name), then))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        require_planned_steps(self.session.plan, trainer.callbacks)  # type: ignore[attr-defined]
         self.session.weights.wrap_callbacks(trainer.callbacks)  # type: ignore[attr-defined]
         self.session.weights.take_optimizers(trainer.optimizers)
         self.session.begin()

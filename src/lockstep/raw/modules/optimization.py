@@ -97,10 +97,10 @@ def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[
         with run.forward_context():
             returned = run.wrapped.forward(*step_arguments(module.training_step, batch, number))
         loss = loss_of(returned)
-        part = None if loss is None else loss / run.session.plan.accumulate_grad_batches
+        part = None if loss is None else loss / run.session.batches_per_step
         extra = returned if isinstance(returned, Mapping) else {}
         result = {} if part is None else {**extra, "loss": part.detach().clone()}
-        if number % run.session.plan.accumulate_grad_batches == 0:
+        if number % run.session.batches_per_step == 0:
             run.hooks.call("on_before_zero_grad", optimizer)
             module.optimizer_zero_grad(run.trainer.current_epoch, number, optimizer)
         if part is not None:

@@ -9,9 +9,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.batch_math import batch_count
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
-from lockstep.own_module.callbacks import require_public
+from lockstep.own_module.callbacks import require_planned_steps, require_public
 from lockstep.own_module.session import ModuleSession
 from lockstep.parallel import broadcast_bytes
 from lockstep.private_api import lightning as private
@@ -91,8 +92,10 @@ class RawTrainer:
 
     @property
     def estimated_stepping_batches(self) -> float:
-        """Optimizer steps of the whole run; -1 where nobody knows."""
-        return self.session.plan.total_steps or -1
+        """Optimizer steps of the whole run, by what a step has now; the bound on them where nobody knows."""
+        plan, most = self.session.plan, self.max_steps
+        steps = batch_count(plan.epoch_batches, self.accumulate_grad_batches) * plan.max_epochs
+        return most if steps == 0 else steps if most == -1 else min(steps, most)
 
     @property
     def num_val_batches(self) -> list[float]:
@@ -132,6 +135,7 @@ class RawTrainer:
         theirs = made if isinstance(made, list | tuple) else [made]
         kinds = {type(own) for own in theirs}
         self.callbacks = [*(own for own in callbacks if type(own) not in kinds), *theirs]
+        require_planned_steps(self.session.plan, self.callbacks)
         require_public(self.callbacks, {*dir(self)} - {*self.private} | {*private.READ})
         for own in self.callbacks:
             own.log, own.log_dict = self.session.log, self.session.log_dict

@@ -86,6 +86,7 @@ def fit(run: Training) -> None:
     session.restore()
     hooks.call("on_train_start")
     session.restore_metrics()
+    session.restore_accumulation(trainer)
     while not session.ends(trainer):
         began = time.perf_counter()
         trainer.current_epoch = session.at.epochs
@@ -124,7 +125,7 @@ def train_epoch(run: Training, loader: Any) -> None:
         run.bar.begin(session.at.epochs + 1, session.at.batch)
     if session.at.batch == 0:
         hooks.call("on_train_epoch_start")
-    accumulate = session.plan.accumulate_grad_batches
+    accumulate = session.batches_per_step
     for number, (batch, last) in enumerate(with_last(loader, session.at.batch), start=session.at.batch):
         trainer.is_last_batch = last
         due = (number + 1) % accumulate == 0 or last
