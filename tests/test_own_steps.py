@@ -8,6 +8,8 @@ from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, SINGLE, VIRTUAL, trained
 
+FSDP = ("strategy=fsdp", "devices=2")
+ONCE = ("model=regressor", "model._target_=strange_modules.OnceByHand", "data=stream")
 SKIPPING = ("model=regressor", "model._target_=strange_modules.Skipping", "data=stream")
 
 
@@ -66,3 +68,30 @@ def test_gradients_that_nobody_averages_are_refused(world: tuple[str, ...], engi
         "model=OwnBackward: it steps by gradients of loss.backward(), which nobody averages over ranks; write one that "
         "calls self.manual_backward(loss) instead."
     )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(DDP, id="ddp"),
+        pytest.param(VIRTUAL, id="virtual", marks=pytest.mark.slow),
+        pytest.param(FSDP, id="fsdp", marks=pytest.mark.slow),
+    ],
+)
+def test_one_backward_pass_of_two_is_averaged(world: tuple[str, ...], engine: str, make_own: MakeOwn) -> None:
+    """The other's gradient would be each rank's own. One that is zeroed before the step does no harm."""
+    with pytest.raises(ConfigError, match=r"^model=OnceByHand: it steps by gradients of loss.backward\(\), which nob"):
+        trained(make_own(*ONCE, *world, f"engine={engine}"))
+    dropped = (*ONCE, "+model.zeroed=true", "precision=64-true", "max_epochs=1", f"engine={engine}")
+    runs = [trained(make_own(*dropped, *own, folder=own[0])) for own in (SINGLE, world)]
+    verdict = compare(runs[0], runs[1])
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
+
+
+def test_a_rank_that_leaves_out_a_backward_pass_is_not_waited_for(make_own: MakeOwn) -> None:
+    """Whose weights lie in shards: the others would wait for its part of the gradient."""
+    own = ("+model.zeroed=true", "+model.skips=[1]", "process_group.timeout=60", "engine=raw")
+    with pytest.raises(ConfigError, match=r"calls self\.manual_backward as often on every rank"):
+        trained(make_own(*ONCE, *FSDP, *own))

@@ -52,6 +52,7 @@ UNREPEATABLE = (
 
 def _with(values: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """The values, with what was found of the model, the task and the data."""
+    values["strategy"].check_optimizer(found["optimizer"])
     model, choice, data = values["model"], values["data"], {**found["data"]}
     if found["module"] is not None:
         model = schemas.OwnModule(model.name, model._target_, model.arguments, **found["module"])
@@ -97,6 +98,7 @@ def inspect(
 ) -> dict[str, Any]:
     """By group, the code that is to be called, and the data whatever it is. What they say of themselves.
 
+    `optimizer`: the names of its class, and of those that this one is derived from.
     `module`: None of a plain net; `loaders`: whether the data is no more than DataLoaders; `streams`: whether these are
     of IterableDatasets; `data`: its sizes.
 
@@ -112,11 +114,13 @@ def inspect(
         "data": {},
         "task": {},
         "scheduler": {},
+        "optimizer": [],
     }
     kind = None if model is None else targets.check("model", model.call, dict.fromkeys(FROM_DATA))
     _require_lightning(own, kind)
     if "optimizer" in own:
-        targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True}, ours=["params"])
+        made = targets.check("optimizer", {**own["optimizer"].call, PARTIAL: True}, ours=["params"])
+        found["optimizer"] = [base.__name__ for base in getattr(made, "__mro__", ())]
     if isinstance(scheduler := own.get("scheduler"), schemas.OwnScheduler):
         from lockstep.schedulers import describe_scheduler  # with torch
 

@@ -40,6 +40,20 @@ WHOLE = "own_module/whole_weights.py"
 
 MUTATIONS = [
     Mutation(
+        "a gradient past manual_backward goes unseen",
+        "own_module/weighed_step.py",
+        "if past or none_at_all:",
+        "if none_at_all:",
+        "tests/test_own_steps.py::test_one_backward_pass_of_two_is_averaged[ddp-raw]",
+    ),
+    Mutation(
+        "ranks in shards wait for each other in other places",
+        "parallel/sharded_module.py",
+        "        if places.sum() != 0:\n",
+        "        if places.sum() > 9:\n",
+        "tests/test_own_steps.py::test_a_rank_that_leaves_out_a_backward_pass_is_not_waited_for",
+    ),
+    Mutation(
         "an epoch that is resumed within has steps of the first epoch's batches",
         "lit/modules/following.py",
         '            ("on_train_start", partial(self.session.restore_accumulation, trainer)),\n',
@@ -405,8 +419,8 @@ MUTATIONS = [
     Mutation(
         "ranks step by gradients of their own",
         "own_module/weighed_step.py",
-        "given and not self.backwards and",
-        "False and",
+        "if past or none_at_all:",
+        "if not parameters:",
         "tests/test_own_steps.py::test_gradients_that_nobody_averages_are_refused",
     ),
     Mutation(
@@ -440,7 +454,7 @@ MUTATIONS = [
     Mutation(
         "a rank's loss is not weighed by its samples",
         "own_module/loss_weight.py",
-        "    return averaged_over * plan.accumulate_grad_batches * samples / window",
+        "    return averaged_over * batches * samples / window",
         "    return averaged_over / plan.world_size",
         "tests/test_own_module.py::test_unequal_shares_are_weighed_and_values_of_steps_meet",
     ),
@@ -496,8 +510,8 @@ MUTATIONS = [
     Mutation(
         "a plain net's batches from loaders all weigh alike",
         "own_module/net_session.py",
-        "window = self.taken.window or self.taken.samples * plan.accumulate_grad_batches",
-        "window = plan.batch_size * plan.accumulate_grad_batches",
+        "window = self.taken.window or self.taken.samples * batches",
+        "window = plan.batch_size * batches",
         "tests/test_net_session.py::test_the_same_data_in_loaders_and_without",
     ),
     Mutation(

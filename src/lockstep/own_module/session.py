@@ -245,8 +245,7 @@ class ModuleSession(WrappedModule):
         parameters = [own for group in optimizer.param_groups for own in group["params"]]
         if not parameters:  # Lightning's stand-in, where configure_optimizers returns none
             return
-        if self.start.content is None:  # else what has been accumulated may come from before
-            self.step.require_averaged([own.grad for own in parameters])
+        self.step.require_averaged(parameters, resumed=self.start.content is not None)
         found = optimizer, rate_of([optimizer]), [*self.recorder.norms(parameters)]
         if self.manual:
             self.stepping.append(found)

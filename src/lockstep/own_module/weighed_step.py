@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.config_error import config_error
 from lockstep.own_module.loaders import Taken
@@ -41,6 +41,9 @@ class WeighedStep:
         self.taken = Taken(torch.arange(0), 0, None)
         self.loss: Tensor | None = None
         self.weight, self.backwards, self.batches = 1.0, 0, 1
+        self.within_backward = False
+        self.watched: set[nn.Parameter] = set()
+        self.not_averaged: set[int] = set()
 
     def wrap(self) -> None:
         """The module's own methods, of this one object."""
@@ -70,6 +73,7 @@ class WeighedStep:
         @wraps(original)
         def training_step(batch: Any, *rest: Any, **named: Any) -> Any:
             with self.plan.strategy.computing(self.module):
+                self._watch()
                 return counted(batch, lambda part: original(part, *rest, **named))
 
         def counted(batch: Any, step: Callable[[Any], Any]) -> Any:
@@ -139,8 +143,7 @@ class WeighedStep:
         """
         if loss is not None or not self.module.automatic_optimization:
             return
-        plan = self.plan
-        ranks = plan.world_size * plan.strategy.virtual_ranks(plan.devices)
+        plan, ranks = self.plan, self.ranks
         if outputs is None and ranks == 1:
             return
         what = "None" if outputs is None else f"a {type(outputs).__name__} without a tensor as its loss"
@@ -151,14 +154,47 @@ class WeighedStep:
             alone = ", or strategy=single, which skips the step"
         raise config_error("model", plan.model.name, why, f"one that returns a loss, 0 * that of the batch, say{alone}")
 
-    def require_averaged(self, gradients: Sequence[Tensor | None]) -> None:
-        """Refuse manual optimization that steps without `manual_backward`: ranks would part, each by its own gradients.
+    @property
+    def ranks(self) -> int:
+        """Virtual ones too."""
+        return self.plan.world_size * self.plan.strategy.virtual_ranks(self.plan.devices)
+
+    def _watch(self) -> None:
+        """See which parameters get gradients past `manual_backward`, by their places among the module's."""
+        if self.module.automatic_optimization or self.ranks == 1:
+            return
+        for place, own in enumerate(self.module.parameters()):
+            if own.requires_grad and own not in self.watched:
+                self.watched.add(own)
+                own.register_hook(partial(self._seen, place))
+
+    def _seen(self, place: int, _gradient: Tensor) -> None:
+        if not self.within_backward:
+            self.not_averaged.add(place)
+
+    def _forget_zeroed(self) -> None:
+        """What has been put to None since counts no more."""
+        if self.not_averaged:
+            parameters = [*self.module.parameters()]
+            self.not_averaged = {place for place in self.not_averaged if parameters[place].grad is not None}
+
+    def require_averaged(self, parameters: Sequence[Tensor], resumed: bool) -> None:
+        """Refuse manual optimization that steps by gradients past `manual_backward`: ranks would part, each by its own.
+
+        Args:
+            parameters: that step now.
+            resumed: whether gradients may come from a run before.
 
         Raises:
             ConfigError: names the module.
         """
-        given = any(own is not None for own in gradients)
-        if given and not self.backwards and self.plan.devices > 1 and not self.module.automatic_optimization:
+        if self.module.automatic_optimization or self.ranks == 1:
+            return
+        self._forget_zeroed()
+        places = {id(own): place for place, own in enumerate(self.module.parameters())} if self.not_averaged else {}
+        past = any(places.get(id(own)) in self.not_averaged for own in parameters)
+        none_at_all = not self.backwards and not resumed and any(own.grad is not None for own in parameters)
+        if past or none_at_all:
             why = "it steps by gradients of loss.backward(), which nobody averages over ranks"
             raise config_error("model", self.plan.model.name, why, "one that calls self.manual_backward(loss) instead")
 
@@ -186,14 +222,23 @@ class WeighedStep:
         @wraps(original)
         def backward(loss: Tensor, *arguments: Any, **named: Any) -> None:
             self.backwards += 1
+            self._forget_zeroed()
             weighed = loss if self.weight == 1.0 else loss * self.weight
             sharded = self.plan.strategy.sharded_module(self.module)
+
+            def call() -> None:
+                self.within_backward = True
+                try:
+                    original(weighed, *arguments, **named)
+                finally:
+                    self.within_backward = False
+
             if sharded is not None:
-                sharded.backward(lambda: original(weighed, *arguments, **named))
+                sharded.backward(call)
             elif self.turns is None:
-                original(weighed, *arguments, **named)
+                call()
             else:
-                self.turns.backward(lambda: original(weighed, *arguments, **named))
+                self.turns.backward(call)
 
         return backward
 

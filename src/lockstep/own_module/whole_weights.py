@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
-from torch.optim import LBFGS, Adafactor, Optimizer
+from torch.optim import Optimizer
 
-from lockstep.config_error import config_error, require
+from lockstep.config_error import require
 from lockstep.own_module.shares import each_tensor
 from lockstep.own_module.weighed_step import replace_method
 from lockstep.plan import Plan
@@ -68,11 +68,7 @@ class WholeWeights:
         key, name, instead = "strategy", self.plan.strategy.name, "strategy=ddp"
         known = {*sharded.held}
         for optimizer in optimizers:
-            why = "LBFGS searches along one vector of all weights, and each rank has a shard"
-            if isinstance(optimizer, LBFGS):
-                raise config_error(key, name, why, instead)
-            why = "Adafactor computes with rows and columns of whole weights, and each rank has a shard"
-            require(not isinstance(optimizer, Adafactor), key, name, why, instead)
+            self.plan.strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
             why = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
             theirs = all(own in known for group in optimizer.param_groups for own in group["params"])
             require(theirs, key, name, why, f"self.parameters() in it, or {instead}")

@@ -20,6 +20,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
+from lockstep.config_error import ConfigError
+
+BACKWARD, COMPUTING = 1, 2
+"""Where ranks meet."""
+
 
 class Reduction(nn.Module):
     """What FSDP2 takes for a forward pass: the backward pass behind it sums in shards what gradients there are."""
@@ -70,6 +75,7 @@ class ShardedModule:
         if self.whole:
             yield
             return
+        self._meet(COMPUTING)
         self._gather()
         try:
             yield
@@ -79,6 +85,7 @@ class ShardedModule:
 
     def backward(self, call: Callable[[], None]) -> None:
         """A backward pass, by `call`: ends with the mean over ranks of the gradients, in shards."""
+        self._meet(BACKWARD)
         computing = bool(self.whole)
         if computing:
             self._scatter()
@@ -93,6 +100,20 @@ class ShardedModule:
         self._average_scalars(before)
         if computing:
             self._gather()
+
+    def _meet(self, place: int) -> None:
+        """See that all ranks have come to the same place, before they wait for each other's shards in it.
+
+        Raises:
+            ConfigError: one has left out a backward pass.
+        """
+        places = torch.tensor([place, -place], device=self.held[0].device)
+        dist.all_reduce(places, dist.ReduceOp.MAX)
+        if places.sum() != 0:
+            raise ConfigError(
+                "model: one rank goes backward where another's step has ended without, and each would wait for the "
+                "other; write a step that calls self.manual_backward as often on every rank."
+            )
 
     def _fill(self, whole: Sequence[nn.Parameter]) -> None:
         """Zeros for weights with a gradient on other ranks alone: FSDP2 adds what ranks have, whatever it is of."""

@@ -5,7 +5,7 @@ ranks, and its gradient goes back in shards. What is saved, digested or printed 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
     from lockstep.parallel.sharded_module import ShardedModule
     from lockstep.plan import Plan
+
+BY_WHOLE_WEIGHTS = {
+    "LBFGS": "searches along one vector of all weights",
+    "Adafactor": "computes with rows and columns of whole weights",
+    "Muon": "orthogonalizes whole matrices",
+    "Shampoo": "computes with whole matrices",
+    "SOAP": "computes with whole matrices",
+}
+"""What optimizers do, by the names of their classes, that is no function of each number and its gradient alone."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,11 @@ class FSDP(Distributed):
         if plan.accelerator == "gpu" and plan.world.backend == "gloo":
             why = "strategy=fsdp passes the shards of GPU tensors by nccl"
             raise config_error("process_group.backend", "gloo", why, "process_group.backend=nccl, or accelerator=cpu")
+
+    def check_optimizer(self, kinds: Collection[str]) -> None:
+        for name in BY_WHOLE_WEIGHTS.keys() & {*kinds}:
+            why = f"{name} {BY_WHOLE_WEIGHTS[name]}, and each rank has a shard"
+            raise config_error("strategy", self.name, why, "strategy=ddp")
 
     @classmethod
     def shards(cls, ranks: int) -> int:

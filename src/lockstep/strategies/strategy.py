@@ -1,6 +1,6 @@
 """The questions that a strategy answers, and the answers of one process on one device."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -120,6 +120,13 @@ class Strategy:
         if plan.num_nodes > 1 and not self.distributed:
             why = f"strategy={self.name} is one process on one machine"
             raise config_error("num_nodes", plan.num_nodes, why, "num_nodes=1, or strategy=ddp")
+
+    def check_optimizer(self, kinds: Collection[str]) -> None:
+        """Refuse an optimizer of classes with these names that would compute something else than in one process.
+
+        Raises:
+            ConfigError: names it.
+        """
 
     # how it trains
 
