@@ -9,9 +9,8 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import DDP, MODULES, SINGLE, MakeOwn, make_own, trained
-
-__all__ = ["make_own"]
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, MODULES, SINGLE, trained
 
 BARE = "trainer.barebones=true"
 WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")

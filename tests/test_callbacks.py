@@ -115,17 +115,10 @@ def test_batches_of_a_step_change_with_the_epochs(job: tuple[str, ...], steps: l
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_killed_in_an_epoch_of_other_steps(
-    engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_an_epoch_of_other_steps(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a step: no callback is called at the beginning of an epoch that is gone on with."""
     plan = make_own(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")
-    expected = start(plan, monkeypatch)
-    own = replace(plan, run_dir=str(tmp_path / "killed"))
-    Path(own.run_dir).mkdir()
-    metrics = start(killed(own, monkeypatch, 9), monkeypatch)
-    assert (metrics["steps"], metrics["digest"]) == (expected["steps"], expected["digest"])
-    assert record(own) == record(plan)
+    same_after_kill(plan, 9, start(plan, monkeypatch), monkeypatch)
 
 
 @pytest.mark.parametrize(

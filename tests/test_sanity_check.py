@@ -13,10 +13,9 @@ from lockstep import launch
 from lockstep.compare import compare
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from tests.test_own_module import DDP, SINGLE, VIRTUAL, MakeOwn, make_own, trained
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, SINGLE, VIRTUAL, trained
 from tests.test_resume import going_on_with
-
-__all__ = ["make_own"]
 
 CHECK = "trainer.num_sanity_val_steps"
 TRACING = ("model=tracing", "data=blobs_data", "logger=csv", "log_every_n_steps=1")
