@@ -587,3 +587,10 @@ class OnceByHand(Regressor):
     def configure_optimizers(self) -> Any:
         own = [weight for name, weight in self.named_parameters() if "second" not in name]
         return [torch.optim.SGD(own, lr=0.1), torch.optim.SGD(self.second.parameters(), lr=0.1)]
+
+
+class BlobPairs(Blobs):
+    """The same without keys."""
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(super().__getitem__(index).values())

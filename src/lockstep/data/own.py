@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset,
 
 from lockstep import targets
 from lockstep.config_error import ConfigError, config_error, require
+from lockstep.data.mappings import FromMappings, SampleKeys
 from lockstep.data.rows import split_rows
 from lockstep.data.samples import SampleData, SampleSplit, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
@@ -32,6 +33,12 @@ class Streams:
 
     splits: Mapping[str, Any]
     loader: Mapping[str, Any]
+
+
+def keys_of(choice: Any) -> SampleKeys | None:
+    """Which keys of a sample are asked for; None of samples that are no mappings."""
+    inputs = getattr(choice, "_inputs_", None)
+    return None if inputs is None else SampleKeys(inputs, choice._targets_)
 
 
 def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:
@@ -89,6 +96,8 @@ def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[Te
     """The splits, and the target of the first sample; no number where only a LightningModule knows what samples are."""
     splits = _three(choice, made)
     options = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
+    if keys := keys_of(choice):
+        options["collate_fn"] = FromMappings(keys, options.get("collate_fn", default_collate))
     target, outputs = torch.zeros(0), 0
     shape: tuple[int, ...] = ()
     parts: dict[str, Any] = {}
@@ -222,7 +231,8 @@ def _outputs(choice: OwnData | OwnLoaders, train: Any, parts: Sequence[Any], tar
     if all(isinstance(part, Split) for part in parts):
         held = [own for part in parts if len(part) for own in (part.targets, *_tokens(part, samples))]
         return max(int(own.max()) for own in held) + 1
-    named = getattr(train.dataset if isinstance(train, Subset) else train, "classes", None)
+    whole = train.dataset if isinstance(train, Subset) else train
+    named = getattr(whole, "classes", None) or _of_column(whole, choice._targets_)
     if isinstance(named, int):
         return named
     if named is None or not hasattr(named, "__len__"):
@@ -230,6 +240,13 @@ def _outputs(choice: OwnData | OwnLoaders, train: Any, parts: Sequence[Any], tar
             return 0
         raise ConfigError("data._classes_ is missing: the targets are whole numbers; write data._classes_=10, say.")
     return len(named)
+
+
+def _of_column(table: Any, column: str | None) -> int | None:
+    """The classes that a `datasets` table has for a column, if it says so."""
+    features = getattr(table, "features", None)
+    count = getattr(features.get(column), "num_classes", None) if isinstance(features, Mapping) else None
+    return count if isinstance(count, int) else None
 
 
 def _tokens(part: Split, samples: Samples) -> list[Tensor]:

@@ -142,6 +142,11 @@ def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
             return inputs, parts[1]
         if samples == "any":
             return inputs, inputs
+    if isinstance(batch, Mapping):
+        raise ConfigError(
+            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data._inputs_=KEY "
+            f"data._targets_=KEY, of {', '.join(map(str, batch))}."
+        )
     names = ", ".join(_named(part) for part in parts)
     held = f"({names})" if isinstance(batch, list | tuple) else names or type(batch).__name__
     raise ConfigError(f"data: a batch of it is {held}, and {WANTED[samples]}.")

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep import data, schemas, targets
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.own import Streams, outputs_of, streams_of
+from lockstep.data.own import Streams, keys_of, outputs_of, streams_of
 from lockstep.data.samples import SampleData, pair_of, targets_for_loss
 from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.own_module.loaders import RankLoader, Share, StreamLoader, rank_loader
@@ -171,7 +171,8 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     choice: Any = source.choice
     with targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
         batch = next(iter(source.loaders("train", Share(0, 1))[0]))
-    inputs, target = pair_of(batch, samples)
+    keys = keys_of(choice)
+    inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)
     target = targets_for_loss(target)[0]
     for stage in ("val", "test"):
         if source.has(stage) and (count := len(source.theirs(stage))) > 1:

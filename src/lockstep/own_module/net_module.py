@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lockstep import schemas
+from lockstep.data.own import keys_of
 from lockstep.data.samples import as_batch
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer
@@ -29,6 +30,7 @@ class NetModule(pl.LightningModule):
         self.plan, self.objective, self.net = session.plan, session.plan.objective, session.net
         self.compute = self.plan.strategy.forward(self.plan, self.net)
         self.dtype_of_inputs, self.samples = dtype_of(self.plan), self.plan.task.samples
+        self.keys = keys_of(self.plan.data)
         self.scale, self.empty = 1.0, False
         self.stats: BatchStats = ()
 
@@ -83,4 +85,7 @@ class NetModule(pl.LightningModule):
 
     def ready(self, batch: Any) -> Batch:
         """A batch of a user's loader as the net takes it."""
-        return batch if isinstance(batch, Batch) else as_batch(batch, self.samples, self.dtype_of_inputs)
+        if isinstance(batch, Batch):
+            return batch
+        made = self.keys.of_batch(batch) if self.keys else batch
+        return as_batch(made, self.samples, self.dtype_of_inputs)

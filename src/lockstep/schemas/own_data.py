@@ -37,6 +37,9 @@ LOADER: dict[str, type] = {
 }
 """Arguments of a DataLoader that are plain values."""
 
+OURS = ("split", "loader", "classes", "inputs", "targets")
+"""Keys between underlines, which are not the target's arguments."""
+
 CONTEXTS = ("fork", "forkserver", "spawn")
 
 
@@ -46,11 +49,14 @@ class OwnSamples(Target):
 
     _loader_: arguments of torch's DataLoader, where samples are made one by one.
     _classes_: where neither targets in a tensor nor `classes` of the Dataset tell it.
+    _inputs_, _targets_: for a plain net, keys of a sample that is a mapping.
     parts: the shape of a sample's target, where each part of a sample has a class.
     """
 
     _loader_: dict[str, Any] = field(default_factory=dict)
     _classes_: int | None = None
+    _inputs_: str | None = None
+    _targets_: str | None = None
     train_samples: int = 0
     val_size: int = 0
     test_size: int = 0
@@ -87,9 +93,9 @@ class OwnData(OwnSamples):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """`_split_`, `_loader_` and `_classes_` are ours, all else the target's; without a target, three of splits."""
+        """Keys between underlines are ours, all else the target's; without a target, three of splits."""
         values = dict(values)
-        own = {name: values.pop(f"_{name}_", None) for name in ("split", "loader", "classes")}
+        own = {name: values.pop(f"_{name}_", None) for name in OURS}
         fields = super().of({KEY: "builtins.dict", **values})
         if KEY not in values and isinstance(train := values.get("train"), Mapping):
             fields["name"] = str(train.get(KEY)).rpartition(".")[2]
@@ -102,7 +108,11 @@ class OwnData(OwnSamples):
             if name in loader:
                 raise config_error(f"data._loader_.{name}", loader[name], "the plan has it", key)
         count = _class_count(own["classes"])
-        return {**fields, "_split_": split, "_loader_": _loader_options(loader), "_classes_": count}
+        keys = {f"_{name}_": _sample_key(f"data._{name}_", own[name]) for name in ("inputs", "targets")}
+        alone = keys["_targets_"] is not None and keys["_inputs_"] is None
+        why, instead = "where the target has a key the input has one too", "data._inputs_=KEY beside it"
+        require(not alone, "data._targets_", keys["_targets_"], why, instead)
+        return {**fields, "_split_": split, "_loader_": _loader_options(loader), "_classes_": count, **keys}
 
     @property
     def split(self) -> dict[str, float]:
@@ -111,7 +121,8 @@ class OwnData(OwnSamples):
     @property
     def as_loaders(self) -> "OwnLoaders":
         """The same where it turns out to be a LightningDataModule, or IterableDatasets."""
-        return OwnLoaders(self.name, self._target_, self.arguments, self._loader_, self._classes_)
+        theirs = self.name, self._target_, self.arguments, self._loader_, self._classes_
+        return OwnLoaders(*theirs, self._inputs_, self._targets_)
 
 
 class Loaders:
@@ -178,6 +189,13 @@ def _loader_options(given: Mapping[str, Any]) -> dict[str, Any]:
     if context is not None and context not in CONTEXTS:
         raise option_error("data._loader_.multiprocessing_context", context, "there is no such way", CONTEXTS)
     return found
+
+
+def _sample_key(key: str, value: Any) -> str | None:
+    """None, or a word."""
+    fits = value is None or (isinstance(value, str) and value != "")
+    require(fits, key, value, "it is one key of each sample", f"{key}=image, say")
+    return value if isinstance(value, str) else None
 
 
 def _class_count(value: Any) -> int | None:
