@@ -25,6 +25,7 @@ from lockstep.record.digest import digest
 from lockstep.seeding import build_model
 from lockstep.sums.measured import Measured
 from lockstep.sums.running import EvaluationSums
+from lockstep.sums.step_counts import StepCounts
 from tests.conftest import MakePlan, events_of
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -62,7 +63,7 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
     session.begin_evaluation = lambda _: EvaluationSums(plan.objective, torch.device("cpu"))
     trainer = create_trainer(plan, [], [EpochMetrics(session)])
     loaders = ShardedData(integers(), plan, ALONE, Progress(), torch.device("cpu"))
-    trainer.fit(Supervised(net, plan, GlobalMasks(plan, 0)), loaders)
+    trainer.fit(Supervised(net, plan, GlobalMasks(plan, 0), StepCounts(plan.objective, torch.device("cpu"))), loaders)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 
 

@@ -10,6 +10,7 @@ from lockstep.lit.module import Supervised
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
+from lockstep.sums.step_counts import StepCounts
 
 
 def test_an_optimizers_state_goes_to_its_parameters(make_plan: Callable[..., Plan]) -> None:
@@ -31,7 +32,8 @@ def test_an_optimizers_state_goes_to_its_parameters(make_plan: Callable[..., Pla
 def test_what_counts_is_on_the_first_device(make_plan: Callable[..., Plan]) -> None:
     """The first device stands apart from the CPU here, where the stages are placed."""
     plan = make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu")
-    module = Supervised(SplitCNN((1, 28, 28), 10), plan, GlobalMasks(plan, 0))
+    counts = StepCounts(plan.objective, torch.device("cpu"))
+    module = Supervised(SplitCNN((1, 28, 28), 10), plan, GlobalMasks(plan, 0), counts)
     module.counts = nn.BatchNorm1d(1)
     strategy = plan.strategy.lightning(plan)
     assert isinstance(strategy, SingleDeviceStrategy)

@@ -142,7 +142,10 @@ def test_loaders_after_a_kill(
             "scheduler=onecycle: its curve is of the whole run, and data=",
         ),
         (("data=endless", "dropout_rng=global"), "dropout_rng=global: data=streamed does not say how large each"),
-        (("data=blobs_data",), "data: a batch of it is dict, and a plain net is trained on pairs of tensors; write"),
+        (
+            ("data=blobs_data",),
+            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data._inp",
+        ),
         (("data=model",), "data=model: it takes the loaders that a LightningModule has itself, and a plain net has"),
         (("data=endless", "precision=16-mixed", "accelerator=cpu"), "precision=16-mixed: it needs a GPU; write"),
     ],

@@ -31,6 +31,7 @@ from lockstep.plan import Plan
 from lockstep.private_api import lightning as private_lightning
 from lockstep.private_api import torch as private_torch
 from lockstep.seeding import build_model
+from lockstep.sums.step_counts import StepCounts
 from tests.conftest import MakePlan
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -149,7 +150,8 @@ def test_lightnings_handler_of_sigterm_is_undone(
     tensors = data.load(plan.data)
     trainer = create_trainer(plan, [], [handler])
     loaders = ShardedData(tensors, plan, ALONE, Progress(), torch.device("cpu"))
-    trainer.fit(Supervised(build_model(plan, tensors), plan, GlobalMasks(plan, 0)), loaders)
+    counts = StepCounts(plan.objective, torch.device("cpu"))
+    trainer.fit(Supervised(build_model(plan, tensors), plan, GlobalMasks(plan, 0), counts), loaders)
     assert (handler.found == own) is restored
 
 

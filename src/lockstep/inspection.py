@@ -89,8 +89,8 @@ def _require_none_of_ours(choice: schemas.OwnData, streams: bool, plain: bool) -
         raise config_error("data._split_", choice.split, why, instead)
     if choice.loader and not streams:
         raise config_error("data._loader_", choice.loader, "a LightningDataModule says it itself", "nothing")
-    if choice._inputs_ and not plain:
-        raise config_error("data._inputs_", choice._inputs_, "a batch goes to the module as it is", "nothing")
+    if choice.input_key and not plain:
+        raise config_error("data._inputs_", choice.input_key, "a batch goes to the module as it is", "nothing")
     if choice.class_count and not plain:
         raise config_error("data._classes_", choice.class_count, "it is for plain nets", "nothing in its place")
 

@@ -200,7 +200,7 @@ class Plan:
             return objective_of("regression", 0)
         if isinstance(self.task, schemas.OwnTask):
             return own_objective(self.task)
-        return objective_of(self.task.name, self.data.classes)
+        return objective_of(self.task.name, self.data.classes, getattr(self.task, "ignore_index", None))
 
     @property
     def monitor(self) -> tuple[str, Literal["min", "max"]]:

@@ -34,6 +34,7 @@ from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
 from lockstep.sums.phases import Phases, seconds_range
 from lockstep.sums.running import EvaluationSums, RunningSums
+from lockstep.sums.step_counts import StepCounts
 from lockstep.targets.task import make_task
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
@@ -71,6 +72,7 @@ class Session:
         self.data: TensorData | SampleData = (
             to_device_if_fits(loaded, self.device) if isinstance(loaded, TensorData) else loaded
         )
+        self.counts = StepCounts(plan.objective, self.device)
         self.measured, self.curve = Measured(plan.objective, self.device), StepCurve(plan.objective, self.device)
         self.phases = Phases()
         self.epoch_seconds: list[float] = []
@@ -123,6 +125,7 @@ class Session:
         if content is None:
             return
         sums = self.checkpoints.restore(content, self.net)
+        self.counts.resume(self.recorder.carried["window"])
         self.measured.epoch = RunningSums(self.plan.objective, sums["epoch"])
         self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
         self.measured.results = dict(content.results)

@@ -32,13 +32,28 @@ CLIPPED += "        clip = nn.utils.clip_grad_norm_ if by_norm else nn.utils.cli
 CLIPPED += "        clip(run.wrapped.net.parameters(), plan.gradient_clip_val)\n"
 SUMMED = (
     '    run.wrapped.synchronise()\n    run.session.phases.mark("communication")\n'
-    "    run.precision.unscale(run.optimizer)\n    recorder.step(rate)\n"
+    "    run.precision.unscale(run.optimizer)\n"
+    "    run.session.counts.weigh(recorder.parameters)\n    recorder.step(rate)\n"
 )
 
 SHARDS, PIECES = "tests/test_parallel_sharded_module.py", "parallel/sharded_module.py"
 WHOLE = "own_module/whole_weights.py"
 
 MUTATIONS = [
+    Mutation(
+        "each rank weighs its gradient by its own targets",
+        "sums/step_counts.py",
+        "all_reduce_sums(self.sums.sums, self.device).tolist()",
+        "self.sums.sums.tolist()",
+        "tests/test_ignored_targets.py::test_engines_and_ranks_are_one[holes-world0]",
+    ),
+    Mutation(
+        "ignored targets count among the classes",
+        "sums/running.py",
+        "pairs.flatten() if ignored is None else pairs[targets != ignored]",
+        "pairs.flatten().clamp(min=0)",
+        "tests/test_ignored_targets.py::test_it_is_the_mean_over_those_that_count[holes]",
+    ),
     Mutation(
         "a gradient past manual_backward goes unseen",
         "own_module/weighed_step.py",

@@ -90,6 +90,14 @@ def masks(samples: int) -> tuple[Tensor, Tensor]:
     return images, (images[:, 0] > 0).long() + (images[:, 0] > 1).long()
 
 
+def holes(samples: int) -> tuple[Tensor, Tensor]:
+    """The same; of some pixels nobody knows the class, of some images of none."""
+    images, classes = masks(samples)
+    drawn = torch.rand(classes.shape, generator=torch.Generator().manual_seed(5))
+    unknown = drawn < torch.linspace(0, 1, samples)[:, None, None]
+    return images, classes.masked_fill(unknown, -100)
+
+
 class Lines(torch.utils.data.Dataset[Tensor]):
     """The same sequences one by one."""
 

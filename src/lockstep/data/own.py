@@ -37,8 +37,8 @@ class Streams:
 
 def keys_of(choice: Any) -> SampleKeys | None:
     """Which keys of a sample are asked for; None of samples that are no mappings."""
-    inputs = getattr(choice, "_inputs_", None)
-    return None if inputs is None else SampleKeys(inputs, choice._targets_)
+    inputs = getattr(choice, "input_key", None)
+    return None if inputs is None else SampleKeys(inputs, choice.target_key)
 
 
 def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:
@@ -232,7 +232,7 @@ def _outputs(choice: OwnData | OwnLoaders, train: Any, parts: Sequence[Any], tar
         held = [own for part in parts if len(part) for own in (part.targets, *_tokens(part, samples))]
         return max(int(own.max()) for own in held) + 1
     whole = train.dataset if isinstance(train, Subset) else train
-    named = getattr(whole, "classes", None) or _of_column(whole, choice._targets_)
+    named = getattr(whole, "classes", None) or _of_column(whole, choice.target_key)
     if isinstance(named, int):
         return named
     if named is None or not hasattr(named, "__len__"):

@@ -11,6 +11,7 @@ from lockstep.parallel import GlobalMasks
 from lockstep.plan import Plan
 from lockstep.schedulers import create_scheduler
 from lockstep.sums.running import BatchStats, batch_stats
+from lockstep.sums.step_counts import StepCounts
 
 NEVER = 2**62
 """Epochs between two steps of a schedule that Lightning saves and PlateauStep steps."""
@@ -19,9 +20,9 @@ NEVER = 2**62
 class Supervised(pl.LightningModule):
     """A net and its objective. Steps return the batch's statistics; EpochMetrics adds them over batches and ranks."""
 
-    def __init__(self, net: nn.Module, plan: Plan, masks: GlobalMasks) -> None:
+    def __init__(self, net: nn.Module, plan: Plan, masks: GlobalMasks, counts: StepCounts) -> None:
         super().__init__()
-        self.net, self.plan, self.masks = net, plan, masks
+        self.net, self.plan, self.masks, self.step_counts = net, plan, masks, counts
         self.compute = plan.strategy.forward(plan, net)
         self.objective = plan.objective
 
@@ -31,6 +32,7 @@ class Supervised(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         self.masks.begin(self.current_epoch, batch_idx)
         loss_sum, stats, _ = self.shared_step(batch)
+        self.step_counts.add(stats)
         return {"loss": loss_sum * self.plan.loss_scale(batch_idx), "stats": stats, "ids": batch.ids}
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ class RecordCallback(Callback):
     """It comes behind EpochMetrics, whose results it writes down."""
 
     def __init__(self, session: Session) -> None:
-        self.recorder, self.measured = session.recorder, session.measured
+        self.recorder, self.measured, self.counts = session.recorder, session.measured, session.counts
         self.validates_after = session.plan.validates_after
         self.stepping: Optimizer | None = None
 
@@ -21,6 +21,7 @@ class RecordCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
         self.stepping = optimizer
+        self.counts.weigh(self.recorder.parameters)
         self.recorder.step(optimizer.param_groups[0]["lr"])
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:

@@ -29,7 +29,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     hush()
     session = Session(plan, context)
     plan, start, device = session.plan, session.start, session.device
-    module = Supervised(session.net, plan, session.masks)
+    module = Supervised(session.net, plan, session.masks, session.counts)
     loaders = ShardedData(session.data, plan, context, start.at, device)
     stopwatch = Stopwatch()
     progress = create_progress(plan.trainer.enable_progress_bar)

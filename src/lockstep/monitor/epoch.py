@@ -41,7 +41,8 @@ class EpochMonitor:
     def begin_validation(self) -> Shown | None:
         """What is to be kept of it, if anything."""
         board = self.board
-        wanted = board is not None and self.plan.objective.classes and (board.images or board.pr_curves)
+        classed = self.plan.objective.classes and self.plan.objective.ignored is None
+        wanted = board is not None and classed and (board.images or board.pr_curves)
         self.shown = Shown(board.pr_curves) if board is not None and wanted else None
         return self.shown
 

@@ -1,5 +1,6 @@
 """Classification: a class for each sample, or for each part of it. To add a metric is to add one entry here."""
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,18 @@ def correct(outputs: "Tensor", targets: "Tensor") -> "Tensor":
     return right if targets.dim() == 1 else right.double() / prod(targets.shape[1:])
 
 
+def cross_entropy_of_counted(outputs: "Tensor", targets: "Tensor", ignored: int) -> "Tensor":
+    """The sum over all parts of all samples whose target counts."""
+    import torch.nn.functional as F
+
+    return F.cross_entropy(outputs, targets, ignore_index=ignored, reduction="sum")
+
+
+def correct_of_counted(outputs: "Tensor", targets: "Tensor", ignored: int) -> "Tensor":
+    """How many of them have their largest logit at the target."""
+    return ((outputs.argmax(dim=1) == targets) & (targets != ignored)).sum()
+
+
 def macro_f1(counts: "Tensor") -> float:
     """The mean over classes of F1 = 2·TP / (2·TP + FP + FN), from confusion counts over all ranks and batches.
 
@@ -40,5 +53,8 @@ ENTRIES = (
 )
 
 
-def classification(classes: int) -> Objective:
-    return Objective(cross_entropy, ENTRIES, classes, monitor="acc")
+def classification(classes: int, ignored: int | None = None) -> Objective:
+    if ignored is None:
+        return Objective(cross_entropy, ENTRIES, classes, monitor="acc")
+    counting = Mean("acc", "max", partial(correct_of_counted, ignored=ignored)), *ENTRIES[1:]
+    return Objective(partial(cross_entropy_of_counted, ignored=ignored), counting, classes, "acc", ignored)

@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
+from lockstep.objectives.classification import correct_of_counted, cross_entropy_of_counted
 from lockstep.objectives.objective import FromLoss, Mean, Objective
 
 if TYPE_CHECKING:
@@ -24,6 +25,18 @@ def correct_tokens(outputs: "Tensor", targets: "Tensor") -> "Tensor":
 def perplexity(loss: float) -> float:
     """e to the mean cross-entropy of a token."""
     return math.exp(loss) if loss < 700 else math.inf
+
+
+def language_modelling(ignored: int | None) -> Objective:
+    if ignored is None:
+        return LANGUAGE_MODELLING
+    counting = Mean("acc", "max", lambda outputs, targets: correct_of_counted(outputs.mT, targets, ignored))
+    entries = counting, *LANGUAGE_MODELLING.entries[1:]
+    return Objective(
+        lambda outputs, targets: cross_entropy_of_counted(outputs.flatten(0, 1), targets.flatten(), ignored),
+        entries,
+        ignored=ignored,
+    )
 
 
 LANGUAGE_MODELLING = Objective(

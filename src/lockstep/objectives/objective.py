@@ -4,7 +4,8 @@ All else takes the names from here: both engines, the record, checkpoints, logge
 Torch is not imported before something is computed: a plan, `compare` and a sweep ask for names alone.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,12 +50,16 @@ class FromConfusion:
 
 @dataclass(frozen=True)
 class Objective:
-    """`loss_sum` is the loss summed over a batch, to go backward from; `monitor` what the best epoch is best by."""
+    """`loss_sum` is the loss summed over a batch, to go backward from; `monitor` what the best epoch is best by.
+
+    ignored: a target that does not count; means are then over those that do, and `loss_sum` is a sum over them.
+    """
 
     loss_sum: "Callable[[Any, Tensor], Tensor]"
     entries: tuple[Mean | FromLoss | FromConfusion, ...] = ()
     classes: int = 0
     monitor: str = "loss"
+    ignored: int | None = None
 
     @cached_property
     def means(self) -> tuple[Mean, ...]:
@@ -63,7 +68,17 @@ class Objective:
     @cached_property
     def sums(self) -> tuple[str, ...]:
         """The names of what a batch adds, in their order."""
-        return "loss", "samples", *(mean.name for mean in self.means)
+        counted = () if self.ignored is None else ("counted",)
+        return "loss", "samples", *(mean.name for mean in self.means), *counted
+
+    def counted(self, targets: "Tensor") -> "Tensor":
+        """How many targets of a batch count."""
+        assert self.ignored is not None
+        return targets.ne(self.ignored).sum()
+
+    def divisor(self, sums: Sequence[float]) -> float:
+        """What means are over: samples, or the targets that count."""
+        return sums[SAMPLES if self.ignored is None else self.sums.index("counted")]
 
     def _measured(self, stage: str) -> tuple[Mean | FromLoss | FromConfusion, ...]:
         """Training counts no confusion."""
@@ -84,10 +99,11 @@ class Objective:
             totals: (sums,) of training; behind them the confusion counts of an evaluation.
         """
         sums = dict(zip(self.sums, totals.tolist(), strict=False))
-        own = {"loss": sums["loss"] / sums["samples"]}
+        over = self.divisor([*sums.values()]) or math.nan
+        own = {"loss": sums["loss"] / over}
         for entry in self._measured(stage):
             if isinstance(entry, Mean):
-                own[entry.name] = sums[entry.name] / sums["samples"]
+                own[entry.name] = sums[entry.name] / over
             elif isinstance(entry, FromLoss):
                 own[entry.name] = entry.of_loss(own["loss"])
             else:

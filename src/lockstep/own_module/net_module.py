@@ -30,7 +30,7 @@ class NetModule(pl.LightningModule):
         self.plan, self.objective, self.net = session.plan, session.plan.objective, session.net
         self.compute = self.plan.strategy.forward(self.plan, self.net)
         self.dtype_of_inputs, self.samples = dtype_of(self.plan), self.plan.task.samples
-        self.keys = keys_of(self.plan.data)
+        self.keys, self.step_counts = keys_of(self.plan.data), session.counts
         self.scale, self.empty = 1.0, False
         self.stats: BatchStats = ()
 
@@ -51,6 +51,7 @@ class NetModule(pl.LightningModule):
         if self.empty:
             batch = Batch(*(own[:0] for own in batch))
         loss_sum, self.stats, _ = self.shared_step(batch)
+        self.step_counts.add(self.stats)
         return loss_sum * self.scale
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:

@@ -111,6 +111,7 @@ class NetSession(ModuleSession):
         self.logged.begin_batch(0 if empty else self.taken.own)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
+        self.plain.counts.weigh(self.recorder.parameters)
         self.stepping = [(optimizer, rate_of([optimizer]), [*self.recorder.norms(self.recorder.parameters)])]
 
     def _record_batch(self) -> None:

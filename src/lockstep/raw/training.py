@@ -120,6 +120,7 @@ def train_epoch(run: Training) -> None:
                 zero_grad(parameters)
             backward(run, loss_sum, number)
         mark("backward")
+        session.counts.add(stats)
         session.recorder.batch(stats, ids)
         session.measured.epoch.add(stats)
         run.at.batch += 1
@@ -165,6 +166,7 @@ def optimizer_step(run: Training, ends_epoch: bool) -> float:
     run.wrapped.synchronise()
     run.session.phases.mark("communication")
     run.precision.unscale(run.optimizer)
+    run.session.counts.weigh(recorder.parameters)
     recorder.step(rate)
     if plan.gradient_clip_val is not None:
         by_norm = plan.trainer.gradient_clip_algorithm == "norm"

@@ -74,6 +74,14 @@ class OwnSamples(Target):
         return self._classes_
 
     @property
+    def input_key(self) -> str | None:
+        return self._inputs_
+
+    @property
+    def target_key(self) -> str | None:
+        return self._targets_
+
+    @property
     def images(self) -> bool:
         return len(self.shape) == 3
 

@@ -60,7 +60,10 @@ class Auto(Task):
 
 @dataclass(frozen=True)
 class Classification(Auto):
+    """`ignore_index`: a target that does not count."""
+
     name: Literal["classification"]  # type: ignore[assignment]
+    ignore_index: int | None = None
 
     def check(self, plan: "Plan") -> None:
         if not plan.data.classes:
@@ -93,7 +96,10 @@ class Autoencoding(Task):
 
 @dataclass(frozen=True)
 class LanguageModelling(Task):
+    """`ignore_index`: a token that is not to be predicted."""
+
     name: Literal["language_modelling"]
+    ignore_index: int | None = None
     samples: ClassVar[Samples] = "sequences"
 
     def check(self, plan: "Plan") -> None:

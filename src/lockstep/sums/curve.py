@@ -1,5 +1,6 @@
 """Every N optimizer steps a point on the curves: the loss of all ranks since the last one, and samples per second."""
 
+import math
 import time
 
 import torch
@@ -32,4 +33,5 @@ class StepCurve:
         sums = all_reduce_sums(self.sums.sums, self.device).tolist()
         speed = sums[SAMPLES] / (time.perf_counter() - self.since)
         self.begin()
-        return {"train/loss": sums[LOSS] / sums[SAMPLES], "lr": lr, "samples_per_second": speed}
+        loss = sums[LOSS] / (self.objective.divisor(sums) or math.nan)
+        return {"train/loss": loss, "lr": lr, "samples_per_second": speed}

@@ -44,7 +44,8 @@ def batch_stats(objective: Objective, loss_sum: Tensor, outputs: Any, targets: T
     """What a batch adds to the sums."""
     outputs = outputs.detach() if isinstance(outputs, Tensor) else map_tensors(Tensor.detach, outputs)
     means = (to_scalar(mean.batch_sum(outputs, targets)) for mean in objective.means)
-    return to_scalar(loss_sum), len(targets), *means
+    counted = () if objective.ignored is None else (to_scalar(objective.counted(targets)),)
+    return to_scalar(loss_sum), len(targets), *means, *counted
 
 
 def stack_stats(objective: Objective, batches: Sequence[BatchStats]) -> Tensor:
@@ -84,7 +85,7 @@ class EvaluationSums:
         if self.shown is not None and inputs is not None:
             self.shown.add(inputs, outputs, targets)
         if self.objective.classes:
-            self.counts += confusion(outputs, targets, self.objective.classes)
+            self.counts += confusion(outputs, targets, self.objective.classes, self.objective.ignored)
 
     @property
     def totals(self) -> Tensor:
@@ -93,7 +94,8 @@ class EvaluationSums:
         return torch.cat([sums, self.counts.flatten().to(sums)])
 
 
-def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
+def confusion(outputs: Tensor, targets: Tensor, classes: int, ignored: int | None = None) -> Tensor:
     """How often each class (row) was taken for each (column): int64 counts, (classes, classes), to be added."""
-    pairs = (targets * classes + outputs.argmax(dim=1)).flatten()
+    pairs = targets * classes + outputs.argmax(dim=1)
+    pairs = pairs.flatten() if ignored is None else pairs[targets != ignored]
     return torch.bincount(pairs, minlength=classes**2).view(classes, classes)

@@ -1,0 +1,109 @@
+"""task.ignore_index: means are over the targets that count, whatever batches, ranks and steps they are in."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lockstep.checkpoint.content import net_state
+from lockstep.compare import compare
+from lockstep.data.own import load
+from lockstep.plan import Plan
+from lockstep.schemas import OwnData
+from tests.conftest import MakeOwn
+from tests.own_code.strange_tasks import Pixels, Tokens
+from tests.test_own_module import trained
+from tests.test_resume import same_after_kill, start
+
+FAST = ("precision=64-true", "optimizer=sgd", "optimizer.lr=0.1", "batch_size=8", "accumulate_grad_batches=2")
+JOBS = {
+    "holes": ("task=classification", "task.ignore_index=-100", "model=pixels", "data=holes"),
+    "padded": ("task=language_modelling", "task.ignore_index=0", "model=tokens", "data=sequences", "data.samples=30"),
+}
+NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], Any], int]] = {
+    "holes": (lambda: Pixels(3), lambda made: made, -100),
+    "padded": (lambda: Tokens(5), lambda made: made.mT, 0),
+}
+FSDP = pytest.param(("strategy=fsdp", "devices=2"), marks=pytest.mark.slow)
+WORLDS = [("strategy=ddp", "devices=2"), FSDP]
+WORLDS += [pytest.param((f"strategy={name}", "devices=2"), marks=pytest.mark.slow) for name in ("dp", "virtual")]
+
+
+def by_hand(plan: Plan, name: str) -> tuple[nn.Module, float]:
+    """A plain loop of steps of two batches, and the mean over the targets of the validation split that count."""
+    assert isinstance(plan.data, OwnData)
+    data: Any = load(plan.data, plan.seed, plan.task.samples)
+    make, logits, ignored = NETS[name]
+    torch.manual_seed(plan.seed)
+    net = make().double()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        inputs = inputs.double() if inputs.is_floating_point() else inputs
+        return F.cross_entropy(logits(net(inputs)), targets, ignore_index=ignored)
+
+    for epoch in range(plan.max_epochs):
+        order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(plan.seed + epoch))
+        for ids in torch.split(order, 2 * plan.batch_size):
+            optimizer.zero_grad()
+            loss(data.train.inputs[ids], data.train.targets[ids]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    with torch.no_grad():
+        return net, float(loss(data.val.inputs, data.val.targets))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_it_is_the_mean_over_those_that_count(name: str, make_own: MakeOwn) -> None:
+    """By a plain loop over whole steps; by the other engine, and ranks, with and without callbacks."""
+    plan = make_own(*JOBS[name], *FAST, "engine=raw")
+    folder = trained(plan)
+    net, validated = by_hand(plan, name)
+    for key, tensor in net_state(folder / "checkpoints" / "last.ckpt").items():
+        assert (tensor - net.state_dict()[key]).abs().max() < 1e-12
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["val/loss"] == pytest.approx(validated, abs=1e-12)
+    if name == "holes":
+        with (folder / "confusion.csv").open() as file:
+            counts = sum(int(count) for row in [*csv.reader(file)][1:] for count in row[1:])
+        assert isinstance(plan.data, OwnData)
+        tested: Any = load(plan.data, plan.seed, plan.task.samples).test
+        assert counts == int((tested.targets != -100).sum())
+    else:
+        other = trained(make_own(*JOBS[name], *FAST, "task.ignore_index=1", "engine=raw", folder="other"))
+        assert not compare(folder, other).within_tolerance
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", ["holes", pytest.param("padded", marks=pytest.mark.slow)])
+def test_engines_and_ranks_are_one(name: str, world: tuple[str, ...], make_own: MakeOwn) -> None:
+    job = (*JOBS[name], *FAST, "gradient_clip_val=0.05")
+    runs = [trained(make_own(*job, *world, f"engine={own}", folder=own)) for own in ("lightning", "raw")]
+    verdict = compare(runs[0], runs[1])
+    assert verdict.verdict == "identical", verdict.text()
+    require_alike(trained(make_own(*job, "engine=raw", folder="single")), runs[1])
+    if world[0] == "strategy=ddp":
+        within = trained(make_own(*job, *world, "callbacks=timer", "engine=lightning", folder="callbacks"))
+        digests = [json.loads((run / "metrics.json").read_text())["digest"] for run in (runs[1], within)]
+        assert digests[0] == digests[1]
+
+
+def require_alike(one: Path, other: Path) -> None:
+    verdict = compare(one, other)
+    assert verdict.max_diff < 1e-10, verdict.text()
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in (one, other)]
+    for name in ("train/loss", "train/acc", "val/loss", "val/acc", "val/f1", "test/loss"):
+        assert metrics[0][name] == pytest.approx(metrics[1][name], abs=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_killed_within_a_step(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = (*JOBS["holes"], *FAST, "trainer.val_check_interval=1", "strategy=ddp", "devices=2", f"engine={engine}")
+    plan = make_own(*job)
+    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
