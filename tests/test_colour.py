@@ -52,6 +52,10 @@ def test_a_verdict_is_green_or_red(terminal: TextIO, monkeypatch: pytest.MonkeyP
     assert f"{RED}different{END}; expected: identical" in apart.shown()
     assert f"{RED}They differ first in loss, step 1" in apart.shown()
     assert "\x1b" not in apart.text(), "as files have it"
+    for number in range(20):
+        alike.of(f"weight {number}").add(1.0, 1.0, "step 1", (1, 0))
+    monkeypatch.setenv("COLUMNS", "40")
+    assert max(map(len, alike.shown().splitlines()[:-1])) <= 40 < max(map(len, alike.text().splitlines()))
 
 
 def test_a_sweeps_best_job_and_what_went_wrong(terminal: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,3 +59,10 @@ def test_a_speed_up_is_told_where_worlds_differ(tmp_path: Path) -> None:
     jobs = [SweepJob(tmp_path / str(number), tmp_path) for number in range(3)]
     assert [row.speed_up for row in rows_of(jobs[:2])] == [None, None]
     assert all(row.speed_up for row in rows_of(jobs))
+
+
+def test_a_reason_is_cut_for_a_narrow_terminal() -> None:
+    refused = replace(rows()[0], reason="refused: devices=0: it must be 1 or more; write devices=1.", varied={})
+    lines = format_table([refused, replace(rows()[1], varied={})], width=40).splitlines()
+    assert "refused: devices=0:" in lines[1]
+    assert max(map(len, lines)) <= 40

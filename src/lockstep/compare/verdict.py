@@ -12,6 +12,10 @@ from lockstep.compare.ledger import EXACT
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, UNKNOWN, Tolerance
 from lockstep.files import save_json
 from lockstep.run_files import COMPARISON
+from lockstep.text_table import terminal_width
+
+WIDTH = 116
+"""Characters of a line that lists several things."""
 
 
 @dataclass
@@ -89,10 +93,10 @@ class Comparison:
         return max(quantity.difference for quantity in self.quantities.values())
 
     def shown(self) -> str:
-        """The same for a terminal: what is identical, or within its bound, is green, what differs red."""
-        return self.text(painted)
+        """The same for a terminal, as wide as it is: what is identical, or within its bound, is green, the rest red."""
+        return self.text(painted, min(WIDTH, terminal_width()))
 
-    def text(self, paint: Callable[[str, Colour], str] = lambda text, _: text) -> str:
+    def text(self, paint: Callable[[str, Colour], str] = lambda text, _: text, columns: int = WIDTH) -> str:
         """A line for what is not identical, one for all that is, one for what is not compared."""
         shown = [one for one in self.quantities.values() if one.verdict != "identical"]
         width = max((len(one.name) for one in shown), default=0)
@@ -105,7 +109,7 @@ class Comparison:
             names.append(f"{tensors} parameters and buffers")
         for head, listed in (("identical", names), ("not compared", sorted(self.left_out))):
             if listed:
-                lines += wrap(f"{head}: {', '.join(listed)}", 116, initial_indent="  ", subsequent_indent="    ")
+                lines += wrap(f"{head}: {', '.join(listed)}", columns, initial_indent="  ", subsequent_indent="    ")
         end = f"{paint(self.verdict, 'green' if self.within_tolerance else 'red')}; expected: {self.tolerance}"
         if self.unfinished:
             end += "; neither run finished"

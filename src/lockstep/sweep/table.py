@@ -12,6 +12,9 @@ from lockstep.text_table import GAP
 REASON_WIDTH = 72
 """Characters of a reason in the terminal; sweep.csv has all of them."""
 
+LEAST_REASON = 12
+"""In a narrow terminal: as much as the columns before it take."""
+
 STAGES = ("val_", "test_", "best_")
 HEADINGS = {
     "best": "",
@@ -48,8 +51,9 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
     columns = [name for name in table[0] if any(cells[name] not in (None, "") for cells in table)]
     columns = [name for name in columns if not name.startswith("train_")]
     short = dict(zip(rows[0].varied, short_keys(rows[0].varied), strict=True))
+    room = REASON_WIDTH if width is None else min(REASON_WIDTH, max(LEAST_REASON, width - LEAST_REASON))
     headings = {name: short.get(name) or _heading(name) for name in columns}
-    texts = {name: [headings[name], *(_shown(name, cells[name]) for cells in table)] for name in columns}
+    texts = {name: [headings[name], *(_shown(name, cells[name], room) for cells in table)] for name in columns}
     widths = {name: max(map(len, own)) for name, own in texts.items()}
     shown = columns if width is None else _that_fit(columns, rows, widths, width)
     lines = zip(*(texts[name] for name in shown), strict=True)
@@ -83,11 +87,11 @@ def _heading(name: str) -> str:
     return HEADINGS.get(name, name.replace("_", " ", 1) if name.startswith(STAGES) else name)
 
 
-def _shown(name: str, value: object) -> str:
+def _shown(name: str, value: object, room: int) -> str:
     if value is None:
         return "–"
     form = FORMATS.get(name, ".4g" if isinstance(value, float) else "")
     text = " ".join(format(value, form).split())
     if name == "reason":
-        return textwrap.shorten(text, REASON_WIDTH, placeholder=" …")
+        return textwrap.shorten(text, room, placeholder=" …")
     return shorten(text, REASON_WIDTH)  # of a path, say, the ends tell it from another
