@@ -1,4 +1,5 @@
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,10 @@ def test_every_run_has_a_folder_of_its_own() -> None:
 
 def test_groups_offer_what_the_code_knows() -> None:
     for group, options in GROUPS.items():
-        files = {path.stem for path in (CONF / group).glob("*.yaml") if "_target_" not in path.read_text()}
-        assert files == set(options), "beside what names code of one's own"
+        paths = {getattr(option, "path", None): name for name, option in options.items()}
+        texts = {path.stem: path.read_text() for path in (CONF / group).glob("*.yaml")}
+        targets = {name: re.search(r"^_target_: (.*)", text, re.MULTILINE) for name, text in texts.items()}
+        assert {name for name, found in targets.items() if not found or paths.get(found[1]) == name} == set(options)
 
 
 def test_every_option_and_key_is_explained() -> None:

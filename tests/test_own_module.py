@@ -2,19 +2,21 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from lockstep import launch
 from lockstep.checkpoint.content import net_state
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.own_module.batches import GlobalBatches
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
@@ -106,6 +108,65 @@ def test_a_metric_of_all_epochs_outlives_a_kill(
     expected = start(plan, monkeypatch)
     assert "worst" in expected
     same_after_kill(plan, 11, expected, monkeypatch)
+
+
+THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64-true")
+"""Of 33 samples in batches of 8 the last has one, and a second rank none."""
+
+
+def test_layers_that_are_trained_later(make_own: MakeOwn) -> None:
+    """DDP averages no gradient of what was frozen when it was made; a layer's own state goes along."""
+    single, ddp = in_both_worlds(make_own, *THAWING)
+    verdict = compare(single, ddp)
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
+    weights = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    assert weights["net.5._extra_state"] == {"calls": 10}
+    frozen = trained(make_own(*THAWING, "engine=raw", "max_epochs=1", *SINGLE, folder="frozen"))
+    assert not torch.equal(net_state(frozen / "checkpoints" / "last.ckpt")["net.0.weight"], weights["net.0.weight"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_frozen_is_so_behind_a_kill(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the second epoch, whose beginning is not called again."""
+    plan = make_own(*THAWING, f"engine={engine}", *DDP, "checkpoint.every_n_steps=1")
+    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+
+
+def test_a_rank_without_samples_draws_nothing(make_own: MakeOwn) -> None:
+    job = (*THAWING, "+model.dropout=0.3", "+model.counts=false", "engine=raw")
+    ddp, virtual = (trained(make_own(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))
+    verdict = compare(ddp, virtual)
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
+
+
+class Drawn(Sampler[int]):
+    """As people write it: its numbers are a generator's of its own, which nobody seeds anew."""
+
+    def __init__(self) -> None:
+        self.generator_within = np.random.default_rng(0)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.generator_within.permutation(9).tolist())
+
+    def __len__(self) -> int:
+        return 9
+
+
+def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
+    """However often its batches are asked for, and from whichever epoch on."""
+    again, resumed = (
+        GlobalBatches(DataLoader(list(range(9)), batch_size=4, sampler=Drawn()), seed=0)  # type: ignore[arg-type]
+        for _ in range(2)
+    )
+    orders = []
+    for epoch in range(3):
+        again.set_epoch(epoch)
+        orders.append(again.order().tolist())
+        assert again.order().tolist() == orders[-1]
+    resumed.set_epoch(2)
+    assert resumed.order().tolist() == orders[2] != orders[1]
 
 
 def test_a_module_that_ends_its_epochs_early(make_own: MakeOwn) -> None:
@@ -234,8 +295,8 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         ),
         (
             ("model=residual", "data=blobs_data"),
-            "data: a batch of it is dict, and a plain net is trained on pairs of tensors; write a dataset whose "
-            "samples are (input, target).",
+            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write "
+            "data._inputs_=KEY data._targets_=KEY, of x, y.",
         ),
         (
             ("model=classifier", "+model.widht=3", "data=blobs_data"),

@@ -56,7 +56,7 @@ def test_two_ranks_refuse(engine: str, make_plan: MakePlan) -> None:
     ],
 )
 def test_each_split_is_counted(sizes: tuple[int, int, int], named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(*_: int) -> TensorData:
+    def load(val_size: int, test_size: int) -> TensorData:
         rows = torch.zeros(sum(sizes), 1)
         return TensorData(*split_three(rows, rows, *sizes[1:]), outputs=10)
 

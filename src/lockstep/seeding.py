@@ -6,7 +6,7 @@ from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
-from lockstep.precision import dtype_of
+from lockstep.precision import convert
 from lockstep.random_state import seed_all
 from lockstep.targets.net import own_net
 
@@ -19,7 +19,8 @@ def build_model(plan: Plan, data: TensorData | SampleData) -> nn.Module:
     Raises:
         ConfigError: the net cannot have the plan's memory format.
     """
-    net = plain_net(plan, data).to(dtype_of(plan))
+    net = plain_net(plan, data)
+    convert(plan, net)
     return net.to(memory_format=memory_format_of(plan, net))
 
 

@@ -638,6 +638,20 @@ MUTATIONS = [
         "tests/test_model_summary.py::test_training_does_not_notice",
     ),
     Mutation(
+        "gradients of thawed layers stay with their rank",
+        "own_module/session.py",
+        "            average_late(parameters, self.averaged)",
+        "            pass",
+        "tests/test_own_module.py::test_layers_that_are_trained_later",
+    ),
+    Mutation(
+        "a rank without samples draws",
+        "own_module/weighed_step.py",
+        "        restore_random_state(random, [device])\n",
+        "",
+        "tests/test_own_module.py::test_a_rank_without_samples_draws_nothing",
+    ),
+    Mutation(
         "products of a part count in its whole too",
         "monitor/model_summary.py",
         "layer.flops += whole - within",

@@ -106,6 +106,38 @@ class Classifier(pl.LightningModule):
         }
 
 
+class Calls(nn.Module):
+    """Counts its training batches, outside parameters and buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += self.training
+        return x
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.calls = state["calls"]
+
+
+class Thawing(Classifier):
+    """Its first layer is frozen, and trained from the second epoch on."""
+
+    def __init__(self, dropout: float = 0.0, counts: bool = True) -> None:
+        super().__init__(norm=False, dropout=dropout)
+        if counts:
+            self.net.append(Calls())
+        self.net[0].requires_grad_(False)
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net[0].requires_grad_(True)
+
+
 class Failing(Classifier):
     """At its fourth batch: of two virtual ranks that of the second, in the second step."""
 

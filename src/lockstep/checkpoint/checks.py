@@ -26,13 +26,14 @@ def unfit(error: Exception) -> str:
 
 
 def is_like(wanted: Tensor, own: Any) -> bool:
-    """Whether it is a tensor of the same shape, and of floating-point numbers where the other is."""
-    return is_dense(own) and own.shape == wanted.shape and own.is_floating_point() == wanted.is_floating_point()
+    """Whether it is a tensor of the same shape, and of floating-point or complex numbers where the other is."""
+    kinds = [(one.is_floating_point(), one.is_complex()) for one in (wanted, own) if isinstance(one, Tensor)]
+    return is_dense(own) and own.shape == wanted.shape and kinds[0] == kinds[-1]
 
 
 def is_dense(value: Any) -> bool:
-    """Whether it is an ordinary tensor on the CPU: strided, real, not quantized."""
-    plain = isinstance(value, Tensor) and value.layout == torch.strided and not value.is_complex()
+    """Whether it is an ordinary tensor on the CPU: strided, not quantized."""
+    plain = isinstance(value, Tensor) and value.layout == torch.strided
     return plain and not value.is_quantized and value.device.type == "cpu"
 
 

@@ -16,6 +16,7 @@ from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.checkpoint.optimizer_form import require_state
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
+from lockstep.record.digest import tensors_of
 from lockstep.record.file import Mark, lines_so_far
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import METRICS
@@ -78,7 +79,7 @@ def read_start(plan: Plan) -> ResumeState:
 def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> None:
     """Refuse a checkpoint whose weights are not those of such a net, by names, shapes and kind of number."""
     wanted, own = net.state_dict(), own_names(checkpoint)
-    fits = wanted.keys() == own.keys() and all(is_like(tensor, own[name]) for name, tensor in wanted.items())
+    fits = wanted.keys() == own.keys() and all(is_like(one, own[name]) for name, one in tensors_of(wanted).items())
     why = f"it holds another net than model={plan.model.name} with its options"
     require(fits, "ckpt_path", plan.ckpt_path, why, ANOTHER)
 
@@ -134,10 +135,15 @@ def _done(plan: Plan, checkpoint: Mapping[str, Any], content: Content, keep_fini
     return finished
 
 
+EXTRA_STATE = "_extra_state"
+"""How names end of what a layer's `get_extra_state` put in, which may be anything."""
+
+
 def _require_weights(checkpoint: Mapping[str, Any]) -> None:
     """Raise WrongForm unless the checkpoint holds a net's state by name."""
     state = checkpoint["state_dict"]
-    check(isinstance(state, Mapping) and all(is_dense(value) for value in state.values()), "state_dict")
+    check(isinstance(state, Mapping), "state_dict")
+    check(all(is_dense(value) for name, value in state.items() if not str(name).endswith(EXTRA_STATE)), "state_dict")
 
 
 def require_comparable(checkpoint: Mapping[str, Any], leaves: Iterable[tuple[str, Any]]) -> None:

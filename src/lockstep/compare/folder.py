@@ -114,11 +114,12 @@ class RunFolder:
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; empty where it is missing or damaged."""
         from lockstep.checkpoint.content import own_names
+        from lockstep.record.digest import tensors_of
 
         checkpoint = self.checkpoint("last.ckpt") or {}
         if isinstance(trained := checkpoint.get("current_model_state"), Mapping):
             return trained  # Lightning's WeightAveraging saves the averages as the state_dict
-        return own_names(checkpoint) if isinstance(checkpoint.get("state_dict"), Mapping) else {}
+        return tensors_of(own_names(checkpoint)) if isinstance(checkpoint.get("state_dict"), Mapping) else {}
 
     def _read_results(self, text: str) -> None:
         self.results.update(json.loads(text))

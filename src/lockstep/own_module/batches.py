@@ -4,7 +4,7 @@ Its own sampler is replaced by the contract's order where it shuffles or goes in
 seed of the epoch, the same on every rank, and its batches are shared out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ class GlobalBatches:
     def __init__(self, loader: "DataLoader[Any]", seed: int, batch_size: int | None = None) -> None:
         self.loader, self.seed, self.epoch = loader, seed, 0
         self.fixed = False  # the same in each epoch
+        self.drawn: tuple[int, list[Any]] = (-1, [])
         sampler: Any = loader.batch_sampler
         self.regular = type(sampler) is BatchSampler
         self.batch_size = (batch_size or sampler.batch_size) if self.regular else None
@@ -57,15 +58,21 @@ class GlobalBatches:
             return torch.arange(samples)
         if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples:
             return epoch_order(samples, self.seed, self.epoch)
-        return torch.as_tensor(list(self._drawn(sampler)), dtype=torch.int64)
+        return torch.as_tensor(self._drawn(sampler), dtype=torch.int64)
 
-    def _drawn(self, sampler: Any) -> Iterator[Any]:
-        """What a sampler of their own draws in this epoch: a function of (seed, epoch)."""
-        with generators_kept():
-            seed_all(self.seed + self.epoch)
-            for own in (sampler, getattr(sampler, "sampler", None)):
-                if isinstance(generator := getattr(own, "generator", None), torch.Generator):
-                    generator.manual_seed(self.seed + self.epoch)
-                if own is not None and hasattr(own, "set_epoch"):
-                    own.set_epoch(self.epoch)
-            return iter(list(sampler))
+    def _drawn(self, sampler: Any) -> list[Any]:
+        """What a sampler of their own draws in this epoch: a function of (seed, epoch).
+
+        One that goes by a generator within it is drawn once for each epoch, also for those before a resume.
+        """
+        last, _ = self.drawn
+        for epoch in [] if last == self.epoch else range(last + 1 if last < self.epoch else self.epoch, self.epoch + 1):
+            with generators_kept():
+                seed_all(self.seed + epoch)
+                for own in (sampler, getattr(sampler, "sampler", None)):
+                    if isinstance(generator := getattr(own, "generator", None), torch.Generator):
+                        generator.manual_seed(self.seed + epoch)
+                    if own is not None and hasattr(own, "set_epoch"):
+                        own.set_epoch(epoch)
+                self.drawn = epoch, list(sampler)
+        return self.drawn[1]

@@ -32,6 +32,7 @@ from lockstep.own_module.net_example import show_module
 from lockstep.own_module.plateau import require_logged
 from lockstep.own_module.step_phases import mark_steps
 from lockstep.own_module.wrapped import WrappedModule
+from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.private_api.lightning import summary
@@ -73,6 +74,7 @@ class ModuleSession(WrappedModule):
         self.epoch_seconds: list[float] = []
         self.evaluation_began, self.evaluating = 0.0, ExitStack()
         self.ended = self.cut = self.validated = self.checking = False
+        self.averaged: frozenset[int] | None = None
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
         self.unseen = shows_net(self.plan)
         self.monitor = self._create_monitor()
@@ -138,16 +140,23 @@ class ModuleSession(WrappedModule):
         for state in self._of_checkpoint():
             self.logged.restore(state.get("logged", {}))
         self.results = dict(content.results)
+        if (frozen := content.ranks[0].module.get("frozen")) is not None:  # by hooks that may not be called again
+            for name, own in self.module.named_parameters():
+                own.requires_grad_(name not in frozen)
 
-    def watch(self, optimizers: Iterable[Optimizer], schedules: Iterable[Any]) -> None:
+    def watch(self, optimizers: Iterable[Optimizer], schedules: Iterable[Any], wrapped: object) -> None:
         """Seconds of an optimizer's step are its own.
 
         A schedule that steps by a value of each batch steps by that of all ranks: by their own, they would part.
 
+        Args:
+            wrapped: what averages gradients, a FixedBucketDDP or anything else.
+
         Raises:
-            ConfigError: it steps behind a checkpoint that would lack its step.
+            ConfigError: a schedule steps behind a checkpoint that would lack its step.
         """
         mark_steps(optimizers, self.phases)
+        self.averaged = getattr(wrapped, "averaged", None)
         plateaus = [own for own in schedules if own.reduce_on_plateau]
         self.logged.always_synced = {str(own.monitor) for own in plateaus}
         within = {
@@ -182,7 +191,8 @@ class ModuleSession(WrappedModule):
         none = torch.zeros(len(self.plan.objective.sums), dtype=torch.float64)
         within = self.at.batch > 0
         metrics = {name: metric_state(own) for name, own in metric_modules(self.module) if own.update_count}
-        module = {"logged": self.logged.state() if within else {}, "metrics": metrics}
+        frozen = [name for name, own in self.module.named_parameters() if not own.requires_grad]
+        module = {"logged": self.logged.state() if within else {}, "metrics": metrics, "frozen": frozen}
         sums = {"epoch": none, "curve": none}
         return self.checkpoints.extra_state(self.at, self.results, sums, self.module, module, self.ended, prefix="")
 
@@ -246,6 +256,8 @@ class ModuleSession(WrappedModule):
         if not parameters:  # Lightning's stand-in, where configure_optimizers returns none
             return
         self.step.require_averaged(parameters, resumed=self.start.content is not None)
+        if self.averaged is not None:
+            average_late(parameters, self.averaged)
         found = optimizer, rate_of([optimizer]), [*self.recorder.norms(parameters)]
         if self.manual:
             self.stepping.append(found)

@@ -5,6 +5,7 @@ weighs it by samples; `optimizer_step` and what hands out optimizers see to it t
 """
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any
@@ -21,6 +22,7 @@ from lockstep.own_module.turns import Turns, stepless
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
+from lockstep.random_state import random_state, restore_random_state
 
 Transfer = Callable[[Any], Any]
 
@@ -125,7 +127,10 @@ class WeighedStep:
     def _standing_in(self, step: Callable[[], Any]) -> Any:
         """A step on somebody else's sample, so that this rank takes part in it: nothing of it may count."""
         metrics = {name: copy.deepcopy(metric_state(own)) for name, own in metric_modules(self.module)}
+        device = next(self.module.parameters()).device
+        random = random_state([device])
         outputs = step()
+        restore_random_state(random, [device])
         for name, own in metric_modules(self.module):
             own.reset()
             restore_metric(own, metrics[name])
@@ -262,5 +267,8 @@ class WeighedStep:
 
 
 def replace_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Of this one object, past nn.Module's own setter."""
-    object.__setattr__(owner, name, wrap(getattr(owner, name)))
+    """Of this one object, past nn.Module's own setter. Lightning looks behind one wrapper alone for the parameters."""
+    made = wrap(getattr(owner, name))
+    if hasattr(made, "__wrapped__"):
+        made.__wrapped__ = inspect.unwrap(made)
+    object.__setattr__(owner, name, made)

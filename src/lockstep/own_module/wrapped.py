@@ -28,7 +28,7 @@ from lockstep.own_module.weighed_step import WeighedStep, replace_method
 from lockstep.own_module.whole_weights import WholeWeights
 from lockstep.parallel import convert_batchnorm
 from lockstep.plan import Plan
-from lockstep.precision import default_dtype, dtype_of
+from lockstep.precision import convert, default_dtype, dtype_of
 from lockstep.random_state import seed_rank
 from lockstep.sums.phases import Phases
 from lockstep.targets.kinds import overrides
@@ -144,7 +144,7 @@ class WrappedModule:
 
     def _convert(self) -> None:
         convert_batchnorm(self.plan, self.module)
-        self.module.to(dtype_of(self.plan))
+        convert(self.plan, self.module)
 
     def _loaders(self, stage: str) -> Any:
         """This rank's shares of the user's loaders, made once."""

@@ -9,12 +9,12 @@ what they are either way, and every rank has them where a net is evaluated (`bro
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -30,6 +30,7 @@ class FixedBucketDDP(LastToFirst):
     """Buckets from the last parameter to the first, which is about how gradients become ready, and never others.
 
     A version of torch without the private names for that keeps its first buckets where it looks for unused parameters.
+    `averaged`: the `id` of each parameter whose gradient it averages, which are those that are trained from the start.
     """
 
     def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, **options: Any) -> None:
@@ -37,6 +38,7 @@ class FixedBucketDDP(LastToFirst):
         options["find_unused_parameters"] = options.get("find_unused_parameters", False) or not fixed
         warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         super().__init__(module, device_ids, **options)
+        self.averaged = frozenset(id(own) for own in module.parameters() if own.requires_grad)
         self.broadcast_buffers = False  # as an argument it has another name in newer versions of torch
         if fixed:
             fix_buckets(self)
@@ -69,9 +71,27 @@ class FixedBucketDDP(LastToFirst):
     def _without_gradient(self) -> Sequence[str]:
         """Their names; none where all gradients are gone, which somebody has set to None since."""
         net = self.module.module if isinstance(self.module, TrainingStep) else self.module
-        trained = [(name, own) for name, own in net.named_parameters() if own.requires_grad]
+        named = net.named_parameters()
+        trained = [(name, own) for name, own in named if own.requires_grad and id(own) in self.averaged]
         names = [name for name, own in trained if own.grad is None]
         return names if len(names) < len(trained) else []
+
+
+def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> None:
+    """Average over ranks the gradients of parameters that were frozen as DDP was made, which looks at no others later.
+
+    To be called by every rank before each optimizer step. Of a rank that has none, zeros count, as in DDP.
+    """
+    late = [own for own in parameters if own.requires_grad and id(own) not in averaged]
+    if not late:
+        return
+    held = torch.tensor([own.grad is not None for own in late], dtype=torch.int64, device=late[0].device)
+    dist.all_reduce(held)
+    for own, ranks in zip(late, held.tolist(), strict=True):
+        if ranks:
+            own.grad = torch.zeros_like(own) if own.grad is None else own.grad
+            dist.all_reduce(own.grad)
+            own.grad /= dist.get_world_size()
 
 
 def unused(names: Sequence[str]) -> ConfigError:

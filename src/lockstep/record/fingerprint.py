@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.record.digest import tensor_bytes
+from lockstep.record.digest import tensor_bytes, tensors_of
 from lockstep.run_files import FINGERPRINTED
 
 Held = Callable[[Tensor], Tensor]
@@ -37,7 +37,7 @@ def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer], held: Held = l
 def buffers_of(net: nn.Module) -> dict[str, Tensor]:
     """Those that a checkpoint holds, by name; they share the net's memory."""
     parameters = {name for name, _ in net.named_parameters(remove_duplicate=False)}
-    return {name: own for name, own in net.state_dict().items() if name not in parameters}
+    return tensors_of({name: own for name, own in net.state_dict().items() if name not in parameters})
 
 
 def _of_tensors(tensors: Mapping[str, Tensor], held: Held) -> bytes:

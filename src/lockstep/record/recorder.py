@@ -19,7 +19,7 @@ from lockstep.objectives.objective import LOSS
 from lockstep.parallel import gather_bytes
 from lockstep.plan import Plan
 from lockstep.progress import notice
-from lockstep.record.digest import digest
+from lockstep.record.digest import digest, tensors_of
 from lockstep.record.file import Mark, RecordFile, lines_so_far, missing_steps
 from lockstep.record.fingerprint import SIZE, fingerprints
 from lockstep.record.finite_losses import FiniteLosses, not_finite
@@ -169,7 +169,7 @@ class Recorder:
 
     def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
-        state = self.plan.strategy.state_dict(self.net)
+        state = tensors_of(self.plan.strategy.state_dict(self.net))
         if self.file:
             self.file.append({"tensor": {"name": name, "digest": digest({name: own})}} for name, own in state.items())
             self.file.sync()

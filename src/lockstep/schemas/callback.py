@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 SCHEDULER = "GradientAccumulationScheduler"
+WRITERS = ("LearningRateMonitor", "ThroughputMonitor", "DeviceStatsMonitor")
+"""Lightning's callbacks that end a run without a logger."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class OwnCallback(OneOfSeveral):
             require(len(others) == 1, "callbacks", [own.key for own in others], "two say it", "one of them")
             why, instead = f"{plan.model.name} optimizes manually, and does it itself", "no such callback"
             require(not plan.model.manual, "callbacks", SCHEDULER, why, instead)
+        writes = self._target_.rpartition(".")[2] in WRITERS
+        why, instead = "it writes to a logger, and this run has none", "logger=tensorboard, or leave it out"
+        require(bool(plan.logger) or not writes, "callbacks", self.name, why, instead)
         monitor = self.call.get("monitor")
         if plan.train and isinstance(monitor, str) and not plan.model.lightning:
             measured = plan.measured_by_epochs

@@ -51,7 +51,7 @@ class Following(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Lightning has restored weights, optimizers and schedules by now."""
-        self.session.watch(trainer.optimizers, trainer.lr_scheduler_configs)
+        self.session.watch(trainer.optimizers, trainer.lr_scheduler_configs, trainer.strategy.model)
         self.session.restore()
         if self.session.at.batch == 0:  # an epoch begins, and none is to be ended once more
             private.end_restart(trainer.fit_loop)

@@ -82,7 +82,7 @@ def fit(run: Training) -> None:
     trainer.training = True
     loader = (session.source.owner or module).train_dataloader()
     trainer.train_dataloader = loader
-    session.watch(trainer.optimizers, trainer.lr_scheduler_configs)
+    session.watch(trainer.optimizers, trainer.lr_scheduler_configs, run.wrapped.ddp)
     session.restore()
     hooks.call("on_train_start")
     session.restore_metrics()
