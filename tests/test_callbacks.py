@@ -85,7 +85,7 @@ def scheduled(*changes: int) -> tuple[str, ...]:
     [
         (JOB, [5, 2, 2, 1]),  # of 5 batches
         (("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle"), [6, 2, 2, 2]),
-        pytest.param((*MODULES["stream"], "+model.width=5"), [5, 2, 2, 2], marks=pytest.mark.slow),
+        pytest.param(MODULES["stream"], [4, 2, 2, 1], marks=pytest.mark.slow),
     ],
     ids=["module", "net", "stream"],
 )
