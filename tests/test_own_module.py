@@ -133,6 +133,38 @@ def test_what_is_frozen_is_so_behind_a_kill(engine: str, make_own: MakeOwn, monk
     same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
 
 
+GROWING = ("model=growing", *THAWING[1:], "max_epochs=3", "checkpoint.every_n_steps=1")
+BY_CALLBACK = ("+model.adds=false", "callbacks=thaw")
+
+
+@pytest.mark.parametrize(
+    ("world", "step"), [(SINGLE, 8), (DDP, 13), pytest.param(("strategy=fsdp", "devices=2"), 7, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("adds", [(), BY_CALLBACK], ids=["module", "callback"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_group_that_is_added_later_is_there_behind_a_kill(
+    engine: str,
+    adds: Sequence[str],
+    world: Sequence[str],
+    step: int,
+    make_own: MakeOwn,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the epoch in which it is added, and behind it."""
+    plan = make_own(*GROWING, *adds, f"engine={engine}", *world)
+    same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
+
+
+@pytest.mark.parametrize("adds", [(), BY_CALLBACK], ids=["module", "callback"])
+def test_a_group_that_is_added_later_is_in_every_world(adds: Sequence[str], make_own: MakeOwn) -> None:
+    single, ddp = in_both_worlds(make_own, *GROWING, *adds)
+    verdict = compare(single, ddp)
+    assert verdict.within_tolerance, verdict.text()
+    assert verdict.max_diff < 1e-10
+    [state] = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"]
+    assert [len(group["params"]) for group in state["param_groups"]] == [2, 2]
+
+
 def test_a_rank_without_samples_draws_nothing(make_own: MakeOwn) -> None:
     job = (*THAWING, "+model.dropout=0.3", "+model.counts=false", "engine=raw")
     ddp, virtual = (trained(make_own(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))

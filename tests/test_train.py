@@ -180,7 +180,15 @@ def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
 
 
 def test_under_torchrun_another_world_is_refused(command: Command) -> None:
-    ended = command(*torchrun(command, 2), "strategy=ddp", "devices=3", "batch_size=66")
+    """Rank 0 prints it, however late it comes."""
+    script = command.folder / "late.py"
+    script.write_text(
+        "import os, runpy, time\n"
+        "time.sleep(os.environ['RANK'] == '0')\n"
+        f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')\n"
+    )
+    started = [*torchrun(command, 2)[:-1], str(script)]
+    ended = command(*started, "strategy=ddp", "devices=3", "batch_size=66")
     assert ended.status != 0
     assert "write devices=2 num_nodes=1" in ended.err
     assert ended.err.count("devices=3:") == 1

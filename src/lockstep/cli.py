@@ -19,7 +19,7 @@ from lockstep.command_line.run_dir import remove_empty_dirs
 from lockstep.command_line.unforeseen import unexpected_as_config_error
 from lockstep.config_error import ConfigError, require
 from lockstep.job import execute, planning, prepare, run
-from lockstep.launch import RankContext, RankFailed, exit_now, print_exit_reason, rank_from_env
+from lockstep.launch import RankContext, RankFailed, exit_now, let_rank_zero_print, print_exit_reason, rank_from_env
 from lockstep.launch.debugger import is_debugged
 from lockstep.launch.failure import format_error
 from lockstep.launch.signals import signals_end_command
@@ -167,4 +167,5 @@ def end(error: ConfigError | RankFailed, context: RankContext | None = None) -> 
     if FULL_ERRORS and error.__cause__ is not None:
         print_exception(error.__cause__)
     print_exit_reason(str(error), context)
+    let_rank_zero_print(context)
     raise SystemExit(2 if isinstance(error, ConfigError) else 1)

@@ -34,6 +34,7 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
             status = command(words)
     except (ConfigError, RankFailed) as error:
         launch.print_exit_reason(str(error).replace("process_group.", ""), context)
+        launch.let_rank_zero_print(context)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         return 130

@@ -6,6 +6,7 @@ The parent computes nothing itself and stays as it was: environment, signal hand
 import os
 import signal
 import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
@@ -13,10 +14,11 @@ from lockstep.colour import painted
 from lockstep.config_error import shell_quote_override
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.external_launcher import check_launchable, rank_from_env
-from lockstep.launch.failure import RankFailed
+from lockstep.launch.failure import EXIT_DELAY, RankFailed
 from lockstep.launch.forkserver import end_servers_on_signals, start_forkserver
 from lockstep.launch.preserved_process import preserved_process
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
+from lockstep.launch.signals import exit_by_signal
 from lockstep.launch.topology import RankContext, is_rank_zero
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
@@ -31,6 +33,7 @@ __all__ = [
     "exit_now",
     "external_process_group",
     "is_rank_zero",
+    "let_rank_zero_print",
     "print_exit_reason",
     "private_folder",
     "rank_from_env",
@@ -67,6 +70,13 @@ def print_exit_reason(reason: str, context: RankContext | None) -> None:
         print(_told(reason), file=sys.stderr, flush=True)
     elif context is not None and context.local_rank == 0:  # of another machine, whose failure may be its own
         print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
+
+
+def let_rank_zero_print(context: RankContext | None) -> None:
+    """A rank that prints nothing ends later: torchrun ends all ranks as soon as one has failed."""
+    if context is not None and context.local_rank > 0:
+        signal.signal(signal.SIGTERM, exit_by_signal)
+        time.sleep(EXIT_DELAY)
 
 
 def _told(reason: str) -> str:

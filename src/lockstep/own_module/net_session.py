@@ -80,13 +80,11 @@ class NetSession(ModuleSession):
 
     def restore(self) -> None:
         self.plain.restore()
-        for state in self._of_checkpoint():
-            self.logged.restore(state.get("logged", {}))
+        self.state.restore()
         self.results = dict(self.start.content.results) if self.start.content else {}
 
     def extra_state(self) -> Mapping[str, Any]:
-        module = {"logged": self.logged.state() if self.at.batch else {}, "metrics": {}}
-        plain = self.plain.sums
+        module, plain = self.state.saved(self.optimizers, within=self.at.batch > 0), self.plain.sums
         return self.checkpoints.extra_state(self.at, self.results, plain, self.net, module, self.ended, PREFIX)
 
     # a batch of training

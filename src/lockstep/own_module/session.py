@@ -28,6 +28,7 @@ from lockstep.monitor.net import shows_net
 from lockstep.own_module.loaders import Taken
 from lockstep.own_module.logged import metric_modules
 from lockstep.own_module.loss_weight import loss_sum
+from lockstep.own_module.module_state import ModuleState
 from lockstep.own_module.net_example import show_module
 from lockstep.own_module.plateau import require_logged
 from lockstep.own_module.step_phases import mark_steps
@@ -77,6 +78,8 @@ class ModuleSession(WrappedModule):
         self.averaged: frozenset[int] | None = None
         self.stepping: list[tuple[Optimizer, float, list[Tensor]]] = []
         self.unseen = shows_net(self.plan)
+        self.state = ModuleState(self.plan, context, self.start, self.module, self.logged)
+        self.optimizers: Sequence[Optimizer] = ()
         self.monitor = self._create_monitor()
 
     def _create_monitor(self) -> EpochMonitor:
@@ -127,24 +130,16 @@ class ModuleSession(WrappedModule):
 
     def load_weights(self) -> None:
         """From the checkpoint, if there is one."""
-        if self.start.checkpoint is not None:
-            state = self.start.checkpoint["state_dict"]
-            self.plan.strategy.load_state_dict(self.module, state, self.module.strict_loading)
+        self.state.load_weights()
 
     def restore(self) -> None:
         """What is this rank's own, from the checkpoint that training goes on from; the engine restores the rest."""
-        content = self.start.content
-        if content is None:
-            return
-        self.checkpoints.restore(content, self.module)
-        for state in self._of_checkpoint():
-            self.logged.restore(state.get("logged", {}))
-        self.results = dict(content.results)
-        if (frozen := content.ranks[0].module.get("frozen")) is not None:  # by hooks that may not be called again
-            for name, own in self.module.named_parameters():
-                own.requires_grad_(name not in frozen)
+        if (content := self.start.content) is not None:
+            self.checkpoints.restore(content, self.module)
+            self.state.restore()
+            self.results = dict(content.results)
 
-    def watch(self, optimizers: Iterable[Optimizer], schedules: Iterable[Any], wrapped: object) -> None:
+    def watch(self, optimizers: Sequence[Optimizer], schedules: Iterable[Any], wrapped: object) -> None:
         """Seconds of an optimizer's step are its own.
 
         A schedule that steps by a value of each batch steps by that of all ranks: by their own, they would part.
@@ -155,6 +150,7 @@ class ModuleSession(WrappedModule):
         Raises:
             ConfigError: a schedule steps behind a checkpoint that would lack its step.
         """
+        self.optimizers = optimizers
         mark_steps(optimizers, self.phases)
         self.averaged = getattr(wrapped, "averaged", None)
         plateaus = [own for own in schedules if own.reduce_on_plateau]
@@ -172,27 +168,10 @@ class ModuleSession(WrappedModule):
         """Behind what callbacks do as training starts: where it resumes within an epoch none of them sets it."""
         trainer.accumulate_grad_batches = self.batches_per_step
 
-    def restore_metrics(self) -> None:
-        """What the module's metrics have measured so far. After its on_train_start, where it may reset them."""
-        metrics = dict(metric_modules(self.module))
-        for state in self._of_checkpoint():
-            for name, own in state.get("metrics", {}).items():
-                restore_metric(metrics[name], own)
-
-    def _of_checkpoint(self) -> Sequence[Mapping[str, Any]]:
-        """What this rank takes over of what ranks had measured: its own; of another world's, rank 0 all."""
-        states = [] if self.start.content is None else [own.module for own in self.start.content.ranks]
-        if len(states) == self.plan.world_size:
-            return [states[self.context.rank]]
-        return [] if self.context.rank else states
-
     def extra_state(self) -> Mapping[str, Any]:
         """What a checkpoint holds beside the engine's own state. To be called by every rank."""
         none = torch.zeros(len(self.plan.objective.sums), dtype=torch.float64)
-        within = self.at.batch > 0
-        metrics = {name: metric_state(own) for name, own in metric_modules(self.module) if own.update_count}
-        frozen = [name for name, own in self.module.named_parameters() if not own.requires_grad]
-        module = {"logged": self.logged.state() if within else {}, "metrics": metrics, "frozen": frozen}
+        module = self.state.saved(self.optimizers, within=self.at.batch > 0)
         sums = {"epoch": none, "curve": none}
         return self.checkpoints.extra_state(self.at, self.results, sums, self.module, module, self.ended, prefix="")
 
@@ -469,7 +448,7 @@ class ModuleSession(WrappedModule):
         """The results of an epoch's part, where a run that was cut is resumed to be tested."""
         if self.at.batch:
             self.cut = True
-            self.restore_metrics()
+            self.state.restore_metrics()
             self.end_stage(trainer, "train")
 
     def end_training(self) -> None:

@@ -206,7 +206,9 @@ class FSDP(Distributed):
         return {name: self.whole(own) for name, own in net.state_dict().items()}
 
     def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]", strict: bool = True) -> None:
-        own = net.state_dict()
+        from torch import Tensor
+
+        own = {name: value for name, value in net.state_dict().items() if isinstance(value, Tensor)}
         parts = {name: self.part(value, own[name]) if name in own else value for name, value in state.items()}
         net.load_state_dict(parts, strict=strict)
 

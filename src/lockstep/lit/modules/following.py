@@ -29,7 +29,8 @@ class Following(Callback):
         self.trainer, module = trainer, self.session.module
         object.__setattr__(module, "optimizers", self.session.stepless(module.optimizers))
         for name, then in (
-            ("on_train_start", self.session.restore_metrics),
+            ("on_fit_start", self._restore_groups),
+            ("on_train_start", self.session.state.restore_metrics),
             ("on_train_start", partial(self.session.restore_accumulation, trainer)),
             ("on_train_batch_end", self._batch_done),
             ("on_train_epoch_end", self._epoch_done),
@@ -48,6 +49,10 @@ class Following(Callback):
         self.session.weights.wrap_callbacks(trainer.callbacks)  # type: ignore[attr-defined]
         self.session.weights.take_optimizers(trainer.optimizers)
         self.session.begin()
+
+    def _restore_groups(self) -> None:
+        """Behind callbacks that restore their own, before Lightning loads the optimizers."""
+        self.session.state.restore_groups(self.trainer.optimizers)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Lightning has restored weights, optimizers and schedules by now."""

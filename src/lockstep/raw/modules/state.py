@@ -54,6 +54,15 @@ def load_state(run: "Training") -> None:
             callback.load_state_dict(state)
     if session.source.is_data_module and (state := checkpoint.get(type(session.source.owner).__qualname__)):
         session.source.owner.load_state_dict(state)
+
+
+def load_optimizers(run: "Training") -> None:
+    """Behind on_fit_start, as in Lightning: there a callback restores the groups that it had added."""
+    session, trainer = run.session, run.trainer
+    checkpoint: Any = session.start.checkpoint
+    if checkpoint is None:
+        return
+    session.state.restore_groups(trainer.optimizers)
     with of_the_file(Path(str(session.plan.ckpt_path))):
         for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
             session.plan.strategy.load_optimizer_state(optimizer, state)

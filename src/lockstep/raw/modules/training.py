@@ -19,7 +19,7 @@ from lockstep.raw.modules.optimization import (
     step_schedules,
     watch_manual_steps,
 )
-from lockstep.raw.modules.state import save_state
+from lockstep.raw.modules.state import load_optimizers, save_state
 from lockstep.raw.modules.trainer import RawTrainer
 from lockstep.raw.precision import Precision
 from lockstep.raw.timing import training_time
@@ -77,6 +77,7 @@ def fit(run: Training) -> None:
     """
     session, trainer, hooks, module = run.session, run.trainer, run.hooks, run.module
     hooks.call("on_fit_start")
+    load_optimizers(run)
     if session.checks_first:
         sanity_check(run)
     trainer.training = True
@@ -85,7 +86,7 @@ def fit(run: Training) -> None:
     session.watch(trainer.optimizers, trainer.lr_scheduler_configs, run.wrapped.ddp)
     session.restore()
     hooks.call("on_train_start")
-    session.restore_metrics()
+    session.state.restore_metrics()
     session.restore_accumulation(trainer)
     while not session.ends(trainer):
         began = time.perf_counter()

@@ -1,0 +1,88 @@
+"""What a checkpoint holds of a module beside its weights, and how a run that resumes takes it over again.
+
+That is what each rank has logged and measured in the epoch under way, which parameters are frozen, and which are in
+which group of an optimizer: hooks that have changed these may not be called again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.checkpoint.reading import ResumeState
+from lockstep.launch.topology import RankContext
+from lockstep.own_module.logged import Logged, metric_modules
+from lockstep.plan import Plan
+from lockstep.private_api.torchmetrics import metric_state, restore_metric
+
+
+class ModuleState:
+    """Of one rank."""
+
+    def __init__(self, plan: Plan, context: RankContext, start: ResumeState, module: Any, logged: Logged) -> None:
+        self.plan, self.context, self.start = plan, context, start
+        self.module, self.logged = module, logged
+
+    def saved(self, optimizers: Sequence[Optimizer], within: bool) -> dict[str, Any]:
+        """Tensors and plain values.
+
+        Args:
+            within: an epoch is under way.
+        """
+        names: dict[Tensor, str] = {own: name for name, own in self.module.named_parameters()}
+        return {
+            "logged": self.logged.state() if within else {},
+            "metrics": {name: metric_state(own) for name, own in metric_modules(self.module) if own.update_count},
+            "frozen": [name for own, name in names.items() if not own.requires_grad],
+            "groups": [
+                [[names.get(own) for own in group["params"]] for group in one.param_groups] for one in optimizers
+            ],
+        }
+
+    def load_weights(self) -> None:
+        """From the checkpoint, if there is one."""
+        if self.start.checkpoint is not None:
+            state = self.start.checkpoint["state_dict"]
+            self.plan.strategy.load_state_dict(self.module, state, self.module.strict_loading)
+
+    def restore_groups(self, optimizers: Sequence[Optimizer]) -> None:
+        """Add the groups that hooks had added, before the optimizers' states are loaded.
+
+        Their options come with the states. A callback may have added its own again by now.
+        """
+        parameters = dict(self.module.named_parameters())
+        for own, names in zip(optimizers, self._of_rank_zero("groups", ()), strict=False):
+            for group in names[len(own.param_groups) :]:
+                own.add_param_group({"params": [parameters[name] for name in group]})
+
+    def restore(self) -> None:
+        """What this rank had logged, and what was frozen."""
+        for state in self._of_this_rank():
+            self.logged.restore(state.get("logged", {}))
+        if (frozen := self._of_rank_zero("frozen", None)) is not None:
+            for name, own in self.module.named_parameters():
+                own.requires_grad_(name not in frozen)
+
+    def restore_metrics(self) -> None:
+        """What the module's metrics have measured so far. After its on_train_start, where it may reset them."""
+        metrics = dict(metric_modules(self.module))
+        for state in self._of_this_rank():
+            for name, own in state.get("metrics", {}).items():
+                restore_metric(metrics[name], own)
+
+    def _of_rank_zero(self, key: str, default: Any) -> Any:
+        """What is alike on all ranks."""
+        return default if self.start.content is None else self.start.content.ranks[0].module.get(key, default)
+
+    def _of_this_rank(self) -> Sequence[Mapping[str, Any]]:
+        """What this rank takes over of what ranks had measured: its own; of another world's, rank 0 all."""
+        states = [] if self.start.content is None else [own.module for own in self.start.content.ranks]
+        if len(states) == self.plan.world_size:
+            return [states[self.context.rank]]
+        return [] if self.context.rank else states
+
+
+def _names(group: Mapping[str, Any], names: Mapping[Tensor, str]) -> list[str | None]:
+    """Of a group's parameters; None of one that is not the module's."""
+    return [names.get(own) for own in group["params"]]
