@@ -14,6 +14,7 @@ from lockstep import schemas, targets
 from lockstep.config_error import config_error, require
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
+from lockstep.safe_loading import load
 from lockstep.schemas.target import KEY, PARTIAL
 
 CHILDREN = "schedulers"
@@ -66,7 +67,7 @@ def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimize
     try:
         torch.save(made.state_dict(), state)
         state.seek(0)
-        torch.load(state, weights_only=True)
+        load(state)
     except Exception:
         why = "its state is more than plain values and tensors, so no checkpoint could hold it"
         raise config_error(f"scheduler.{KEY}", path, why, "another scheduler") from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 import torchmetrics
 from torch import Tensor, nn
@@ -265,8 +266,11 @@ class AutoEncoder(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["seen"] = len(self.seen)
+        checkpoint["kept"] = {"mean": np.float64(len(self.seen)), "array": np.arange(3) * len(self.seen)}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        kept = checkpoint["kept"]
+        assert kept["array"].tolist() == [0, kept["mean"], 2 * kept["mean"]]
         self.seen = ["backward"] * checkpoint["seen"]
 
 

@@ -18,6 +18,7 @@ from lockstep.config_error import is_number
 from lockstep.objectives.objective import SAMPLES
 from lockstep.plan import Plan
 from lockstep.record.file import Mark
+from lockstep.safe_loading import load
 
 OWN = "lockstep"
 SCALER = "MixedPrecision"
@@ -221,4 +222,4 @@ def own_names(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def net_state(path: Path) -> dict[str, Tensor]:
     """The parameters and buffers in a checkpoint file, by the net's own names."""
-    return own_names(torch.load(path, map_location="cpu", weights_only=True))
+    return own_names(load(path))

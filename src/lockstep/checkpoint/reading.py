@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from lockstep.checkpoint.checks import check, is_count, is_dense, is_like, unfit
@@ -20,6 +19,7 @@ from lockstep.record.digest import tensors_of
 from lockstep.record.file import Mark, lines_so_far
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import METRICS
+from lockstep.safe_loading import load
 
 ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
 
@@ -90,9 +90,7 @@ def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
     torn = damage(path)
     require(torn is None, "ckpt_path", path, str(torn), ANOTHER)
     with of_the_file(path):
-        checkpoint: Mapping[str, Any] = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=mmap and can_be_mapped(path)
-        )
+        checkpoint: Mapping[str, Any] = load(path, mmap=mmap and can_be_mapped(path))
         _require_weights(checkpoint)
         _ = checkpoint["epoch"], checkpoint["optimizer_states"]
         check(is_count(checkpoint["global_step"]), "global_step")

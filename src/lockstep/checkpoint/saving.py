@@ -21,6 +21,7 @@ from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of
 from lockstep.record.finite_losses import not_finite
 from lockstep.record.recorder import Recorder
+from lockstep.safe_loading import load
 from lockstep.world_dependence import world_dependent
 
 
@@ -150,7 +151,7 @@ class CheckpointManager:
             return [state]
         packed = io.BytesIO()
         torch.save(vars(state), packed)
-        states = [torch.load(io.BytesIO(one), weights_only=True) for one in gather_bytes(packed.getvalue())]
+        states = [load(io.BytesIO(one)) for one in gather_bytes(packed.getvalue())]
         return [RankState(**one) for one in states] or [state]
 
 

@@ -99,13 +99,12 @@ class RunFolder:
             return None
         if torn := damage(path):
             return {DAMAGED: torn}
-        import torch
-
         from lockstep.checkpoint.checks import unfit
         from lockstep.checkpoint.reading import require_comparable
+        from lockstep.safe_loading import load
 
         try:
-            loaded: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            loaded: Mapping[str, Any] = load(path)
             require_comparable(loaded, flattened(loaded))
             return {**loaded}
         except Exception as error:  # what a file holds may raise anything

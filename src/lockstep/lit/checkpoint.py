@@ -10,6 +10,7 @@ from lockstep.checkpoint.content import OWN, SCALER, Content, Progress
 from lockstep.checkpoint.saving import save
 from lockstep.plan import Plan
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
+from lockstep.safe_loading import load
 
 KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", SCALER, OWN)
 """What either engine's checkpoints hold, and a run resumes from."""
@@ -25,8 +26,8 @@ class CrossEngineCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         save(checkpoint, Path(path))
 
-    def load_checkpoint(self, *arguments: Any, **options: Any) -> dict[str, Any]:
-        loaded = super().load_checkpoint(*arguments, **options)
+    def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
+        loaded = load(path)
         checkpoint = {key: loaded[key] for key in KEYS if key in loaded}  # what else there is has not been looked at
         checkpoint["pytorch-lightning_version"] = lightning.__version__
         if self.plan.train:

@@ -1,4 +1,4 @@
-"""What of a module's checkpoint can be loaded again: no more than tensors and plain values."""
+"""What of a module's checkpoint can be loaded again: see `safe_loading`."""
 
 import io
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from lockstep.progress import notice
+from lockstep.safe_loading import load
 
 OURS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "lockstep")
 TOLD: set[str] = set()
@@ -19,7 +20,7 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in checkpoint.items():
         if key in OURS or _plain(value):
             kept[key] = value
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and not all(map(_plain, value.values())):
             kept[key] = {name: own for name, own in value.items() if _plain(own)}
             _tell(key, ", ".join(str(name) for name, own in value.items() if not _plain(own)))
         else:
@@ -30,7 +31,7 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 def _tell(key: str, what: str) -> None:
     if key not in TOLD:
         TOLD.add(key)
-        notice(f"checkpoints hold no {what} of {key}: only tensors and plain values can be loaded safely")
+        notice(f"checkpoints hold no {what} of {key}: only tensors and values of known types can be loaded safely")
 
 
 def _plain(value: Any) -> bool:
@@ -39,7 +40,7 @@ def _plain(value: Any) -> bool:
     packed = io.BytesIO()
     try:
         torch.save(value, packed)
-        torch.load(io.BytesIO(packed.getvalue()), weights_only=True)
+        load(io.BytesIO(packed.getvalue()))
     except Exception:
         return False
     return True

@@ -12,6 +12,7 @@ from lockstep.lit.checkpoint import total_and_current, tracker
 from lockstep.own_module.checkpoint import loadable
 from lockstep.own_module.session import ModuleSession
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
+from lockstep.safe_loading import load
 
 
 class ModuleCheckpointIO(TorchCheckpointIO):
@@ -26,8 +27,8 @@ class ModuleCheckpointIO(TorchCheckpointIO):
         epoch = at.epochs if at.batch else at.epochs - 1
         save(loadable({**checkpoint, "epoch": epoch}), Path(path))
 
-    def load_checkpoint(self, *arguments: Any, **options: Any) -> dict[str, Any]:
-        checkpoint: dict[str, Any] = super().load_checkpoint(*arguments, **options)
+    def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
+        checkpoint: dict[str, Any] = load(path)
         require_net(self.session.plan, self.session.net, checkpoint)
         checkpoint["pytorch-lightning_version"] = lightning.__version__
         checkpoint.pop("loops", None)

@@ -1,0 +1,29 @@
+"""Loading what torch.save has written, without running anybody's code: tensors and values of known types alone.
+
+Beside what torch allows that is numpy's arrays and numbers, and a few types of Python's own, which modules and
+callbacks keep in their checkpoints.
+"""
+
+import datetime
+import pathlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+TYPES = (frozenset, datetime.date, datetime.datetime, datetime.timedelta, pathlib.PosixPath)
+NUMPY = (
+    *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
+    *(getattr(np.dtypes, name) for name in np.dtypes.__all__ if name != "ObjectDType"),
+)
+
+
+def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
+    """What a file holds, on the CPU.
+
+    Raises:
+        Exception: it holds anything else, or is damaged, which may raise whatever it likes.
+    """
+    with torch.serialization.safe_globals([*TYPES, *NUMPY]):
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
