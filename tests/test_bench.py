@@ -17,17 +17,18 @@ from lockstep.bench.__main__ import HELP
 from lockstep.bench.context import BenchContext, override
 from lockstep.bench.measurement import INCONCLUSIVE, Measurement, take_turns
 from lockstep.bench.options import BenchOptions
-from lockstep.bench.payloads import COLLECTIVE_COUNTS, BenchPayload
+from lockstep.bench.payloads import COLLECTIVE_COUNTS, STOCK, BenchPayload
 from lockstep.bench.plot import draw
 from lockstep.bench.runner import describe_machine, run_bench
 from lockstep.bench.table import bench_table
-from lockstep.bench.training import Variant, engine, measure_training
+from lockstep.bench.training import MODULE, Variant, engine, measure_training
 from lockstep.bench.workloads import ON_MNIST, WORKLOADS
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
+from lockstep.schemas.engine import ENGINES
 from lockstep.tool_command import options
-from tests.conftest import Command
+from tests.conftest import MNIST_ROOT, Command
 
 BENCH = (sys.executable, "-m", "lockstep.bench")
 
@@ -362,3 +363,24 @@ def test_a_real_run(command: Command) -> None:
     assert float(rows["raw"]["compared_median"]) == pytest.approx(ratio)
     assert rows["raw"]["goal_met"] == INCONCLUSIVE, "a single round"
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("form", ["tensors=true", "tensors=false"])
+def test_a_users_module_is_trained_by_all(form: str, tmp_path: Path) -> None:
+    """By Lightning's own Trainer and by both engines."""
+    context = BenchContext(True, 1, 1, "data", tmp_path, lambda _: None)
+    job = (*MODULE, f"+data.{form}", "+data.samples=64", "max_epochs=1", "threads=1", "test=false")
+    assert context.time_baseline(STOCK, *job) > 0
+    assert all(float(context.train(*job, f"engine={name}")["train_seconds"]) > 0 for name in ENGINES)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (MNIST_ROOT / "MNIST").is_dir(), reason=f"no MNIST below {MNIST_ROOT}")
+def test_what_monitoring_takes_is_measured(command: Command) -> None:
+    """Within each run: a share of it, above nothing and below all."""
+    ended = command(*BENCH, "only=monitoring", "quick=true", "rounds=1", f"root={MNIST_ROOT}")
+    assert (ended.status, ended.err) == (0, "")
+    with (Path(ended.out.splitlines()[-1].strip()) / "bench.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["variant"] for row in rows] == ["lightning", "raw"]
+    assert all(1 < float(row["compared_median"]) < 2 for row in rows)

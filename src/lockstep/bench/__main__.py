@@ -23,7 +23,7 @@ Workloads
   mlp            an MLP on MNIST, batch 128, one epoch: the same
   cnn            SimpleCNN on MNIST, batch 2000: the source's loop, both engines, and both in bf16
   module         a user's LightningModule, 2 epochs: Lightning's own Trainer, both engines; three forms of data
-  monitoring     the MNIST MLP with TensorBoard as it is by default, and without a logger, by each engine
+  monitoring     the MNIST MLP with TensorBoard as it is by default, by each engine: what of an epoch it takes
   threads        SimpleCNN on two ranks of one thread, against one process of two threads
   scaling        throughput over 1 to 8 ranks of one thread, an MLP on digits
   collectives    calls to other ranks in a step and in an epoch, counted

@@ -6,6 +6,7 @@ from lockstep.plan import Plan
 from lockstep.world import World
 
 BASELINES, COLLECTIVE_COUNTS = "lockstep.bench.baselines", "lockstep.bench.collective_counts"
+MONITORING = "lockstep.bench.monitoring"
 STRANGERS, STOCK = "lockstep.bench.strangers", "stock"
 """A user's LightningModule, and the name of Lightning's own Trainer as its baseline."""
 

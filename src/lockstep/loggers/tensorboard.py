@@ -62,11 +62,16 @@ class TensorBoard(Logger):
         self.writer.file_writer.add_summary(text_pb(name, text))
 
     def log_image(self, name: str, picture: Any, step: int) -> None:
-        """By hand: SummaryWriter compresses as hard as it can, which takes several times as long."""
+        """By hand: SummaryWriter compresses as hard as it can, which takes several times as long.
+
+        One without colours has a third of the bytes, and TensorBoard's checksum takes a while for each.
+        """
         from PIL import Image
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         file, (height, width, colours) = BytesIO(), picture.shape
+        if (picture == picture[..., :1]).all():
+            picture, colours = picture[..., 0], 1
         Image.fromarray(picture).save(file, "PNG", compress_level=1)
         image = Summary.Image(height=height, width=width, colorspace=colours, encoded_image_string=file.getvalue())
         self.writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)

@@ -13,8 +13,8 @@ from lockstep.plan import Plan
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.sums.shown import Shown
 
-SHARE = 0.01
-"""Of a run's time, that pictures may take: after drawing for t seconds none are drawn for t / SHARE."""
+SHARE = 0.005
+"""Of a run's time, that pictures may take to draw, and as much to write: after t seconds of it none for t / SHARE."""
 
 COLOURS = (1, 3)
 """Channels of what can be looked at."""
