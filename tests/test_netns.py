@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from lockstep.checkpoint.choice import newest_whole
-from tests.conftest import ROOT, Command, Ended
+from tests.conftest import OWN, ROOT, Command, Ended
 from tests.netns import Cluster, Machine, cluster
 
 TIMEOUT = 4
@@ -46,9 +46,15 @@ def torchrun(machines: Cluster, machine: Machine, ranks: int, *own: str) -> list
 def started(
     command: Command, machines: Cluster, how: Torchrun, ranks: int, *overrides: str, extra: Sequence[str] = ()
 ) -> "list[subprocess.Popen[str]]":
+    return [command.popen(*line) for line in lines(machines, how, ranks, *overrides, extra=extra)]
+
+
+def lines(
+    machines: Cluster, how: Torchrun, ranks: int, *overrides: str, extra: Sequence[str] = ()
+) -> "list[list[str]]":
     """The same job on every machine."""
     job = [str(ROOT / "train.py"), *JOB, f"devices={ranks}", f"num_nodes={len(machines.machines)}", *overrides]
-    return [command.popen(*how(machines, machine, ranks), *extra, *job) for machine in machines.machines]
+    return [[*how(machines, machine, ranks), *extra, *job] for machine in machines.machines]
 
 
 def all_ended(command: Command, processes: "Sequence[subprocess.Popen[str]]", timeout: float = 90) -> list[Ended]:
@@ -96,6 +102,24 @@ def compare_with_one(command: Command, machines: Cluster, how: Torchrun, ranks: 
 def test_two_machines_compute_what_one_does(how: Torchrun, hosts: str, command: Command, one_machine: Path) -> None:
     with cluster(2, hosts) as machines:
         compare_with_one(command, machines, how, 2, one_machine)
+
+
+@pytest.mark.slow
+def test_two_machines_train_a_users_module(command: Command, tmp_path: Path) -> None:
+    """Manual optimization with two optimizers, a loader of samples: four ranks leave what one machine does."""
+    job = (f"hydra.searchpath=[file://{OWN / 'conf'}]", "model=gan", "data=blobs_data", "engine=both", "max_epochs=2")
+    one = Command(tmp_path / "one")
+    one.folder.mkdir()
+    alone = one.train(*JOB, "devices=4", *job, PYTHONPATH=str(OWN))
+    assert alone.status == 0, alone.err
+    with cluster(2) as machines:
+        started_there = [
+            command.popen(*line, PYTHONPATH=str(OWN)) for line in lines(machines, meeting_at_a_rendezvous, 2, *job)
+        ]
+        ended = all_ended(command, started_there)
+    assert [own.status for own in ended] == [0, 0], ended
+    for engine in ("lightning", "raw"):
+        assert left_by(ended[0].run_dir / engine) == left_by(alone.run_dir / engine)
 
 
 @pytest.mark.slow
