@@ -27,8 +27,10 @@ def unfit(error: Exception) -> str:
 
 def is_like(wanted: Tensor, own: Any) -> bool:
     """Whether it is a tensor of the same shape, and of floating-point or complex numbers where the other is."""
-    kinds = [(one.is_floating_point(), one.is_complex()) for one in (wanted, own) if isinstance(one, Tensor)]
-    return is_dense(own) and own.shape == wanted.shape and kinds[0] == kinds[-1]
+    if not is_dense(own) or own.shape != wanted.shape:
+        return False
+    same_floating = own.is_floating_point() == wanted.is_floating_point()
+    return bool(same_floating and own.is_complex() == wanted.is_complex())
 
 
 def is_dense(value: Any) -> bool:

@@ -66,13 +66,18 @@ class GlobalBatches:
         One that goes by a generator within it is drawn once for each epoch, also for those before a resume.
         """
         last, _ = self.drawn
-        for epoch in [] if last == self.epoch else range(last + 1 if last < self.epoch else self.epoch, self.epoch + 1):
-            with generators_kept():
-                seed_all(self.seed + epoch)
-                for own in (sampler, getattr(sampler, "sampler", None)):
-                    if isinstance(generator := getattr(own, "generator", None), torch.Generator):
-                        generator.manual_seed(self.seed + epoch)
-                    if own is not None and hasattr(own, "set_epoch"):
-                        own.set_epoch(epoch)
-                self.drawn = epoch, list(sampler)
+        if last != self.epoch:
+            first = last + 1 if last < self.epoch else self.epoch
+            for epoch in range(first, self.epoch + 1):
+                self.drawn = epoch, self._draw(sampler, epoch)
         return self.drawn[1]
+
+    def _draw(self, sampler: Any, epoch: int) -> list[Any]:
+        with generators_kept():
+            seed_all(self.seed + epoch)
+            for own in (sampler, getattr(sampler, "sampler", None)):
+                if isinstance(generator := getattr(own, "generator", None), torch.Generator):
+                    generator.manual_seed(self.seed + epoch)
+                if own is not None and hasattr(own, "set_epoch"):
+                    own.set_epoch(epoch)
+            return list(sampler)

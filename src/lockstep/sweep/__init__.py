@@ -37,7 +37,7 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
     sys.stdout.flush()
     print(f"job {job.job.num} {status}: {error}", file=sys.stderr, flush=True)
     chosen: Any = OmegaConf.to_container(config)
-    wanted = {str(key): _with_name(str(key), value) for key, value in chosen.items()}
+    wanted = {str(key): _named_for_tables(str(key), value) for key, value in chosen.items()}
     left = {"status": status, "reason": str(error), "config": wanted}
     with contextlib.suppress(OSError):  # a full disk may be the reason: the sweep goes on
         save_json(run_dir / UNFINISHED, left)
@@ -45,7 +45,7 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
         raise error
 
 
-def _with_name(group: str, values: Any) -> Any:
+def _named_for_tables(group: str, values: Any) -> Any:
     """What was chosen of a group, with the name that tables call it by."""
     named = with_name(group, values)
     if isinstance(named, Mapping) and KEY in named and "name" not in named:
