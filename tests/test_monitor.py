@@ -21,7 +21,7 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from lockstep.sums.phases import Phases
 from lockstep.sums.shown import Shown
-from tests.conftest import ROOT, Command, MakePlan, events_of
+from tests.conftest import ROOT, Command, MakeOwn, MakePlan, events_of
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_own_module import MODULES, SINGLE
 
@@ -259,6 +259,28 @@ def test_what_a_module_has_of_it(
     assert [one.step for one in events.Histograms(f"weights/{weight}")] == [steps]
     forward = "model=resnet18" in job or "callbacks=timer" in job
     assert ("weights/first layer" in names["images"], bool(names["graph"])) == (forward, forward)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_histograms_of_shards_are_of_the_whole(engine: str, make_own: MakeOwn) -> None:
+    """Under fsdp each holds as many numbers as under ddp, and their sum is theirs; of a module and of a plain net."""
+    asked = ("devices=2", "logger=tensorboard", "logger.tensorboard.histograms=1", "test=false", "max_epochs=2")
+    for number, job in enumerate((("model=regressor", "data=stream"), ("data=points", "model.hidden=[4]"))):
+        found = []
+        for strategy in ("ddp", "fsdp"):
+            own = (*job, *asked, "precision=64-true", f"engine={engine}", f"strategy={strategy}")
+            plan = make_own(*own, folder=f"{strategy}{number}")
+            launch.start(plan, ENGINES[engine])
+            events = events_of(Path(plan.run_dir))
+            every = {name: events.Histograms(name) for name in events.Tags()["histograms"]}
+            found.append({name: [(one.step, one.histogram_value) for one in own] for name, own in every.items()})
+        ddp, fsdp = found
+        assert ddp.keys() == fsdp.keys()
+        assert any(name.endswith("/gradient") for name in ddp)
+        for name in ddp:
+            assert [step for step, _ in ddp[name]] == [step for step, _ in fsdp[name]]
+            for (_, one), (_, other) in zip(ddp[name], fsdp[name], strict=True):
+                assert (one.num, one.sum) == pytest.approx((other.num, other.sum), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("automatic", [True, False])

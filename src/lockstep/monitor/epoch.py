@@ -1,4 +1,4 @@
-"""What is shown of an epoch beside its numbers: pictures, precision over recall, histograms. On rank 0 alone."""
+"""What is shown of an epoch beside its numbers: pictures, precision over recall, histograms. By rank 0 alone."""
 
 import time
 from collections.abc import Mapping
@@ -27,7 +27,10 @@ class EpochMonitor:
     def __init__(self, plan: Plan, loggers: Loggers, net: nn.Module, shape: tuple[int, ...]) -> None:
         """`shape`: of a sample."""
         self.plan, self.loggers, self.net, self.shape = plan, loggers, net, shape
-        self.board = tensorboard_of(plan) if loggers.loggers else None
+        asked = tensorboard_of(plan)
+        self.board = asked if loggers.loggers else None
+        takes_part = self.board is not None or plan.strategy.sharded  # each rank has a shard of what rank 0 shows
+        self.histograms = asked.histograms if asked is not None and takes_part else 0
         self.shown: Shown | None = None
         self.gradients: Mapping[str, Tensor] = {}
         self.rests_until = 0.0
@@ -35,8 +38,10 @@ class EpochMonitor:
     def end_steps(self, epoch: int) -> None:
         """After the last step of an epoch, from 1: a copy of its gradients, since a validation may clear them."""
         if self._histograms_due(epoch):
-            parameters = self.net.named_parameters()
-            self.gradients = {name: own.grad.detach().clone() for name, own in parameters if own.grad is not None}
+            whole, parameters = self.plan.strategy.whole, self.net.named_parameters()
+            self.gradients = {
+                name: whole(own.grad).detach().clone() for name, own in parameters if own.grad is not None
+            }
 
     def begin_validation(self) -> Shown | None:
         """What is to be kept of it, if anything."""
@@ -47,27 +52,29 @@ class EpochMonitor:
         return self.shown
 
     def end_epoch(self, validated: bool, counts: Tensor | None, epoch: int, step: int) -> None:
-        """After an epoch, from 1, and its validation.
+        """After an epoch, from 1, and its validation. To be called by every rank.
 
         Args:
             counts: the confusion counts of all ranks, where there are classes.
         """
+        if self._histograms_due(epoch):
+            self._show_histograms(step)
         if self.board is None:
             return
         if validated and self.board.images:
             self._show_pictures(counts, self.plan.trained(epoch, step), step)
         if validated and self.shown is not None and self.shown.scores:
             self._show_pr_curves(self.shown.scores, step)
-        if self._histograms_due(epoch):
-            for name, own in self.net.named_parameters():
-                self.loggers.log_histogram(f"weights/{name}", own.detach(), step)
-            for name, gradient in self.gradients.items():
-                self.loggers.log_histogram(f"weights/{name}/gradient", gradient, step)
-        self.gradients = {}
 
     def _histograms_due(self, epoch: int) -> bool:
-        every = 0 if self.board is None or self.plan.strategy.sharded else self.board.histograms
-        return every > 0 and epoch % every == 0
+        return self.histograms > 0 and epoch % self.histograms == 0
+
+    def _show_histograms(self, step: int) -> None:
+        for name, own in self.net.named_parameters():
+            self.loggers.log_histogram(f"weights/{name}", self.plan.strategy.whole(own.detach()), step)
+        for name, gradient in self.gradients.items():
+            self.loggers.log_histogram(f"weights/{name}/gradient", gradient, step)
+        self.gradients = {}
 
     def _show_pictures(self, counts: Tensor | None, last: bool, step: int) -> None:
         """The first and the last validation have them, and those between as time allows."""
