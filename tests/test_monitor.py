@@ -88,6 +88,7 @@ def test_a_run_by_tensorboards_reader(engine: str, make_plan: MakePlan) -> None:
     }
     assert {name.partition("/")[0] for name in curves} == {"train", "val", "test", "work"}
     assert [step for step, _ in curves["train/acc"]] == [step for step, _ in curves["val/acc"]] == [7, 14]
+    assert curves["work/epoch"] == [(7, 0), (14, 1)], "the test at the last step has it too"
     assert curves["train/acc"][-1][1] == pytest.approx(metrics["train/acc"])
     spent = sum(value for name in steps for _, value in curves[name]) * metrics["steps"] / 2
     assert 0.3 < spent / metrics["train_seconds"] < 1.5

@@ -45,11 +45,14 @@ class TensorBoard(Logger):
         purge = None if resumed_at is None else resumed_at + 1
         self.writer: Any = SummaryWriter(str(folder), purge_step=purge)
         self.points = Points(self.writer)
-        self.hparams, self.began = dict(hparams), False
+        self.hparams, self.began, self.epoch_at = dict(hparams), False, -1
         self.trial = f"{folder.name}  {folder.parent}"
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        self.points.add({GROUPED.get(name, name): value for name, value in values.items()}, step)
+        """What is logged several times at a step has the epoch each time, and its curve one point."""
+        again, self.epoch_at = self.epoch_at == step, step if "epoch" in values else self.epoch_at
+        own = {name: value for name, value in values.items() if not (again and name == "epoch")}
+        self.points.add({GROUPED.get(name, name): value for name, value in own.items()}, step)
         if not self.points.waiting:
             self._begin()
 
