@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,17 +19,14 @@ WORD = re.compile(r"([+]{0,2}[\w./]+)=([^\s'\"\[\]{}()$,]+(?:,[^\s'\"\[\]{}()$,]
 """An override of one plain value, or of several with commas between."""
 
 
+@cache
 def text_keys() -> set[str]:
     """The keys that take text of any kind: `name`, `ckpt_path`, `data.root`, …"""
     parts = [("", Plan), *((f"{key}.", kind) for key, kind in NESTED.items())]
     for group, kinds in GROUPS.items():
         parts += [(f"{group}.{name}." if group in SEVERAL else f"{group}.", kind) for name, kind in kinds.items()]
-    return {
-        prefix + field.name
-        for prefix, kind in parts
-        for field in fields(kind)
-        if _is_text(get_type_hints(kind)[field.name])
-    }
+    hinted = [(prefix, get_type_hints(kind), fields(kind)) for prefix, kind in parts]
+    return {prefix + field.name for prefix, hints, own in hinted for field in own if _is_text(hints[field.name])}
 
 
 def _is_text(hint: Any) -> bool:
