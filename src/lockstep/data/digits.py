@@ -28,7 +28,7 @@ def load(val_size: int, test_size: int) -> TensorData:
     rows = read_rows()
     images = torch.from_numpy(rows[:, :-1].reshape(-1, 1, 8, 8)) * (255 / 16)
     images = F.interpolate(images, size=(20, 20), mode="bilinear", align_corners=False)
-    images = F.pad(images, (4, 4, 4, 4)).round().to(torch.uint8)
+    images = F.pad(images.round().to(torch.uint8), (4, 4, 4, 4))
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     targets = torch.from_numpy(rows[:, -1]).long()
     splits = split_three(images[order], targets[order], val_size, test_size)
