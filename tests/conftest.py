@@ -24,11 +24,16 @@ from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.command_line.compose import compose_job
 from lockstep.plan import Plan
-from tests.zygote import MARK, Forked, zygote
+from tests.composition import remembered
+from tests.inspections import asked_once
+from tests.zygote import MARK, Forked, forked_servers, zygote
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would each compile the same sources
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parents[1]
 OWN = ROOT / "tests" / "own_code"
@@ -38,7 +43,12 @@ MakePlan = Callable[..., Plan]
 MakeOwn = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
-RANK_ENGINES = ("lockstep.lit", "lockstep.raw", "tests.rank_helpers", "tests.fault_injection.faulty_engine")
+RANK_ENGINES = (
+    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.ranks", "lockstep.collectives.failure_cases"),
+    *("lockstep.bench.collective_counts", "tests.rank_helpers", "tests.fault_injection.faulty_engine"),
+    *("tests.fault_injection.engine", "tests.engine_counted_collectives", "tests.engine_wrong_seed"),
+)
+"""All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
 STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
 
 for _number in (
@@ -194,10 +204,18 @@ def nobody_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_forkserver() -> Iterator[None]:
-    """The first job in this process starts a fork server for all of them: a further engine would need a new one."""
+    """The first job in this process starts a fork server for all of them, and a run in this process leaves it alone."""
     start = launch.start_forkserver
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, forked_servers():
         patch.setattr(launch, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))
+        patch.setattr(launch, "kill_forkserver", lambda: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def composed_once() -> Iterator[None]:
+    """See composition.py."""
+    with remembered():
         yield
 
 
@@ -266,6 +284,7 @@ def make_plan(tmp_path: Path) -> MakePlan:
 def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeOwn:
     """Plans of the code in `own_code/`, each in a folder of its own."""
     monkeypatch.syspath_prepend(str(OWN))
+    monkeypatch.setattr("lockstep.launch.child.in_child", asked_once(OWN))
 
     def make(*overrides: str, folder: str = "run") -> Plan:
         config, _ = compose_job([f"hydra.searchpath=[file://{OWN / 'conf'}]", *QUIET, *overrides])

@@ -19,6 +19,7 @@ from lockstep.early_start import engines_in, loggers_in, ranks_to_start
 from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.forkserver import start_forkserver
 from lockstep.plan import Plan
+from lockstep.private_api import cpython
 from lockstep.run_files import Metrics
 from tests.conftest import ROOT, MakePlan
 from tests.rank_helpers import on_ranks
@@ -101,6 +102,7 @@ def test_a_run_in_this_process_ends_a_server_that_was_started_in_vain(
     start_forkserver("lockstep.launch.forkserver_preload")
     server: Any = multiprocessing.forkserver._forkserver
     assert server._forkserver_pid is not None
+    monkeypatch.setattr(launch, "kill_forkserver", cpython.kill_forkserver)
     monkeypatch.setattr("lockstep.launch.in_process.run_in_process", lambda work, _engine: (work, []))
     plan = make_plan("strategy.in_process=true")
     assert launch.start(plan, RAW) is plan

@@ -14,6 +14,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from lockstep import launch
+from lockstep.launch.forkserver import ensure_forkserver
+from lockstep.private_api import cpython
 from tests import zygote
 from tests.conftest import ROOT, Command, Ended, pytest_cmdline_main
 
@@ -230,3 +233,16 @@ def test_a_whole_run_alone_is_shared_and_no_worker_has_workers(
         config.workerinput = {}
     pytest_cmdline_main(config)  # type: ignore[arg-type]
     assert options.numprocesses == shared
+
+
+def test_this_process_has_a_fork_server_that_was_forked_too() -> None:
+    """Its child, whose end it is told; another takes its place in an instant."""
+    launch.start_forkserver("lockstep.raw")
+    first = cpython.forkserver_pid()
+    assert first is not None
+    assert psutil.Process(first).ppid() == os.getpid()
+    mapped = [Path(f"/proc/{number}/cmdline").read_text() for number in (first, zygote.zygote().process.pid)]
+    assert mapped[0] == mapped[1]
+    cpython.kill_forkserver()
+    ensure_forkserver()
+    assert cpython.forkserver_pid() not in (first, None)

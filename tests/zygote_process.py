@@ -68,21 +68,49 @@ def warm_up() -> None:
 def serve(control: socket.socket) -> Callable[[], object]:
     """Fork a command for each request, and tell how it ended; returns in the command, with what it has to run.
 
-    A request is {"arguments", "folder", "environment"} with the three streams, or {"wait": its number}.
+    A request is {"arguments", "folder", "environment"} with the three streams, {"wait": its number}, or {"server"}:
+    what a fork server is to be.
     """
     while True:
-        message, streams, _flags, _address = socket.recv_fds(control, MOST, 3)
+        message, streams, _flags, _address = socket.recv_fds(control, MOST, 16)
         if not message:  # the tests are over
             os._exit(0)
         request = json.loads(message)
         if "wait" in request:
             answer = os.waitpid(request["wait"], 0)[1]
+        elif "server" in request:
+            answer = orphan()
+            if answer == 0:
+                control.close()
+                return as_fork_server(request["server"], streams, search_path(request["server"]["environment"]))
         elif (answer := os.fork()) == 0:
             control.close()
             return become(streams=streams, **request)
         for stream in streams:
             os.close(stream)
         control.send(str(answer).encode())
+
+
+def orphan() -> int:
+    """Fork a process whose parent ends at once: it becomes the child of who takes orphans, who has asked for it."""
+    reader, writer = os.pipe()
+    if (between := os.fork()) == 0:
+        if (number := os.fork()) == 0:
+            os.close(reader)
+            os.close(writer)
+            return 0
+        os.write(writer, str(number).encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(between, 0)
+    with os.fdopen(reader) as numbers:
+        return int(numbers.read())
+
+
+def search_path(environment: dict[str, str]) -> list[str]:
+    """sys.path of an interpreter with this environment, but for its first entry."""
+    first = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    return [*dict.fromkeys([*first, *sys.path[1:]])]
 
 
 def become(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> Callable[[], object]:
@@ -96,8 +124,7 @@ def become(arguments: list[str], folder: str, environment: dict[str, str], strea
     random.seed()
     sys.modules["numpy"].random.seed()
     multiprocessing.current_process().authkey = os.urandom(32)
-    first = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
-    path = [*dict.fromkeys([*first, *sys.path[1:]])]
+    path = search_path(environment)
     spare = Spare(path)
     atexit.register(spare.end)
     start_new = multiprocessing.util.spawnv_passfds
@@ -177,16 +204,8 @@ class Spare:
             if self.used or not code.startswith(FORK_SERVER) or not streams_open():
                 return start_new(executable, arguments, descriptors)
             self.used = True
-            ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
-            request = {
-                "code": code,
-                "environment": dict(os.environ),
-                "folder": os.getcwd(),  # noqa: PTH109
-                "numbers": [0, 1, 2, *descriptors],
-                "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
-                "ignored": [int(number) for number in ignored],
-            }
-            socket.send_fds(self.here, [json.dumps(request).encode()], request["numbers"])  # type: ignore[arg-type]
+            request = server_request(code, descriptors)
+            socket.send_fds(self.here, [json.dumps(request).encode()], request["numbers"])
             self.here.close()
             return self.pid
 
@@ -205,14 +224,31 @@ class Spare:
             os._exit(0)
         ends_with_parent(0)
         call_itself(USUAL)
-        request = json.loads(message)
-        place_descriptors(dict(zip(request["numbers"], descriptors, strict=True)))
-        os.chdir(request["folder"])
-        take_environment(request["environment"])
-        for number in request["ignored"]:
-            signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
-        end_with(program(["-c", request["code"]], path))
+        end_with(as_fork_server(json.loads(message), descriptors, path))
+
+
+def server_request(code: str, descriptors: list[int]) -> dict[str, Any]:
+    """What makes a copy the fork server of this process; the three streams and these descriptors go with it."""
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+    return {
+        "code": code,
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),  # noqa: PTH109
+        "numbers": [0, 1, 2, *descriptors],
+        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+        "ignored": [int(number) for number in ignored],
+    }
+
+
+def as_fork_server(request: dict[str, Any], descriptors: list[int], path: list[str]) -> Callable[[], object]:
+    """Make this process the fork server that was requested: what runs it."""
+    place_descriptors(dict(zip(request["numbers"], descriptors, strict=True)))
+    os.chdir(request["folder"])
+    take_environment(request["environment"])
+    for number in request["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
+    return program(["-c", request["code"]], path)
 
 
 def ends_with_parent(number: int) -> None:
@@ -260,5 +296,6 @@ def end_with(run: Callable[[], object]) -> NoReturn:
 
 
 if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # who starts a fork server blocks them meanwhile
     warm_up()
     end_with(serve(socket.socket(fileno=int(sys.argv[1]))))
