@@ -165,6 +165,34 @@ def test_a_group_that_is_added_later_is_in_every_world(adds: Sequence[str], make
     assert [len(group["params"]) for group in state["param_groups"]] == [2, 2]
 
 
+TUNED = ("model=tuned", "data=sizes", "max_epochs=3")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_frozen_statistics_are_so_behind_a_kill(
+    engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A BackboneFinetuning stops those of BatchNorm, and starts them again with the second epoch."""
+    plan = make_own(*TUNED, "callbacks=thaw_all", f"engine={engine}", *SINGLE, "checkpoint.every_n_steps=1")
+    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+
+
+def test_evaluations_keep_their_own_batch_size(make_own: MakeOwn) -> None:
+    """That of one process: 12 of validation, shared by ranks, whatever training has; a schedule of numpy's numbers."""
+    for world, shares in ((SINGLE, 12), (DDP, 6)):
+        runs = [
+            trained(make_own(*TUNED, "+model.cosine=true", *world, f"engine={own}", folder=f"{own}{shares}"))
+            for own in ENGINES
+        ]
+        verdict = compare(runs[0], runs[1])
+        assert verdict.verdict == "identical", verdict.text()
+        assert json.loads((runs[0] / "metrics.json").read_text())["val_size"] == shares
+    larger = trained(make_own(*TUNED, *SINGLE, "engine=raw", "batch_size=19", folder="larger"))
+    lines = [json.loads(line) for line in (larger / "record.jsonl").read_text().splitlines()]
+    assert [line["step"]["samples"] for line in lines if "step" in line][:2] == [19, 19]
+    assert json.loads((larger / "metrics.json").read_text())["val_size"] == 12
+
+
 def test_a_rank_without_samples_draws_nothing(make_own: MakeOwn) -> None:
     job = (*THAWING, "+model.dropout=0.3", "+model.counts=false", "engine=raw")
     ddp, virtual = (trained(make_own(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))

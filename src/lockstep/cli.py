@@ -75,7 +75,9 @@ def words_of_job() -> tuple[list[str], list[str]]:
 
 def asked_for(own_words: list[str], task_words: list[str]) -> Command:
     """What this job was asked for, without the folder, which is another one the next time."""
-    words = [word for word in own_words if not word.startswith(FOLDER_KEYS)]
+    folders = [own.path for own in HydraConfig.get().runtime.config_sources if own.provider == "command-line"]
+    words = [f"--config-dir={folder}" for folder in folders]
+    words += [word for word in own_words if not word.startswith(FOLDER_KEYS)]
     return Command((*words, *task_words), swept_keys(sys.argv[1:], task_words) if in_sweep() else ())
 
 

@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 import torchmetrics
+from lightning.pytorch.callbacks import BackboneFinetuning
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, random_split
@@ -157,6 +158,54 @@ class Growing(Thawing):
         trained = [own for own in self.parameters() if own.requires_grad]
         optimizer = torch.optim.Adam(trained, lr=0.02)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)]
+
+
+class SizesData(BlobsData):
+    """Other sizes in validation than in training; asks the trainer for the world, as people do."""
+
+    def setup(self, stage: str | None = None) -> None:
+        super().setup(stage)
+        assert self.trainer is not None
+        self.size = 12 // self.trainer.world_size
+
+    def val_dataloader(self) -> list[DataLoader[Any]]:
+        return [DataLoader(Blobs(14), batch_size=self.size)]
+
+
+class Tuned(pl.LightningModule):
+    """A backbone with statistics, a schedule of numpy's numbers; asks the trainer for its loader."""
+
+    def __init__(self, cosine: bool = False) -> None:
+        super().__init__()
+        self.cosine = cosine
+        self.backbone = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
+        self.head = nn.Linear(8, 3)
+
+    def on_train_epoch_start(self) -> None:
+        loader: Any = self.trainer.train_dataloader
+        assert (len(loader.dataset), loader.batch_size) == (38, 8)
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        return F.cross_entropy(self.head(self.backbone(batch["x"])), batch["y"])
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        self.log("val_loss", F.cross_entropy(self.head(self.backbone(batch["x"])), batch["y"]))
+        self.log("val_size", float(len(batch["y"])), reduce_fx="max")
+
+    def configure_optimizers(self) -> Any:
+        trained = [own for own in self.parameters() if own.requires_grad]
+        optimizer = torch.optim.SGD(trained, lr=0.1)
+        if not self.cosine:
+            return optimizer
+        return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 + 0.5 * np.cos(step))]
+
+
+class ThawAll(BackboneFinetuning):
+    """Freezes the statistics of BatchNorm, too."""
+
+    def freeze_before_training(self, pl_module: pl.LightningModule) -> None:
+        backbone: Any = pl_module.backbone
+        self.freeze(backbone, train_bn=False)
 
 
 class Failing(Classifier):

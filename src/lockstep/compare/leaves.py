@@ -31,7 +31,8 @@ def compare_leaves(
 
 
 def furthest(a: Any, b: Any) -> tuple[Any, Any]:
-    """Values as they are; of two tensors the two elements with the largest difference, or their shapes and types."""
+    """Values as they are; of two tensors or arrays the elements that differ most, or their shapes and types."""
+    a, b = (_of_torch(own) if type(own).__module__ == "numpy" else own for own in (a, b))
     if not hasattr(a, "shape") or not hasattr(b, "shape"):
         return tuple(f"tensor {tuple(own.shape)}" if hasattr(own, "shape") else own for own in (a, b))  # type: ignore[return-value]
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -47,3 +48,12 @@ def furthest(a: Any, b: Any) -> tuple[Any, Any]:
     index = distance.flatten().nan_to_num(nan=float("inf")).argmax()
     pair = a.flatten()[index].item(), b.flatten()[index].item()
     return (0.0, 0.0) if pair[0] != pair[0] and pair[1] != pair[1] else pair
+
+
+def _of_torch(own: Any) -> Any:
+    """A number, a tensor, or the text of what is neither."""
+    import torch
+
+    if own.ndim == 0:
+        return own.item()
+    return torch.from_numpy(own.copy()) if own.dtype.kind in "biufc" else str(own.tolist())

@@ -40,7 +40,7 @@ def _chosen(plan: Plan) -> list[str]:
     values = {}
     for word in plan.command.words:
         key, _, value = word.lstrip("+").partition("=")
-        if not key.startswith("~") and key not in SHOWN and _tells(plan, key):
+        if not key.startswith(("~", "--")) and key not in SHOWN and _tells(plan, key):
             values[key] = _short(value)
     return [f"{key}={value}" for key, value in short_keys(values).items()]
 

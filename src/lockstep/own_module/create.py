@@ -11,7 +11,7 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.own import Streams, keys_of, outputs_of, streams_of
 from lockstep.data.samples import SampleData, pair_of, targets_for_loss
 from lockstep.data.tensors import Batch, TensorData, as_float
-from lockstep.own_module.loaders import RankLoader, Share, StreamLoader, rank_loader
+from lockstep.own_module.loaders import MapLoader, RankLoader, Share, StreamLoader, rank_loader
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY
@@ -40,6 +40,18 @@ def create_module(
     fits = is_lightning_module(module) or not require_module
     require(fits, f"model.{KEY}", choice.call[KEY], why, "the path of a LightningModule")
     return module
+
+
+class OneProcess:
+    """`self.trainer` while loaders are looked at before any rank starts: a world of one."""
+
+    world_size = num_devices = num_nodes = 1
+    global_rank = local_rank = node_rank = 0
+    is_global_zero = True
+
+    @property
+    def strategy(self) -> "OneProcess":
+        return self
 
 
 class LoaderSource:
@@ -111,9 +123,21 @@ class LoaderSource:
 
     def loaders(self, stage: str, share: Share) -> list[RankLoader]:
         """This rank's shares of them."""
-        training = stage == "train"
-        size = self.batch_size if getattr(self.choice, "regular", True) or self.owner is None else None
-        return [rank_loader(own, share, self.seed, training, size) for own in self.theirs(stage)]
+        found = self.theirs(stage)
+        sizes = self._batch_sizes(stage, len(found))
+        return [
+            rank_loader(own, share, self.seed, stage == "train", size) for own, size in zip(found, sizes, strict=True)
+        ]
+
+    def _batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:
+        """Of each loader the global one; None: its own. What evaluates on a user's own loaders keeps theirs, as one
+        process has them: a LightningDataModule may divide its batch size by the number of ranks.
+        """
+        if self.owner is not None and stage != "train":
+            known = getattr(self.choice, f"{stage}_batch_sizes", ())
+            return [size or None for size in known] if len(known) == loaders else [None] * loaders
+        regular = getattr(self.choice, "regular", True) or self.owner is None
+        return [self.batch_size if regular else None] * loaders
 
     def _of_splits(self, stage: str) -> "DataLoader[Any]":
         """Of data of the other kinds: pairs (inputs, targets); of an IterableDataset what it gives."""
@@ -138,6 +162,7 @@ def facts_of(source: LoaderSource) -> dict[str, Any]:
     owner = source.owner
     with targets.user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
         if owner is not None:
+            owner.trainer = OneProcess()
             owner.prepare_data()
             source.seeded(lambda: owner.setup("fit"))
         if not source.has("train"):
@@ -145,19 +170,21 @@ def facts_of(source: LoaderSource) -> dict[str, Any]:
         share = Share(0, 1)
         train = source.loaders("train", share)[0]
         repeatable = _repeatable(source, train)
-        rest = {stage: _samples(source, stage, share) if source.has(stage) else 0 for stage in ("val", "test")}
+        evaluated = {stage: _evaluated(source, stage, share) for stage in ("val", "test")}
+        rest = {stage: sum(_of_batches(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
+        sizes = {stage: [_batch_size(own) for own in loaders] for stage, loaders in evaluated.items()}
     batches = _length(train)
-    regular = getattr(getattr(train, "batches", None), "regular", False)
-    size = train.batches.batch_size if regular else getattr(train, "batch_size", None)  # type: ignore[attr-defined]
+    regular = isinstance(train, MapLoader) and train.batches.regular
     return {
         "train_samples": _of_batches(train),
         "repeatable": repeatable,
         "train_batches": batches,
         "regular": regular,
-        "size": size or 0,
-        "drop_last": bool(regular and train.batches.drop_last),  # type: ignore[attr-defined]
+        "size": _batch_size(train),
+        "drop_last": isinstance(train, MapLoader) and train.batches.drop_last,
         "val_size": rest["val"],
         "test_size": rest["test"],
+        **{f"{stage}_batch_sizes": own for stage, own in sizes.items()},
     }
 
 
@@ -203,24 +230,30 @@ def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
 def _length(loader: RankLoader) -> int:
     """Batches of an epoch; 0 where nobody knows."""
     try:
-        return len(loader)  # type: ignore[arg-type]
+        return len(loader)
     except (TypeError, NotImplementedError):
         return 0
 
 
 def _of_batches(loader: RankLoader) -> int:
     """Samples of an epoch of regular batches, dropped ones too; 0 where nobody knows."""
-    batches = getattr(loader, "batches", None)
-    if batches is None:
+    if not isinstance(loader, MapLoader):
         return 0
-    whole: Sequence[Any] = batches.batches()
-    total = sum(len(own) for own in whole)
-    return batches.samples if batches.drop_last else total
+    total = sum(len(own) for own in loader.batches.batches())
+    return loader.batches.samples if loader.batches.drop_last else total
 
 
-def _samples(source: LoaderSource, stage: str, share: Share) -> int:
-    """Samples of an evaluation, 1 where nobody knows how many there are."""
+def _batch_size(loader: RankLoader) -> int:
+    """Of regular batches, or of a stream's; 0 where each has its own."""
+    if isinstance(loader, MapLoader):
+        return loader.batches.batch_size or 0
+    return (loader.batch_size or 0) if isinstance(loader, StreamLoader) else 0
+
+
+def _evaluated(source: LoaderSource, stage: str, share: Share) -> list[RankLoader]:
+    """The loaders of an evaluation, if there are any."""
+    if not source.has(stage):
+        return []
     if stage == "test" and source.owner is not None:
         source.seeded(lambda: source.owner.setup("test"))
-    counts = [_of_batches(own) or 1 for own in source.loaders(stage, share)]
-    return sum(counts)
+    return source.loaders(stage, share)

@@ -75,6 +75,12 @@ class RankLoader:
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
+    def __getattr__(self, name: str) -> Any:
+        """What else a module asks of its loader is the user's own: `dataset`, `batch_size`, …"""
+        if name == "loader" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
     @property
     def accumulate(self) -> int:
         """Batches of an optimizer step of the epoch."""

@@ -1,7 +1,7 @@
 """What a checkpoint holds of a module beside its weights, and how a run that resumes takes it over again.
 
-That is what each rank has logged and measured in the epoch under way, which parameters are frozen, and which are in
-which group of an optimizer: hooks that have changed these may not be called again.
+That is what each rank has logged and measured in the epoch under way, which parameters and statistics are frozen, and
+which parameters are in which group of an optimizer: hooks that have changed these may not be called again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +35,7 @@ class ModuleState:
             "logged": self.logged.state() if within else {},
             "metrics": {name: metric_state(own) for name, own in metric_modules(self.module) if own.update_count},
             "frozen": [name for own, name in names.items() if not own.requires_grad],
+            "untracked": [name for name, own in self._tracking() if not own.track_running_stats],
             "groups": [
                 [[names.get(own) for own in group["params"]] for group in one.param_groups] for one in optimizers
             ],
@@ -63,6 +64,15 @@ class ModuleState:
         if (frozen := self._of_rank_zero("frozen", None)) is not None:
             for name, own in self.module.named_parameters():
                 own.requires_grad_(name not in frozen)
+        if (untracked := self._of_rank_zero("untracked", None)) is not None:
+            for name, own in self._tracking():
+                own.track_running_stats = name not in untracked
+
+    def _tracking(self) -> list[tuple[str, Any]]:
+        """Layers with running statistics, which Lightning's BaseFinetuning freezes too."""
+        return [
+            (name, own) for name, own in self.module.named_modules() if getattr(own, "running_mean", None) is not None
+        ]
 
     def restore_metrics(self) -> None:
         """What the module's metrics have measured so far. After its on_train_start, where it may reset them."""

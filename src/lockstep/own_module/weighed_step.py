@@ -6,7 +6,7 @@ weighs it by samples; `optimizer_step` and what hands out optimizers see to it t
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any
 
@@ -157,7 +157,10 @@ class WeighedStep:
         if outputs is None:
             why += f", and the other of {ranks} ranks would wait for its gradient"
             alone = ", or strategy=single, which skips the step"
-        raise config_error("model", plan.model.name, why, f"one that returns a loss, 0 * that of the batch, say{alone}")
+        instead = "one that returns a loss, 0 * that of the batch, say"
+        if isinstance(outputs, Mapping):
+            instead = "one whose dictionary has it under the key loss"
+        raise config_error("model", plan.model.name, why, f"{instead}{alone}")
 
     @property
     def ranks(self) -> int:

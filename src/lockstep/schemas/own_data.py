@@ -14,7 +14,7 @@ BATCH_SIZE = 64
 
 FOUND = (
     *("train_samples", "val_size", "test_size", "classes", "outputs", "shape", "parts"),
-    *("train_batches", "regular"),
+    *("train_batches", "regular", "val_batch_sizes", "test_batch_sizes"),
 )
 """What the data says of itself: nothing that anybody types."""
 
@@ -137,6 +137,7 @@ class Loaders:
     """Data that comes in DataLoaders of the user's own. What they come to is asked of them before any rank starts.
 
     train_batches: of an epoch, 0 where nobody knows; `regular`: all but the last have one size.
+    val_batch_sizes, test_batch_sizes: of each loader as one process has it, 0 of one whose batches vary.
     """
 
     train_samples: int
@@ -144,6 +145,8 @@ class Loaders:
     test_size: int
     train_batches: int
     regular: bool
+    val_batch_sizes: tuple[int, ...]
+    test_batch_sizes: tuple[int, ...]
     classes: int
 
 
@@ -153,6 +156,8 @@ class OwnLoaders(OwnSamples, Loaders):
 
     train_batches: int = 0
     regular: bool = True
+    val_batch_sizes: tuple[int, ...] = ()
+    test_batch_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,8 @@ class ModelLoaders(Loaders):
     test_size: int = field(default=0, metadata={FOUND_LATER: True})
     train_batches: int = field(default=0, metadata={FOUND_LATER: True})
     regular: bool = field(default=True, metadata={FOUND_LATER: True})
+    val_batch_sizes: tuple[int, ...] = field(default=(), metadata={FOUND_LATER: True})
+    test_batch_sizes: tuple[int, ...] = field(default=(), metadata={FOUND_LATER: True})
     classes: int = field(default=0, metadata={FOUND_LATER: True})
 
 

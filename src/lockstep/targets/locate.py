@@ -129,7 +129,8 @@ def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
     if isinstance(found, ModuleType) and hasattr(found, "__path__"):
         names += [own.name for own in pkgutil.iter_modules(found.__path__)]
     near = nearest(name, names)
-    instead = f"{key}={within}.{near}" if near else f"the path of something that {within} has"
+    rest = path.removeprefix(f"{within}.{name}") if path.startswith(f"{within}.{name}.") else ""
+    instead = f"{key}={within}.{near}{rest}" if near else f"the path of something that {within} has"
     did = f" (did you mean {near}?)" if near else ""
     return config_error(key, path, f"{within} has no {name}{did}", instead)
 
