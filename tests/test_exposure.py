@@ -17,6 +17,7 @@ from tests.netns import cluster
 from tests.sockets import Door, Seen, watch
 
 TRAIN = (sys.executable, str(ROOT / "train.py"), "engine=both", "max_epochs=2", "logger=none", "accelerator=cpu")
+RAW = (*TRAIN[:2], "engine=raw", "max_epochs=1", *TRAIN[4:])
 TOUR = (sys.executable, "-m", "lockstep.collectives")
 PROBE = re.compile("[a-z0-9_]{8}")
 """What Python's tempfile makes for an instant, to see whether it can."""
@@ -45,14 +46,14 @@ def watched(command: Command, temporary: Path, *line: str) -> tuple[Ended, Seen]
     ("line", "meets"),
     [
         pytest.param((*TRAIN, "strategy=single"), False, marks=pytest.mark.slow),
-        ((*TRAIN, "strategy=ddp", "devices=2"), True),
+        ((*RAW, "strategy=ddp", "devices=2"), True),
         pytest.param(
             (*TRAIN, "strategy=ddp_spawn", "devices=2", "process_group.init_method=env"), True, marks=pytest.mark.slow
         ),
-        pytest.param((*TOUR, "devices=2"), True, marks=pytest.mark.slow),
+        pytest.param((*TRAIN, "strategy=ddp", "devices=2"), True, marks=pytest.mark.slow),
         pytest.param((*TOUR, "devices=3", "init_method=env"), True, marks=pytest.mark.slow),
     ],
-    ids=["single", "ddp", "ddp_spawn", "tour", "tour by env"],
+    ids=["single", "ddp", "ddp_spawn", "ddp by both", "tour by env"],
 )
 def test_nothing_is_open(line: tuple[str, ...], meets: bool, command: Command, temporary: Path) -> None:
     ended, seen = watched(command, temporary, *line)
@@ -121,12 +122,11 @@ while True:
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param((*TRAIN, "strategy=single"), marks=pytest.mark.slow),
-        (*TRAIN, "strategy=ddp", "devices=2"),
+        (*RAW, "strategy=ddp", "devices=2"),
         pytest.param((*TRAIN, "strategy=ddp_spawn", "devices=2"), marks=pytest.mark.slow),
         pytest.param((*TOUR, "devices=2"), marks=pytest.mark.slow),
     ],
-    ids=["single", "ddp", "ddp_spawn", "tour"],
+    ids=["ddp", "ddp_spawn", "tour"],
 )
 def test_a_host_name_that_does_not_resolve_is_never_asked_for(line: tuple[str, ...], command: Command) -> None:
     with cluster(1) as machines:

@@ -94,14 +94,10 @@ def compare_with_one(command: Command, machines: Cluster, how: Torchrun, ranks: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "hosts"),
-    [(meeting_at_a_rendezvous, ""), (placed_by_hand, DEBIAN)],
-    ids=["rendezvous", "by hand"],
-)
-def test_two_machines_compute_what_one_does(how: Torchrun, hosts: str, command: Command, one_machine: Path) -> None:
-    with cluster(2, hosts) as machines:
-        compare_with_one(command, machines, how, 2, one_machine)
+def test_two_machines_compute_what_one_does(command: Command, one_machine: Path) -> None:
+    """Placed by hand; two that meet at a rendezvous train a user's module below, and four what these do."""
+    with cluster(2, DEBIAN) as machines:
+        compare_with_one(command, machines, placed_by_hand, 2, one_machine)
 
 
 @pytest.mark.slow
@@ -138,18 +134,10 @@ def wait_for_a_step(folder: Path, step: int, processes: "Sequence[subprocess.Pop
         time.sleep(0.05)
 
 
-CUTS = [("raw", meeting_at_a_rendezvous, 1)] + [
-    pytest.param(engine, how, cut, marks=pytest.mark.slow)
-    for engine, how, cut in (
-        ("lightning", meeting_at_a_rendezvous, 0),
-        ("lightning", placed_by_hand, 1),
-        ("raw", placed_by_hand, 0),
-    )
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "how", "cut"), CUTS)
+@pytest.mark.parametrize(
+    ("engine", "how", "cut"), [("raw", meeting_at_a_rendezvous, 1), ("lightning", placed_by_hand, 0)]
+)
 def test_a_cut_cable_ends_the_run_on_both_machines(engine: str, how: Torchrun, cut: int, command: Command) -> None:
     run_dir = command.folder / "run"
     own = (f"process_group.timeout={TIMEOUT}", "checkpoint.every_n_steps=2", "max_epochs=10000")
@@ -170,10 +158,10 @@ def test_a_cut_cable_ends_the_run_on_both_machines(engine: str, how: Torchrun, c
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What four ranks leave that nobody disturbs."""
-    return four_ranks(tmp_path_factory.mktemp("undisturbed"), "engine=raw", "max_epochs=20")
+    return four_ranks(tmp_path_factory.mktemp("undisturbed"), "engine=raw", "max_epochs=10")
 
 
-RESTARTS = ("resume=true", "checkpoint.every_n_steps=2", f"process_group.timeout={TIMEOUT}", "max_epochs=20")
+RESTARTS = ("resume=true", "checkpoint.every_n_steps=2", f"process_group.timeout={TIMEOUT}", "max_epochs=10")
 
 
 @pytest.mark.slow
@@ -194,8 +182,7 @@ def test_with_restarts_it_goes_on_when_the_link_is_back(command: Command, undist
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", [0, 1])
-def test_with_restarts_it_goes_on_after_a_killed_rank(machine: int, command: Command, undisturbed: Path) -> None:
+def test_with_restarts_it_goes_on_after_a_killed_rank(command: Command, undisturbed: Path) -> None:
     """The other machine's agent starts its ranks anew too, and does not count that as a restart."""
     run_dir = command.folder / "run"
     own = ("engine=raw", *RESTARTS, f"hydra.run.dir={run_dir}")
@@ -203,7 +190,7 @@ def test_with_restarts_it_goes_on_after_a_killed_rank(machine: int, command: Com
         extra = ["--max-restarts=3"]
         processes = started(command, machines, meeting_at_a_rendezvous, 2, *own, extra=extra)
         wait_for_a_step(run_dir, 30, processes)
-        psutil.Process(processes[machine].pid).children()[-1].send_signal(signal.SIGKILL)
+        psutil.Process(processes[1].pid).children()[-1].send_signal(signal.SIGKILL)
         ended = all_ended(command, processes, timeout=80)
     assert [one.status for one in ended] == [0, 0], ended
     assert left_by(run_dir) == left_by(undisturbed)
