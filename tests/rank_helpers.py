@@ -1,6 +1,7 @@
 """An engine for tests: every rank calls the function that RANK_TASK names, `module:function`, as an engine's `run`."""
 
 import importlib
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import lockstep.raw
 from lockstep import launch, schemas
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.run_files import METRICS, Metrics
 
 ENGINES = {"lightning": lockstep.lit.run, "raw": lockstep.raw.run}
 
@@ -33,6 +34,16 @@ def on_ranks(plan: Plan, task: Callable[[Plan, RankContext], Metrics]) -> Metric
         os.environ.pop("RANK_TASK")
         if before is not None:
             os.environ["RANK_TASK"] = before
+
+
+def by_engines(plan: Plan, context: RankContext) -> Metrics:
+    """On a rank: the plan by each engine, in a folder of its name, with the metrics that it returns."""
+    for name, engine in ENGINES.items():
+        folder = Path(plan.run_dir) / name
+        metrics = engine(with_engine(plan, name, folder), context)
+        if context.rank == 0:
+            (folder / METRICS).write_text(json.dumps(metrics))
+    return {}
 
 
 def with_engine(plan: Plan, name: str, folder: Path, gradient_sync: str = "ddp") -> Plan:

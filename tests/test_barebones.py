@@ -8,9 +8,8 @@ import pytest
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
-from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, MODULES, SINGLE, trained
+from tests.test_own_module import DDP, MODULES, SINGLE, by_both, trained
 
 BARE = "trainer.barebones=true"
 WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
@@ -27,7 +26,7 @@ WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
 def test_what_watches_is_left_out_and_the_numbers_stay(job: tuple[str, ...], make_own: MakeOwn) -> None:
     """By either engine. What a module logs is in no file; the record has each step and each tensor."""
     usual = trained(make_own(*job, *DDP, *WATCHED, "engine=raw", folder="usual"))
-    runs = [trained(make_own(*job, *DDP, WATCHED[0], BARE, f"engine={own}", folder=own)) for own in ENGINES]
+    runs = by_both(make_own(*job, *DDP, WATCHED[0], BARE, folder="both"))
     for run in runs:
         assert {path.name for path in run.iterdir()} <= {"record.jsonl", "metrics.json", "ranks", "confusion.csv"}
     assert compare(runs[0], runs[1]).verdict == "identical"

@@ -9,7 +9,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, MODULES, SINGLE, trained
+from tests.test_own_module import DDP, MODULES, SINGLE, by_both, trained
 from tests.test_resume import same_after_kill, start
 
 JOB = MODULES["classifier"]
@@ -30,7 +30,7 @@ STOPPING = (
 def test_both_engines_call_them_alike(
     callbacks: tuple[str, ...], world: tuple[str, ...], epochs: int, make_own: MakeOwn
 ) -> None:
-    runs = [trained(make_own(*JOB, *world, *callbacks, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    runs = by_both(make_own(*JOB, *world, *callbacks, folder="both"))
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
     assert json.loads((runs[0] / "metrics.json").read_text())["epochs"] == epochs
@@ -38,7 +38,7 @@ def test_both_engines_call_them_alike(
     assert compare(runs[1], without).verdict != "identical"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_a_resume_knows_how_patient_they_were(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_own(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")
     same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
@@ -114,7 +114,7 @@ def test_batches_of_a_step_change_with_the_epochs(job: tuple[str, ...], steps: l
     assert len({*samples}) == 1
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
 def test_killed_in_an_epoch_of_other_steps(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a step: no callback is called at the beginning of an epoch that is gone on with."""
     plan = make_own(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")

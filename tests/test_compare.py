@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from lockstep import optimizers, sampler
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.compare.tolerance import (
     FLOAT32,
@@ -98,6 +100,18 @@ def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
     return raw_run(plan, context)
 
 
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run as it should be."""
+    folder = tmp_path_factory.mktemp("lightning")
+    on_ranks(two_ranks(folder), lightning_then)
+    return folder / "right"
+
+
+def two_ranks(folder: Path) -> Plan:
+    return plan_from(compose_job(["strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL])[0], folder)
+
+
 @pytest.mark.parametrize(
     ("wrong", "first", "where"),
     [
@@ -107,14 +121,11 @@ def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
     ],
 )
 def test_a_run_with_one_thing_wrong(
-    wrong: Callable[[Plan, RankContext], Metrics], first: str, where: str, make_plan: MakePlan
+    wrong: Callable[[Plan, RankContext], Metrics], first: str, where: str, right: Path, tmp_path: Path
 ) -> None:
-    plan = make_plan("strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL)
-    on_ranks(plan, lightning_then)
-    on_ranks(plan, wrong)
-    right = Path(plan.run_dir) / "right"
+    on_ranks(two_ranks(tmp_path), wrong)
     for tolerance in (None, 1e-10):
-        comparison = compare(right, Path(plan.run_dir) / "wrong", tolerance)
+        comparison = compare(right, tmp_path / "wrong", tolerance)
         assert comparison.verdict == "different"
         assert comparison.first_divergence is not None
         assert comparison.first_divergence.name == first

@@ -11,9 +11,8 @@ from torch.utils.data import default_collate
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data.mappings import FromMappings, SampleKeys
-from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, MODULES, SINGLE, VIRTUAL, trained
+from tests.test_own_module import DDP, MODULES, SINGLE, VIRTUAL, by_both, trained
 
 MLP = ("model=mlp", "model.hidden=[6]", "batch_size=16", "precision=64-true")
 
@@ -47,7 +46,7 @@ def digest_of(run: Path) -> str:
 def test_a_net_is_trained_on_the_keys_that_are_named(data: str, more: tuple[str, ...], make_own: MakeOwn) -> None:
     """By both engines alike, by ranks as by one process; and as on the same samples as pairs."""
     job = (*MLP, f"data={data}", *more)
-    runs = [trained(make_own(*job, *DDP, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    runs = by_both(make_own(*job, *DDP, folder="both"))
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
     verdict = compare(trained(make_own(*job, *SINGLE, "engine=raw", folder="single")), runs[1])

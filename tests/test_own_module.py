@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator, Sequence
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import OWN, QUIET, Command, MakeOwn
+from tests.rank_helpers import by_engines, on_ranks
 from tests.test_resume import same_after_kill, start
 
 MODULES = {
@@ -42,11 +44,17 @@ def trained(plan: Plan) -> Path:
     return Path(plan.run_dir)
 
 
+def by_both(plan: Plan) -> list[Path]:
+    """The folders of the plan's runs by Lightning and by the raw engine, one after the other on the same ranks."""
+    on_ranks(plan, by_engines)
+    return [Path(plan.run_dir) / name for name in ENGINES]
+
+
 def in_both_worlds(make_own: MakeOwn, *job: str, single: Sequence[str] = SINGLE) -> list[Path]:
     """The runs of one process and of two ranks; in each world both engines are identical."""
     found = []
     for world, own in (("single", single), ("ddp", DDP)):
-        runs = [trained(make_own(*job, f"engine={name}", *own, folder=f"{name}-{world}")) for name in ENGINES]
+        runs = by_both(make_own(*job, *own, folder=world))
         verdict = compare(runs[0], runs[1])
         assert verdict.verdict == "identical", verdict.text()
         found.append(runs[1])
@@ -61,21 +69,23 @@ def test_both_engines_and_both_worlds_are_one(name: str, make_own: MakeOwn) -> N
     verdict = compare(single, ddp)
     assert verdict.within_tolerance, verdict.text()
     assert verdict.max_diff < 1e-10
+    if name != "classifier":
+        return
     other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
     assert not compare(single, other).within_tolerance
 
 
-@pytest.mark.parametrize("name", ["classifier", "gan", pytest.param("stream", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["classifier", *(pytest.param(own, marks=pytest.mark.slow) for own in ("gan", "stream"))]
+)
 def test_virtual_ranks_are_ranks(name: str, make_own: MakeOwn) -> None:
     """Dropout and BatchNorm of each rank's own."""
     own = () if name == "stream" else ("+model.dropout=0.3",)
     job = (*MODULES[name], *own, "precision=64-true")
     ddp = trained(make_own(*job, "engine=raw", *DDP, folder="ddp"))
-    virtual = {
-        engine: trained(make_own(*job, f"engine={engine}", *VIRTUAL, folder=f"virtual-{engine}")) for engine in ENGINES
-    }
-    assert compare(virtual["lightning"], virtual["raw"]).verdict == "identical"
-    verdict = compare(ddp, virtual["raw"])
+    lightning, raw = by_both(make_own(*job, *VIRTUAL, folder="virtual"))
+    assert compare(lightning, raw).verdict == "identical"
+    verdict = compare(ddp, raw)
     assert verdict.within_tolerance, verdict.text()
     assert verdict.max_diff < 1e-10
 
@@ -138,24 +148,30 @@ BY_CALLBACK = ("+model.adds=false", "callbacks=thaw")
 
 
 @pytest.mark.parametrize(
-    ("world", "step"), [(SINGLE, 8), (DDP, 13), pytest.param(("strategy=fsdp", "devices=2"), 7, marks=pytest.mark.slow)]
+    ("world", "step", "by_module", "by_callback"),
+    [
+        (DDP, 13, "raw", "lightning"),
+        pytest.param(SINGLE, 8, "lightning", "raw", marks=pytest.mark.slow),
+        pytest.param(("strategy=fsdp", "devices=2"), 7, "lightning", "raw", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("adds", [(), BY_CALLBACK], ids=["module", "callback"])
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_group_that_is_added_later_is_there_behind_a_kill(
-    engine: str,
-    adds: Sequence[str],
     world: Sequence[str],
     step: int,
+    by_module: str,
+    by_callback: str,
+    adds: Sequence[str],
     make_own: MakeOwn,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In the epoch in which it is added, and behind it."""
+    """In the epoch in which it is added, and behind it. Each two of world, engine and who adds it meet once."""
+    engine = by_callback if adds else by_module
     plan = make_own(*GROWING, *adds, f"engine={engine}", *world)
     same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
 
 
-@pytest.mark.parametrize("adds", [(), BY_CALLBACK], ids=["module", "callback"])
+@pytest.mark.parametrize("adds", [(), pytest.param(BY_CALLBACK, marks=pytest.mark.slow)], ids=["module", "callback"])
 def test_a_group_that_is_added_later_is_in_every_world(adds: Sequence[str], make_own: MakeOwn) -> None:
     single, ddp = in_both_worlds(make_own, *GROWING, *adds)
     verdict = compare(single, ddp)
@@ -232,7 +248,7 @@ def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
 def test_a_module_that_ends_its_epochs_early(make_own: MakeOwn) -> None:
     """Both engines as Lightning does it; the checkpoint is one that can be tested."""
     job = ("model=short", "data=model", *SINGLE)
-    runs = [trained(make_own(*job, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    runs = by_both(make_own(*job, folder="both"))
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
@@ -242,24 +258,26 @@ def test_a_module_that_ends_its_epochs_early(make_own: MakeOwn) -> None:
     assert json.loads((again / "metrics.json").read_text())["test_loss"] == metrics[0]["test_loss"]
 
 
+WORLDS = (SINGLE, DDP, VIRTUAL)
 KILLS = [
-    ("classifier", DDP, "lightning", 7),
-    ("gan", DDP, "raw", 7),
-    ("stream", SINGLE, "lightning", 7),
-    ("autoencoder", DDP, "raw", 3),
+    (name, world, [*ENGINES][(number + place) % 2], (3, 7)[(number + (place + 1) // 2) % 2])
+    for number, name in enumerate(MODULES)
+    for place, world in enumerate(WORLDS)
 ]
-SLOW_KILLS = [
-    (name, world, engine, step)
-    for name in MODULES
-    for world in (SINGLE, DDP, VIRTUAL)
-    for engine in ENGINES
-    for step in (3, 7)
-    if (name, world, engine, step) not in KILLS
-]
+QUICK_KILLS = [own for own in KILLS if own[1] == DDP and own[0] in ("classifier", "gan")]
+
+
+def test_kills_meet_in_pairs() -> None:
+    """Each module and world; each engine and step meets each of them, and each other."""
+    values = (MODULES, WORLDS, ENGINES, (3, 7))
+    for one, other in combinations(range(4), 2):
+        assert {(own[one], own[other]) for own in KILLS} == {*product(values[one], values[other])}
+    assert {own[2] for own in QUICK_KILLS} == {*ENGINES}
 
 
 @pytest.mark.parametrize(
-    ("name", "world", "engine", "step"), [*KILLS, *(pytest.param(*own, marks=pytest.mark.slow) for own in SLOW_KILLS)]
+    ("name", "world", "engine", "step"),
+    [pytest.param(*own, marks=() if own in QUICK_KILLS else pytest.mark.slow) for own in KILLS],
 )
 def test_killed_in_any_step_it_ends_the_same(
     name: str,

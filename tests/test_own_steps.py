@@ -6,7 +6,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, SINGLE, VIRTUAL, trained
+from tests.test_own_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 FSDP = ("strategy=fsdp", "devices=2")
 ONCE = ("model=regressor", "model._target_=strange_modules.OnceByHand", "data=stream")
@@ -15,7 +15,7 @@ SKIPPING = ("model=regressor", "model._target_=strange_modules.Skipping", "data=
 
 @pytest.mark.filterwarnings("ignore:.*returned `None`")
 def test_one_rank_may_leave_out_a_step(make_own: MakeOwn) -> None:
-    runs = [trained(make_own(*SKIPPING, *SINGLE, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    runs = by_both(make_own(*SKIPPING, *SINGLE, folder="both"))
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
 
@@ -48,7 +48,7 @@ def test_what_is_no_loss_is_said(engine: str, make_own: MakeOwn) -> None:
 def test_steps_of_no_optimizer_are_counted_alike(make_own: MakeOwn) -> None:
     job = ("model=untrained", "data=uneven_data")
     for name, world in (("single", SINGLE), ("ddp", DDP)):
-        runs = [trained(make_own(*job, *world, f"engine={engine}", folder=f"{name}-{engine}")) for engine in ENGINES]
+        runs = by_both(make_own(*job, *world, folder=name))
         verdict = compare(runs[0], runs[1])
         assert verdict.verdict == "identical", verdict.text()
 

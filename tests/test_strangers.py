@@ -12,9 +12,8 @@ import pytest
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, VIRTUAL, in_both_worlds, trained
+from tests.test_own_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
 from tests.test_resume import same_after_kill, start
 
 SINGLE = ("strategy=single", "strategy.in_process=false")
@@ -39,7 +38,7 @@ HUGGING = needs("transformers", "datasets")
 WORLDS = [
     pytest.param(BORING, FLOAT64, id="boring"),
     pytest.param(BY_HAND, FLOAT64, id="boring-manual", marks=pytest.mark.slow),
-    pytest.param(SHUFFLED, FLOAT64, id="webdataset", marks=needs("webdataset")),
+    pytest.param(SHUFFLED, FLOAT64, id="webdataset", marks=[needs("webdataset"), pytest.mark.slow]),
     # 1.2e-8: it logs a mean of float32 by itself
     pytest.param(SENTENCES, 1e-7, id="bert", marks=[HUGGING, pytest.mark.slow]),
     # transformers computes the loss of a language model in float32, whatever the net is in
@@ -80,7 +79,7 @@ def test_both_engines_and_both_worlds_are_one(
 def test_a_net_with_dropout_is_that_of_virtual_ranks(make_own: MakeOwn, folder: Path) -> None:
     """Lightning's demo of a transformer, on its own class of a text: its ranks draw masks of their own."""
     job = (*in_folder(DEMO, folder), "precision=64-true")
-    ddp = [trained(make_own(*job, *DDP, f"engine={engine}", folder=engine)) for engine in ENGINES]
+    ddp = by_both(make_own(*job, *DDP, folder="both"))
     verdict = compare(ddp[0], ddp[1])
     assert verdict.verdict == "identical", verdict.text()
     virtual = trained(make_own(*job, *VIRTUAL, "engine=raw", folder="virtual"))
@@ -93,9 +92,8 @@ def test_a_net_with_dropout_is_that_of_virtual_ranks(make_own: MakeOwn, folder: 
     ("job", "world", "engine"),
     [
         pytest.param(SHUFFLED, DDP, "raw", marks=needs("webdataset")),
-        pytest.param((*SENTENCES, "+model.dropout=0.1"), DDP, "lightning", marks=HUGGING),
         pytest.param(SHUFFLED, SINGLE, "lightning", marks=[needs("webdataset"), pytest.mark.slow]),
-        pytest.param((*SENTENCES, "+model.dropout=0.1"), SINGLE, "raw", marks=[HUGGING, pytest.mark.slow]),
+        pytest.param((*SENTENCES, "+model.dropout=0.1"), DDP, "lightning", marks=[HUGGING, pytest.mark.slow]),
     ],
 )
 def test_killed_within_an_epoch_it_ends_the_same(

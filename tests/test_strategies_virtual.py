@@ -37,9 +37,7 @@ def trained(plan: Plan, folder: Path, **own: object) -> Path:
     ("net", "engine"),
     [
         ("dropout", "lightning"),
-        ("dropout", "raw"),
-        ("batchnorm", "raw"),
-        pytest.param("batchnorm", "lightning", marks=pytest.mark.slow),
+        pytest.param("batchnorm", "raw", marks=pytest.mark.slow),
     ],
 )
 def test_it_is_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
@@ -70,7 +68,9 @@ def test_killed_it_ends_the_same(engine: str, make_plan: MakePlan, monkeypatch: 
     same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
 
 
-@pytest.mark.parametrize(("first", "second"), [("virtual", "ddp"), ("ddp", "virtual")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("virtual", "ddp"), pytest.param("ddp", "virtual", marks=pytest.mark.slow)]
+)
 def test_each_goes_on_with_the_others_checkpoints(
     first: str, second: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
+from tests.rank_helpers import by_engines, on_ranks
 from tests.test_resume import alike, going_on_with, record, same_after_kill, start
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
@@ -121,9 +122,7 @@ def lines(folder: Path, kind: str) -> list[Any]:
 
 def by_both(plan: Plan, folder: Path) -> Path:
     """The folder of the raw engine's run, which is identical to Lightning's."""
-    for name, path in ENGINES.items():
-        (folder / name).mkdir(parents=True)
-        launch.start(replace(plan, run_dir=str(folder / name)), path)
+    on_ranks(replace(plan, run_dir=str(folder)), by_engines)
     verdict = compare(folder / "lightning", folder / "raw")
     assert verdict.verdict == "identical", verdict.text()
     return folder / "raw"
@@ -176,7 +175,7 @@ def path_of(plan: Plan) -> Path:
     return Path(plan.run_dir) / "checkpoints" / "last.ckpt"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_killed_within_a_limited_epoch_it_ends_the_same(
     engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +201,7 @@ def test_max_steps_ends_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> 
     assert (make_plan(*job, *CUT).total_steps, make_plan(*job, "trainer.max_steps=500").total_steps) == (6, 500)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
 def test_a_cut_run_resumes_as_if_it_had_never_been(
     engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +314,7 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
     assert (best["epochs"], best["batch"]) == [(0, 3), (0, 6), (1, 3), (1, 6)][scores.index(max(scores))]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
 def test_killed_behind_a_validation_within_an_epoch(
     engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

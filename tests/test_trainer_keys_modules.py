@@ -20,7 +20,8 @@ from lockstep.record import sample_ids
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_own_module import DDP, MODULES, SINGLE, trained
+from tests.test_own_module import DDP, MODULES, SINGLE
+from tests.test_own_module import by_both as runs_by_both
 from tests.test_resume import going_on_with, record, same_after_kill, start, untimed
 
 
@@ -31,7 +32,7 @@ def lines(folder: Path, kind: str) -> list[Any]:
 
 def by_both(make: MakeOwn, *job: str) -> Path:
     """The folder of the raw engine's run, which is identical to Lightning's."""
-    runs = [trained(make(*job, f"engine={engine}", folder=f"{engine}-{len(job)}")) for engine in ENGINES]
+    runs = runs_by_both(make(*job, folder=f"both-{len(job)}"))
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]

@@ -303,7 +303,7 @@ MUTATIONS = [
         "checkpoint/saving.py",
         "                buffer.copy_(state.buffers[name])\n",
         "                pass\n",
-        "tests/test_resume.py::test_whatever_is_trained_how[raw-ddp-batchnorm]",
+        "tests/test_resume.py::test_whatever_is_trained_how[ddp-batchnorm-raw]",
     ),
     Mutation(
         "every epoch in the same order",
