@@ -64,8 +64,9 @@ WORKERS = 3
 """Processes that share a whole run of the tests, one more than cores: while one waits for a command, others go on."""
 
 LONGEST = (
-    *("parity_matrix", "faults", "docs", "resume", "train", "signals", "netns", "parity", "strategies_fsdp", "sweep"),
-    *("exposure", "private_dir", "oracle", "in_process", "raw", "compare", "streams", "memory_format", "zygote"),
+    *("netns", "docs", "parity_matrix", "faults", "signals", "resume", "own_module", "train", "own_code"),
+    *("private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module", "streams"),
+    *("sweep", "monitor", "raw", "memory_format", "bad_input", "compare_ledger", "callbacks", "zygote", "oracle"),
 )
 """The files that take longest come first, so that none is begun when the other workers are about to end."""
 

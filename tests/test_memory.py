@@ -1,7 +1,6 @@
 """A tensor that is made and freed again and again costs its pages once."""
 
 import resource
-import subprocess
 import sys
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ import torch
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from tests.conftest import ROOT, Command
 from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
@@ -32,11 +32,9 @@ PAGES = 2**24 * 4 // 4096
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
-def test_freed_pages_are_not_fetched_again() -> None:
-    faults = {
-        kind: int(subprocess.run([sys.executable, "-c", AGAIN_AND_AGAIN, kind], capture_output=True, check=True).stdout)
-        for kind in ("kept", "as ever")
-    }
+def test_freed_pages_are_not_fetched_again(command: Command) -> None:
+    line, path = (sys.executable, "-c", AGAIN_AND_AGAIN), str(ROOT / "src")
+    faults = {kind: int(command(*line, kind, PYTHONPATH=path).out) for kind in ("kept", "as ever")}
     assert faults["kept"] < 2 * PAGES
     assert faults["as ever"] > 5 * PAGES  # or there is nothing to keep
 

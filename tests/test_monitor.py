@@ -234,10 +234,13 @@ def test_a_module_draws_by_its_own_experiment(engine: str, tmp_path: Path, monke
     [
         (MODULES["classifier"], "net.0.weight"),
         (MODULES["gan"], "discriminator.0.weight"),
-        (("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "conv1.weight"),
         (("model.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
+        pytest.param(
+            *(("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "conv1.weight"),
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["automatic", "manual", "images", "a plain net with callbacks"],
+    ids=["automatic", "manual", "a plain net with callbacks", "images"],
 )
 def test_what_a_module_has_of_it(
     engine: str,

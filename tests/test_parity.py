@@ -35,10 +35,10 @@ def train(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tup
 
 
 def line(**changes: object) -> Oracle:
-    """Linear regression on 1,001 samples of y = 2x + 3: batches of 12, the last of 5."""
+    """Linear regression on 101 samples of y = 2x + 3: batches of 12, the last of 5."""
     from lockstep.data.line import load
 
-    split = load(slope=2.0, intercept=3.0, noise=0.1, samples=1001, val_size=0).train
+    split = load(slope=2.0, intercept=3.0, noise=0.1, samples=101, val_size=0).train
     torch.manual_seed(7)
     net = nn.Linear(1, 1).double()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
@@ -49,7 +49,7 @@ def line(**changes: object) -> Oracle:
 LINE = [
     "model=linear",
     "data=line",
-    "data.samples=1001",
+    "data.samples=101",
     "data.val_size=0",
     "optimizer=sgd",
     "optimizer.momentum=0.9",
