@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import launch
+from lockstep import launch, safe_loading
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
@@ -154,6 +154,6 @@ def test_validation_after_every_other_epoch(make_own: MakeOwn) -> None:
     folder = by_both(make_own, *job)
     validated = [line["epoch"] for line in lines(folder, "validation") if any("val" in key for key in line)]
     assert validated == [2, 4]
-    best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["lockstep"]
+    best = safe_loading.load(folder / "checkpoints" / "best.ckpt")["lockstep"]
     assert best["position"]["epochs"] in (2, 4)
     assert best["best"][0].startswith("val")
