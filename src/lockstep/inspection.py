@@ -16,6 +16,9 @@ from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
 
+KNOWN = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
+"""What `self.trainer` has by these names before any rank starts."""
+
 FROM_DATA = ("shape", "outputs")
 """What a net gets from the data, if it has parameters of these names."""
 
@@ -31,7 +34,8 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     if not own:
         return {**values, "batch_size": _batch_size(values, 0)}
     samples = values["task"].samples
-    asked = own | {"data": values["data"]}, values["optimizer"], values["seed"], samples, values["batch_size"]
+    known = {name: values[name] for name in KNOWN} | {"max_steps": values["trainer"].max_steps}
+    asked = own | {"data": values["data"]}, values["optimizer"], values["seed"], samples, values["batch_size"], known
     if launch.rank_from_env() is not None or values["strategy"].in_process:
         with targets.edited_modules_anew():
             found = inspect(*asked)
@@ -96,7 +100,12 @@ def _require_none_of_ours(choice: schemas.OwnData, streams: bool, plain: bool) -
 
 
 def inspect(
-    own: Mapping[str, Any], optimizer: schemas.Optimizer, seed: int, samples: Samples, batch_size: int | None
+    own: Mapping[str, Any],
+    optimizer: schemas.Optimizer,
+    seed: int,
+    samples: Samples,
+    batch_size: int | None,
+    known: Mapping[str, Any],
 ) -> dict[str, Any]:
     """By group, the code that is to be called, and the data whatever it is. What they say of themselves.
 
@@ -107,6 +116,7 @@ def inspect(
     Args:
         optimizer: that a schedule is tried on.
         samples: what the task takes for a sample.
+        known: of the trainer that a module or its data may ask.
     """
     choice, model = own["data"], own.get("model")
     found: dict[str, Any] = {
@@ -151,11 +161,11 @@ def inspect(
     if model is not None and _is_module(kind):
         from lockstep.own_module.facts import inspect_module  # with torch
 
-        found |= inspect_module(model, choice, found, seed, batch_size)
+        found |= inspect_module(model, choice, found, seed, batch_size, known)
     if found["loaders"] and found["module"] is None:
         from lockstep.own_module.facts import inspect_loaders
 
-        found["data"] = inspect_loaders(choice, seed, batch_size, samples)
+        found["data"] = inspect_loaders(choice, seed, batch_size, samples, known)
     return found
 
 

@@ -49,6 +49,9 @@ class OneProcess:
     global_rank = local_rank = node_rank = 0
     is_global_zero = True
 
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        vars(self).update(known)
+
     @property
     def strategy(self) -> "OneProcess":
         return self
@@ -153,7 +156,7 @@ class LoaderSource:
         return DataLoader(TensorDataset(inputs, target), **options)
 
 
-def facts_of(source: LoaderSource) -> dict[str, Any]:
+def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
     """What a plan has to know of a user's loaders, by the fields of OwnLoaders. They are set up here, once.
 
     Raises:
@@ -162,7 +165,7 @@ def facts_of(source: LoaderSource) -> dict[str, Any]:
     owner = source.owner
     with targets.user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
         if owner is not None:
-            owner.trainer = OneProcess()
+            owner.trainer = OneProcess(known)
             owner.prepare_data()
             source.seeded(lambda: owner.setup("fit"))
         if not source.has("train"):

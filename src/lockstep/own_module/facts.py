@@ -19,12 +19,18 @@ from lockstep.targets.locate import locate
 
 
 def inspect_module(
-    model: schemas.OwnNet, choice: schemas.Data, found: Mapping[str, Any], seed: int, batch_size: int | None
+    model: schemas.OwnNet,
+    choice: schemas.Data,
+    found: Mapping[str, Any],
+    seed: int,
+    batch_size: int | None,
+    known: Mapping[str, Any],
 ) -> dict[str, Any]:
     """`module`, `loaders` and `data` as `lockstep.inspection` has them; nothing where it is a plain net after all.
 
     Args:
         found: what is known of the data.
+        known: of the trainer.
 
     Raises:
         ConfigError: it cannot be trained.
@@ -43,12 +49,14 @@ def inspect_module(
         if isinstance(choice, schemas.OwnData):
             choice = choice.as_loaders
         with _one_at_a_time(call):
-            answer["data"] = facts_of(LoaderSource(choice, module, seed, batch_size))
+            answer["data"] = facts_of(LoaderSource(choice, module, seed, batch_size), known)
         answer["loaders"] = True
     return answer
 
 
-def inspect_loaders(choice: schemas.OwnData, seed: int, batch_size: int | None, samples: Samples) -> dict[str, Any]:
+def inspect_loaders(
+    choice: schemas.OwnData, seed: int, batch_size: int | None, samples: Samples, known: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a plain net's plan has to know of loaders, by the fields of OwnLoaders.
 
     Raises:
@@ -56,7 +64,7 @@ def inspect_loaders(choice: schemas.OwnData, seed: int, batch_size: int | None, 
     """
     with _one_at_a_time(locate(f"data.{KEY}", choice.call[KEY])):
         source = LoaderSource(choice.as_loaders, None, seed, batch_size)
-        return facts_of(source) | sample_facts(source, samples)
+        return facts_of(source, known) | sample_facts(source, samples)
 
 
 def _require_batches(module: Any, path: str) -> None:
