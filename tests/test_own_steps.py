@@ -40,8 +40,8 @@ def test_what_is_no_loss_is_said(engine: str, make_own: MakeOwn) -> None:
     with pytest.raises(ConfigError) as refused:
         trained(make_own(*SKIPPING, "+model.made=dict", *SINGLE, f"engine={engine}"))
     assert str(refused.value) == (
-        "model=Skipping: its training_step returns a dict without a tensor as its loss; write one that returns a loss, "
-        "0 * that of the batch, say."
+        "model=Skipping: its training_step returns a dict without a tensor as its loss; write one whose dictionary "
+        "has it under the key loss."
     )
 
 
