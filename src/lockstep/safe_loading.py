@@ -5,14 +5,13 @@ callbacks keep in their checkpoints.
 """
 
 import datetime
-import pathlib
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import IO, Any
 
 import numpy as np
 import torch
 
-TYPES = (frozenset, datetime.date, datetime.datetime, datetime.timedelta, pathlib.PosixPath)
+TYPES = (frozenset, datetime.date, datetime.datetime, datetime.timedelta, PosixPath)
 NUMPY = (
     *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
     *(getattr(np.dtypes, name) for name in np.dtypes.__all__ if name != "ObjectDType"),

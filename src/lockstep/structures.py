@@ -1,4 +1,4 @@
-"""The tensors within a net's outputs: one, or any nesting of tuples, lists and mappings of them."""
+"""The tensors within a net's outputs (one, or any nesting of tuples, lists and mappings of them), and in its state."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -26,3 +26,8 @@ def tensors_in(structure: Any) -> list[Tensor]:
     found: list[Tensor] = []
     map_tensors(found.append, structure)
     return found
+
+
+def tensors_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Of a net's state_dict: without what layers put in by `get_extra_state`, which may be anything."""
+    return {name: own for name, own in state.items() if isinstance(own, Tensor)}

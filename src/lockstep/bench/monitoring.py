@@ -23,7 +23,7 @@ TIMED: dict[type, tuple[str, ...]] = {
 }
 
 
-class Stopwatch:
+class MethodTimer:
     """Sums the seconds of methods; of one that calls another, once."""
 
     def __init__(self) -> None:
@@ -46,10 +46,10 @@ class Stopwatch:
 
 def run(payload: BenchPayload, context: RankContext) -> tuple[float, float]:
     """Called by the launcher: seconds of training, and of monitoring. `subject` is an engine's module."""
-    watch, writers = Stopwatch(), [0.0]
+    timer, writers = MethodTimer(), [0.0]
     for kind, names in TIMED.items():
         for name in names:
-            setattr(kind, name, watch.timed(getattr(kind, name)))
+            setattr(kind, name, timer.timed(getattr(kind, name)))
     close = Loggers.close
 
     def closing(self: Loggers, results: Mapping[str, float]) -> None:
@@ -58,7 +58,7 @@ def run(payload: BenchPayload, context: RankContext) -> tuple[float, float]:
 
     Loggers.close = closing  # type: ignore[method-assign]
     metrics = importlib.import_module(payload.subject).run(payload.plan, context)
-    return metrics["train_seconds"], watch.seconds + writers[0]
+    return metrics["train_seconds"], timer.seconds + writers[0]
 
 
 def cpu_seconds(thread: threading.Thread) -> float:

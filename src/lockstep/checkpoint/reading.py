@@ -15,11 +15,11 @@ from lockstep.checkpoint.identity import digest_of, require_same
 from lockstep.checkpoint.optimizer_form import require_state
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
-from lockstep.record.digest import tensors_of
 from lockstep.record.file import Mark, lines_so_far
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import METRICS
 from lockstep.safe_loading import load
+from lockstep.structures import tensors_of
 
 ANOTHER = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
 

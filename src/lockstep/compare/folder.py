@@ -113,7 +113,7 @@ class RunFolder:
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; empty where it is missing or damaged."""
         from lockstep.checkpoint.content import own_names
-        from lockstep.record.digest import tensors_of
+        from lockstep.structures import tensors_of
 
         checkpoint = self.checkpoint("last.ckpt") or {}
         if isinstance(trained := checkpoint.get("current_model_state"), Mapping):

@@ -6,7 +6,6 @@ The parent computes nothing itself and stays as it was: environment, signal hand
 import os
 import signal
 import sys
-import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
@@ -14,11 +13,10 @@ from lockstep.colour import painted
 from lockstep.config_error import shell_quote_override
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.external_launcher import check_launchable, rank_from_env
-from lockstep.launch.failure import EXIT_DELAY, RankFailed
+from lockstep.launch.failure import RankFailed, let_others_end_first
 from lockstep.launch.forkserver import end_servers_on_signals, start_forkserver
 from lockstep.launch.preserved_process import preserved_process
 from lockstep.launch.private_dir import job_folder, own_caches, private_folder, remove_private_folder
-from lockstep.launch.signals import exit_by_signal
 from lockstep.launch.topology import RankContext, is_rank_zero
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
@@ -73,10 +71,9 @@ def print_exit_reason(reason: str, context: RankContext | None) -> None:
 
 
 def let_rank_zero_print(context: RankContext | None) -> None:
-    """A rank that prints nothing ends later: torchrun ends all ranks as soon as one has failed."""
+    """A rank that prints nothing ends behind the one that does."""
     if context is not None and context.local_rank > 0:
-        signal.signal(signal.SIGTERM, exit_by_signal)
-        time.sleep(EXIT_DELAY)
+        let_others_end_first()
 
 
 def _told(reason: str) -> str:

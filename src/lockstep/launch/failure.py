@@ -15,7 +15,7 @@ from lockstep.launch.signals import exit_by_signal
 from lockstep.targets.frames import user_traceback
 
 EXIT_DELAY = 3.0
-"""Seconds that a rank waits that lost a peer, so that the peer's failure comes first."""
+"""Seconds that a rank waits whose own end says nothing, so that another's comes first."""
 
 LOST_PEER = (
     *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
@@ -74,8 +74,13 @@ def failure_report(error: Exception, rank: int) -> FailureReport:
 def delay_exit(error: BaseException) -> None:
     """Delay the exit of a rank that only lost a peer, so that the peer's failure comes first."""
     if lost_a_peer(error):
-        signal.signal(signal.SIGTERM, exit_by_signal)
-        time.sleep(EXIT_DELAY)
+        let_others_end_first()
+
+
+def let_others_end_first() -> None:
+    """Wait for EXIT_DELAY, or SIGTERM: an external launcher ends all ranks as soon as one has failed."""
+    signal.signal(signal.SIGTERM, exit_by_signal)
+    time.sleep(EXIT_DELAY)
 
 
 def lost_a_peer(error: BaseException) -> bool:

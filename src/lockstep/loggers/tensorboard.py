@@ -51,8 +51,8 @@ class TensorBoard(Logger):
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """What is logged several times at a step has the epoch each time, and its curve one point."""
         again, self.epoch_at = self.epoch_at == step, step if "epoch" in values else self.epoch_at
-        own = {name: value for name, value in values.items() if not (again and name == "epoch")}
-        self.points.add({GROUPED.get(name, name): value for name, value in own.items()}, step)
+        left_out = "epoch" if again else None
+        self.points.add({GROUPED.get(name, name): own for name, own in values.items() if name != left_out}, step)
         if not self.points.waiting:
             self._begin()
 

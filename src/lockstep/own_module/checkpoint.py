@@ -20,9 +20,9 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in checkpoint.items():
         if key in OURS or _plain(value):
             kept[key] = value
-        elif isinstance(value, Mapping) and not all(map(_plain, value.values())):
-            kept[key] = {name: own for name, own in value.items() if _plain(own)}
-            _tell(key, ", ".join(str(name) for name, own in value.items() if not _plain(own)))
+        elif isinstance(value, Mapping) and (lost := [name for name, own in value.items() if not _plain(own)]):
+            kept[key] = {name: own for name, own in value.items() if name not in lost}
+            _tell(key, ", ".join(map(str, lost)))
         else:
             _tell(key, type(value).__name__)
     return kept

@@ -36,16 +36,8 @@ class ModuleState:
             "metrics": {name: metric_state(own) for name, own in metric_modules(self.module) if own.update_count},
             "frozen": [name for own, name in names.items() if not own.requires_grad],
             "untracked": [name for name, own in self._tracking() if not own.track_running_stats],
-            "groups": [
-                [[names.get(own) for own in group["params"]] for group in one.param_groups] for one in optimizers
-            ],
+            "groups": [[_names(group, names) for group in own.param_groups] for own in optimizers],
         }
-
-    def load_weights(self) -> None:
-        """From the checkpoint, if there is one."""
-        if self.start.checkpoint is not None:
-            state = self.start.checkpoint["state_dict"]
-            self.plan.strategy.load_state_dict(self.module, state, self.module.strict_loading)
 
     def restore_groups(self, optimizers: Sequence[Optimizer]) -> None:
         """Add the groups that hooks had added, before the optimizers' states are loaded.

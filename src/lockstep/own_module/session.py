@@ -130,7 +130,9 @@ class ModuleSession(WrappedModule):
 
     def load_weights(self) -> None:
         """From the checkpoint, if there is one."""
-        self.state.load_weights()
+        if self.start.checkpoint is not None:
+            state = self.start.checkpoint["state_dict"]
+            self.plan.strategy.load_state_dict(self.module, state, self.module.strict_loading)
 
     def restore(self) -> None:
         """What is this rank's own, from the checkpoint that training goes on from; the engine restores the rest."""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -10,17 +10,12 @@ if TYPE_CHECKING:
 
 def digest(state: "Mapping[str, Tensor]") -> str:
     """SHA-256 over the bytes of every parameter and buffer, in state_dict order; what is no tensor is left out."""
+    from lockstep.structures import tensors_of  # with torch
+
     sha = hashlib.sha256()
     for tensor in tensors_of(state).values():
         sha.update(tensor_bytes(tensor))
     return sha.hexdigest()
-
-
-def tensors_of(state: "Mapping[str, Any]") -> "dict[str, Tensor]":
-    """Without what layers put in by `get_extra_state`, which may be anything."""
-    import torch
-
-    return {name: own for name, own in state.items() if isinstance(own, torch.Tensor)}
 
 
 def tensor_bytes(tensor: "Tensor") -> memoryview:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.record.digest import tensor_bytes, tensors_of
+from lockstep.record.digest import tensor_bytes
 from lockstep.run_files import FINGERPRINTED
+from lockstep.structures import tensors_of
 
 Held = Callable[[Tensor], Tensor]
 

@@ -206,9 +206,9 @@ class FSDP(Distributed):
         return {name: self.whole(own) for name, own in net.state_dict().items()}
 
     def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]", strict: bool = True) -> None:
-        from torch import Tensor
+        from lockstep.structures import tensors_of  # with torch
 
-        own = {name: value for name, value in net.state_dict().items() if isinstance(value, Tensor)}
+        own = tensors_of(net.state_dict())
         parts = {name: self.part(value, own[name]) if name in own else value for name, value in state.items()}
         net.load_state_dict(parts, strict=strict)
 
