@@ -6,7 +6,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,41 +191,131 @@ def test_ctrl_c_while_it_imports_shows_no_traceback(program: tuple[str, ...], im
     assert "KeyboardInterrupt" not in ended.err
 
 
+IMPORTS_TORCH = """
+import os, signal, sys, time
+from lockstep.launch.signals import signals_end_command
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":  # by torch's C code, which drops what this raises
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Finder())
+with signals_end_command():
+    import torch
+    time.sleep(30)
+"""
+
+
+def test_a_signal_while_torch_is_imported_is_not_lost(command: Command) -> None:
+    ended = command.fresh(sys.executable, "-c", IMPORTS_TORCH)
+    assert (ended.status, ended.out, ended.err) == (128 + signal.SIGTERM, "", "")
+    assert ended.seconds < 25
+
+
 def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
-    with signals_stop_ranks(tmp_path) as asked:
+    cleaned_up = False
+    with pytest.raises(SystemExit) as ended, signals_stop_ranks(tmp_path) as asked:  # noqa: PT012  # its clean-up is tested
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
         assert asked == [signal.SIGTERM]
         assert (tmp_path / STOP_REQUESTED).exists()
         time.sleep(0.4)
-        with pytest.raises(SystemExit) as ended:
+        try:
             signal.raise_signal(signal.SIGHUP)
-        assert ended.value.code == 129
-        signal.raise_signal(signal.SIGTERM)  # what is begun then, the end of the ranks, is not cut short
+        finally:
+            signal.raise_signal(signal.SIGTERM)  # what is begun then, the end of the ranks, is not cut short
+            cleaned_up = True
+    assert ended.value.code == 129
+    assert cleaned_up
 
 
 def test_a_key_that_is_held_down_comes_to_a_second_signal(tmp_path: Path) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
-    ended = False
-    with signals_stop_ranks(tmp_path):
-        for _ in range(20):
-            time.sleep(0.05)
-            try:
+    held = cut_short = 0
+    with pytest.raises(SystemExit), signals_stop_ranks(tmp_path):  # noqa: PT012  # its clean-up is tested
+        try:
+            for held in range(20):  # noqa: B007
+                time.sleep(0.05)
                 signal.raise_signal(signal.SIGINT)
-            except SystemExit:
-                assert not ended, "what is begun then is not cut short"
-                ended = True
-    assert ended
+        finally:
+            cut_short = 1
+            for _ in range(20 - held):
+                time.sleep(0.05)
+                signal.raise_signal(signal.SIGINT)
+            cut_short = 0
+    assert 0 < held < 19
+    assert not cut_short, "what is begun then is not"
+
+
+def test_an_end_that_a_library_loses_comes_again(tmp_path: Path) -> None:
+    """As OmegaConf does: its own clean-up fails where it is interrupted, and who called it catches that."""
+    for handled in (signals_end_command(), signals_stop_ranks(tmp_path)):
+        reached = False
+        with pytest.raises(SystemExit) as ended, handled:  # noqa: PT012  # its clean-up is tested
+            try:
+                try:
+                    signal.raise_signal(signal.SIGTERM)
+                finally:
+                    raise AttributeError("of its clean-up")
+            except AttributeError:
+                time.sleep(0.6)  # that error is being handled, the end with it
+                reached = True
+            time.sleep(10)
+            reached = False
+        assert ended.value.code == 128 + signal.SIGTERM
+        assert reached
+
+
+def test_an_end_that_is_lost_at_the_very_end_comes_again(tmp_path: Path) -> None:
+    for handled in (signals_end_command(), signals_stop_ranks(tmp_path)):
+        with pytest.raises(SystemExit) as ended, handled, suppress(SystemExit):
+            signal.raise_signal(signal.SIGHUP)
+        assert ended.value.code == 128 + signal.SIGHUP
+
+
+def test_an_error_that_follows_from_the_end_does_not_hide_it(tmp_path: Path) -> None:
+    """Once there are ranks it does: that one of them cannot be ended, say."""
+
+    def fails() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except SystemExit:
+            raise RuntimeError("of its clean-up") from None
+
+    with pytest.raises(SystemExit) as ended, signals_end_command():
+        fails()
+    assert ended.value.code == 128 + signal.SIGTERM
+    with pytest.raises(RuntimeError, match="of its clean-up"), signals_stop_ranks(tmp_path):
+        fails()
+
+
+def test_clean_up_is_not_cut_short_by_its_own_signal(tmp_path: Path) -> None:
+    cleaned_up = 0
+
+    @contextmanager
+    def cleans_up() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            time.sleep(0.8)
+            nonlocal cleaned_up
+            cleaned_up += 1
+
+    for handled in (signals_end_command(), signals_stop_ranks(tmp_path)):
+        with pytest.raises(SystemExit), handled, cleans_up():
+            signal.raise_signal(signal.SIGTERM)
+    assert cleaned_up == 2
 
 
 def test_the_ranks_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
-    monkeypatch.setattr("lockstep.launch.signals.SHUTDOWN_TIMEOUT", 0.5)
-    with signals_stop_ranks(tmp_path):
+    monkeypatch.setattr("lockstep.launch.stop_handler.SHUTDOWN_TIMEOUT", 0.5)
+    with pytest.raises(SystemExit) as ended, signals_stop_ranks(tmp_path):  # noqa: PT012  # its clean-up is tested
         signal.raise_signal(signal.SIGHUP)
-        with pytest.raises(SystemExit) as ended:
-            time.sleep(5)
+        time.sleep(5)
     assert ended.value.code == 129
 
 

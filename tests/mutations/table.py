@@ -41,6 +41,13 @@ WHOLE = "own_module/whole_weights.py"
 
 MUTATIONS = [
     Mutation(
+        "a signal is lost while torch's C code imports numpy",
+        "launch/stop_handler.py",
+        "                self.timers.enter_context(self._checking(number))",
+        "                pass",
+        "tests/test_signals.py::test_a_signal_while_torch_is_imported_is_not_lost",
+    ),
+    Mutation(
         "each rank weighs its gradient by its own targets",
         "sums/step_counts.py",
         "all_reduce_sums(self.sums.sums, self.device).tolist()",

@@ -10,50 +10,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED
+from lockstep.launch.stop_handler import StopHandler
+from lockstep.launch.topology import STOP_REQUESTED
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-COALESCE = 0.3
-"""Seconds within which signals count as one: timeout(1) signals its child, and then the whole group with it."""
 REQUEST_TIMEOUT = 1.0
 """Seconds within which the command requests a stop, if a signal was sent to all processes."""
 
 Handler = Callable[[int, FrameType | None], None]
-
-
-class StopHandler:
-    """Ends the command by SystemExit; with a job's `folder`, the first signal only requests that its ranks stop.
-
-    Signals less than COALESCE apart count as one. While the command ends each extends that time, so that a key that is
-    held down interrupts no clean-up; after a request it does not, so that such a key counts as a second signal.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder, self.requests = folder, list[int]()
-        self.last, self.ends = float("-inf"), False
-        self.timers = ExitStack()
-
-    def __call__(self, number: int, _frame: FrameType | None) -> None:
-        now = time.monotonic()
-        repeated = now - self.last < COALESCE
-        if self.ends or not repeated:
-            self.last = now
-        if repeated:
-            return
-        self.ends = bool(self.requests) or self.folder is None or not (self.folder / ACCEPTS_STOP).exists()
-        if self.ends:
-            raise SystemExit(128 + number)
-        assert self.folder is not None
-        self.requests.append(number)
-        (self.folder / STOP_REQUESTED).touch()
-        self.timers.enter_context(_resend(number))
 
 
 @contextmanager
@@ -62,8 +33,13 @@ def signals_end_command() -> Iterator[None]:
 
     Not for ranks of an external launcher: they may wait for one another in C++, where Python runs no handler.
     """
-    with signal_handlers(StopHandler()):
-        yield
+    handler = StopHandler()
+    try:
+        with _handled_by(handler):
+            yield
+    finally:
+        if handler.raised is not None:  # no rank had been started: another error only follows from it
+            raise handler.raised from None
 
 
 @contextmanager
@@ -74,21 +50,17 @@ def signals_stop_ranks(folder: Path) -> Iterator[list[int]]:
     a stop.
     """
     handler = StopHandler(folder)
-    with signal_handlers(handler), handler.timers:
+    with _handled_by(handler):
         yield handler.requests
 
 
 @contextmanager
-def _resend(number: int) -> Iterator[None]:
-    """Send the signal to the main thread after SHUTDOWN_TIMEOUT. SIGALRM and its timer are left to the user."""
-    timer = threading.Timer(SHUTDOWN_TIMEOUT, signal.pthread_kill, (threading.main_thread().ident, number))
-    timer.daemon = True
-    timer.start()
+def _handled_by(handler: StopHandler) -> Iterator[None]:
     try:
-        yield
+        with signal_handlers(handler), handler.timers:
+            yield
     finally:
-        timer.cancel()
-        timer.join()
+        handler.raise_if_lost()
 
 
 @contextmanager

@@ -1,0 +1,100 @@
+"""What the command does on a signal: it ends by SystemExit, or first requests that the ranks stop."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED
+
+COALESCE = 0.3
+"""Seconds within which signals count as one: timeout(1) signals its child, and then the whole group with it."""
+RAISE_INTERVAL = 0.25
+"""Seconds after which SystemExit is raised again if it is lost."""
+
+
+class StopHandler:
+    """Ends the command by SystemExit; with a job's `folder`, the first signal only requests that its ranks stop.
+
+    Signals less than COALESCE apart count as one. While the command ends each extends that time, so that a key that is
+    held down interrupts no clean-up; after a request it does not, so that such a key counts as a second signal.
+
+    SystemExit may be lost where it is raised: torch's C code drops it while it imports numpy; clean-up of a library
+    that is interrupted within may fail, and `except Exception` then catches that error. So it is raised again.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder, self.requests = folder, list[int]()
+        self.last, self.ends = float("-inf"), False
+        self.timers = ExitStack()
+        self.raised: SystemExit | None = None
+        self.checks = False
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if self.checks:
+            self.checks = False
+            self.raise_if_lost()
+            return
+        now = time.monotonic()
+        repeated = now - self.last < COALESCE
+        if self.ends or not repeated:
+            self.last = now
+        if repeated:
+            return
+        self.ends = bool(self.requests) or self.folder is None or not (self.folder / ACCEPTS_STOP).exists()
+        if self.ends:
+            if self.raised is None:
+                self.timers.enter_context(self._checking(number))
+            self.raised = SystemExit(128 + number)
+            raise self.raised
+        assert self.folder is not None
+        self.requests.append(number)
+        (self.folder / STOP_REQUESTED).touch()
+        self.timers.enter_context(_resend(number))
+
+    def raise_if_lost(self) -> None:
+        """Raise SystemExit again, unless it, or an error that followed from it, is being handled."""
+        error = sys.exception()
+        while error is not None and error is not self.raised:
+            error = error.__context__
+        if error is None and self.raised is not None:
+            raise self.raised
+
+    @contextmanager
+    def _checking(self, number: int) -> Iterator[None]:
+        """Call this handler every RAISE_INTERVAL, in the main thread."""
+        ended = threading.Event()
+
+        def check() -> None:
+            while not ended.wait(RAISE_INTERVAL):
+                self.checks = True
+                _signal_main_thread(number)
+
+        thread = threading.Thread(target=check, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+@contextmanager
+def _resend(number: int) -> Iterator[None]:
+    """Send the signal to the main thread after SHUTDOWN_TIMEOUT. SIGALRM and its timer are left to the user."""
+    timer = threading.Timer(SHUTDOWN_TIMEOUT, _signal_main_thread, (number,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _signal_main_thread(number: int) -> None:
+    signal.pthread_kill(int(threading.main_thread().ident or 0), number)
