@@ -1,7 +1,8 @@
 """Another user of the machine, at the store of a run: `intruder.py HOST PORT WHAT FOLDER`.
 
 `add`: asks every group to stop, as a rank would; `rewrite`: puts something of its own under every key that ranks use,
-as if it was rank 0 where it can be, with a secret of its own making in FOLDER. It says what it wrote.
+as if it was rank 0 where it can be, with a secret of its own making in FOLDER. It says that it is ready, and what it
+wrote.
 """
 
 import json
@@ -24,6 +25,7 @@ OWN = b"0" * 64
 
 
 def main(host: str, port: str, what: str, folder: str) -> None:
+    print("ready", flush=True)
     store = entered(host, int(port))
     if os.geteuid() == 0:
         os.setgroups([])

@@ -97,6 +97,8 @@ def intruder(command: Command, port: int, what: str, folder: Path, **environment
     said: list[str] = []
     line = (sys.executable, str(ROOT / "tests" / "intruder.py"), "127.0.0.1", str(port), what, str(folder))
     process = command.popen(*line, PYTHONPATH=str(ROOT), **environment)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n", "or the ranks may be done before it has imported torch"
     try:
         yield said
     finally:
@@ -171,7 +173,7 @@ def test_who_rewrites_all_that_machines_say_can_only_deny_them_their_meeting(
         assert json.loads((command.folder / "run" / "metrics.json").read_text())["digest"] == digest
     else:
         assert [rank.status for rank in ended] == [1, 1], ended
-        assert "within 4 s" in ended[0].err or "Timed out" in ended[0].err
+        assert any("within 4 s" in rank.err or "timed out" in rank.err.lower() for rank in ended), ended
     assert max(rank.seconds for rank in ended) < 30
     assert any(line.startswith("wrote") for line in said)
 
