@@ -90,6 +90,47 @@ def test_where_there_is_no_room_no_descriptor_stays(temporary: Path, monkeypatch
     assert not list(temporary.iterdir())
 
 
+KILLED_WHILE_IT_REMOVES = """
+import os, signal, sys, tempfile
+from itertools import count
+from pathlib import Path
+from lockstep.launch.private_dir import MARK, make_private_dir, remove_abandoned, remove_abandoned_dirs
+
+base = Path(tempfile.gettempdir())
+
+def remove_until(step, folder):
+    steps = count(1)
+    def hook(event, _arguments):
+        if event in ("os.remove", "os.rmdir") and next(steps) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    remove_abandoned(folder)
+    os._exit(0)
+
+for step in count(1):
+    folder, lock = make_private_dir(base)
+    for name in "abc":
+        (folder / name).mkdir()
+        (folder / name / "inside").touch()
+        (folder / f"{name}.file").touch()
+    os.close(lock)
+    if (child := os.fork()) == 0:
+        remove_until(step, folder)
+    status = os.waitpid(child, 0)[1]
+    remove_abandoned_dirs(base)
+    assert [*base.iterdir()] == [], (step, [*base.rglob("*")])
+    if status == 0:
+        break
+print(step)
+"""
+
+
+def test_who_is_killed_while_it_removes_leaves_what_the_next_one_removes(command: Command, temporary: Path) -> None:
+    ended = command(sys.executable, "-c", KILLED_WHILE_IT_REMOVES, TMPDIR=str(temporary))
+    assert (ended.status, ended.err) == (0, "")
+    assert int(ended.out) == 1 + 3 * 3 + 2, "once it lived: three folders with a file, three files, the mark, itself"
+
+
 def killed(command: Command, temporary: Path, after: float, whom: str) -> None:
     """Start a run and send SIGKILL to it, to one of its processes, or to all, after so many seconds."""
     line = (*SHORT[:-4], "max_epochs=100000", *SHORT[-3:], "strategy=ddp", "devices=2")

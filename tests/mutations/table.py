@@ -41,6 +41,13 @@ WHOLE = "own_module/whole_weights.py"
 
 MUTATIONS = [
     Mutation(
+        "a private folder whose removal is cut short stays for good",
+        "launch/private_dir.py",
+        "        for path in folder.iterdir():",
+        "        for path in [folder / MARK, *folder.iterdir()]:\n            path.name == MARK and path.unlink()",
+        "tests/test_private_dir.py::test_who_is_killed_while_it_removes_leaves_what_the_next_one_removes",
+    ),
+    Mutation(
         "a signal is lost while torch's C code imports numpy",
         "launch/stop_handler.py",
         "                self.timers.enter_context(self._checking(number))",

@@ -148,7 +148,7 @@ def lock_private_dir(folder: Path) -> int | None:
 def remove_private_folder() -> None:
     """Remove this process's folder, and abandoned ones beside it."""
     if (own := OWN.pop(os.getpid(), None)) is not None:
-        shutil.rmtree(own[0], ignore_errors=True)
+        _remove(own[0])
         os.close(own[1])
         remove_abandoned_dirs(own[0].parent)
 
@@ -156,7 +156,18 @@ def remove_private_folder() -> None:
 def remove_abandoned(folder: Path) -> None:
     """Remove the private folder of a process that is gone."""
     if (folder / MARK).is_file():
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """MARK last: whoever is killed meanwhile leaves a folder that the next process removes."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != MARK:
+                path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned_dirs(base: Path) -> None:
