@@ -196,10 +196,7 @@ def test_frozen_statistics_are_so_behind_a_kill(
 def test_evaluations_keep_their_own_batch_size(make_own: MakeOwn) -> None:
     """That of one process: 12 of validation, shared by ranks, whatever training has; a schedule of numpy's numbers."""
     for world, shares in ((SINGLE, 12), (DDP, 6)):
-        runs = [
-            trained(make_own(*TUNED, "+model.cosine=true", *world, f"engine={own}", folder=f"{own}{shares}"))
-            for own in ENGINES
-        ]
+        runs = by_both(make_own(*TUNED, "+model.cosine=true", *world, folder=f"shares of {shares}"))
         verdict = compare(runs[0], runs[1])
         assert verdict.verdict == "identical", verdict.text()
         assert json.loads((runs[0] / "metrics.json").read_text())["val_size"] == shares

@@ -7,15 +7,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep import data, schemas, targets
-from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.own import Streams, keys_of, outputs_of, streams_of
-from lockstep.data.samples import SampleData, pair_of, targets_for_loss
+from lockstep.config_error import ConfigError, require
+from lockstep.data.own import Streams, streams_of
+from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData, as_float
-from lockstep.own_module.loaders import MapLoader, RankLoader, Share, StreamLoader, rank_loader
+from lockstep.own_module.loaders import RankLoader, Share, rank_loader
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY
-from lockstep.schemas.task import Samples
 from lockstep.targets.kinds import is_combined_loader, is_data_module, is_lightning_module, overrides
 
 STAGES = ("train", "val", "test")
@@ -40,21 +39,6 @@ def create_module(
     fits = is_lightning_module(module) or not require_module
     require(fits, f"model.{KEY}", choice.call[KEY], why, "the path of a LightningModule")
     return module
-
-
-class OneProcess:
-    """`self.trainer` while loaders are looked at before any rank starts: a world of one."""
-
-    world_size = num_devices = num_nodes = 1
-    global_rank = local_rank = node_rank = 0
-    is_global_zero = True
-
-    def __init__(self, known: Mapping[str, Any]) -> None:
-        vars(self).update(known)
-
-    @property
-    def strategy(self) -> "OneProcess":
-        return self
 
 
 class LoaderSource:
@@ -154,109 +138,3 @@ class LoaderSource:
         whole = Batch(split.inputs, split.targets, torch.arange(len(split)))
         inputs, target, _ = as_float(whole, torch.float32, self.made.mean, self.made.std)
         return DataLoader(TensorDataset(inputs, target), **options)
-
-
-def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan has to know of a user's loaders, by the fields of OwnLoaders. They are set up here, once.
-
-    Raises:
-        ConfigError: there is nothing to train on.
-    """
-    owner = source.owner
-    with targets.user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
-        if owner is not None:
-            owner.trainer = OneProcess(known)
-            owner.prepare_data()
-            source.seeded(lambda: owner.setup("fit"))
-        if not source.has("train"):
-            raise config_error("data", source.choice.name, "it has no train_dataloader", "data with one")
-        share = Share(0, 1)
-        train = source.loaders("train", share)[0]
-        repeatable = _repeatable(source, train)
-        evaluated = {stage: _evaluated(source, stage, share) for stage in ("val", "test")}
-        rest = {stage: sum(_of_batches(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
-        sizes = {stage: [_batch_size(own) for own in loaders] for stage, loaders in evaluated.items()}
-    batches = _length(train)
-    regular = isinstance(train, MapLoader) and train.batches.regular
-    return {
-        "train_samples": _of_batches(train),
-        "repeatable": repeatable,
-        "train_batches": batches,
-        "regular": regular,
-        "size": _batch_size(train),
-        "drop_last": isinstance(train, MapLoader) and train.batches.drop_last,
-        "val_size": rest["val"],
-        "test_size": rest["test"],
-        **{f"{stage}_batch_sizes": own for stage, own in sizes.items()},
-    }
-
-
-def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
-    """What a plain net and its task have to know of a batch, by the fields of OwnLoaders.
-
-    Raises:
-        ConfigError: it is not what the task takes, nobody knows how many classes there are, or an evaluation has
-            several loaders.
-    """
-    choice: Any = source.choice
-    with targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
-        batch = next(iter(source.loaders("train", Share(0, 1))[0]))
-    keys = keys_of(choice)
-    inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)
-    target = targets_for_loss(target)[0]
-    for stage in ("val", "test"):
-        if source.has(stage) and (count := len(source.theirs(stage))) > 1:
-            why = f"its {METHOD[stage]} returns {count} loaders, and a plain net is measured on one"
-            raise config_error("data", choice.name, why, "a LightningModule, or one loader")
-    held = [source.theirs(stage)[0] for stage in STAGES if source.has(stage)]
-    outputs = outputs_of(choice, [getattr(own, "dataset", None) for own in held], source.owner, target, samples)
-    classed = not target.is_floating_point() and outputs > 0
-    return {
-        "shape": list(inputs.shape[1:]),
-        "outputs": outputs,
-        "classes": outputs if classed else 0,
-        "parts": list(target.shape) if classed else [],
-    }
-
-
-def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
-    """A stream is looked at twice under one seed; of what has an index each sample is made under a seed of its own."""
-    if not isinstance(train, StreamLoader):
-        return True
-    choice: Any = source.choice
-    with targets.user_errors(f"data.{KEY}={getattr(choice, KEY, choice.name)}", "a batch of it raises this."):
-        [again] = source.loaders("train", Share(0, 1))
-        assert isinstance(again, StreamLoader)
-        return train.first_of_all() == again.first_of_all()
-
-
-def _length(loader: RankLoader) -> int:
-    """Batches of an epoch; 0 where nobody knows."""
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return 0
-
-
-def _of_batches(loader: RankLoader) -> int:
-    """Samples of an epoch of regular batches, dropped ones too; 0 where nobody knows."""
-    if not isinstance(loader, MapLoader):
-        return 0
-    total = sum(len(own) for own in loader.batches.batches())
-    return loader.batches.samples if loader.batches.drop_last else total
-
-
-def _batch_size(loader: RankLoader) -> int:
-    """Of regular batches, or of a stream's; 0 where each has its own."""
-    if isinstance(loader, MapLoader):
-        return loader.batches.batch_size or 0
-    return (loader.batch_size or 0) if isinstance(loader, StreamLoader) else 0
-
-
-def _evaluated(source: LoaderSource, stage: str, share: Share) -> list[RankLoader]:
-    """The loaders of an evaluation, if there are any."""
-    if not source.has(stage):
-        return []
-    if stage == "test" and source.owner is not None:
-        source.seeded(lambda: source.owner.setup("test"))
-    return source.loaders(stage, share)

@@ -11,7 +11,8 @@ from torch.nn.parameter import is_lazy
 
 from lockstep import data, schemas
 from lockstep.config_error import config_error, require
-from lockstep.own_module.create import LoaderSource, create_module, facts_of, sample_facts
+from lockstep.own_module.create import LoaderSource, create_module
+from lockstep.own_module.loader_facts import facts_of, sample_facts
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.kinds import is_lightning_module, overrides
