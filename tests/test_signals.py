@@ -234,20 +234,20 @@ def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> 
 
 def test_a_key_that_is_held_down_comes_to_a_second_signal(tmp_path: Path) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
-    held = cut_short = 0
+    held, cut_short = 0, False
     with pytest.raises(SystemExit), signals_stop_ranks(tmp_path):  # noqa: PT012  # its clean-up is tested
         try:
             for held in range(20):  # noqa: B007
                 time.sleep(0.05)
                 signal.raise_signal(signal.SIGINT)
         finally:
-            cut_short = 1
+            cut_short = True
             for _ in range(20 - held):
                 time.sleep(0.05)
                 signal.raise_signal(signal.SIGINT)
-            cut_short = 0
+            cut_short = False
     assert 0 < held < 19
-    assert not cut_short, "what is begun then is not"
+    assert not cut_short, "what is begun then"
 
 
 def test_an_end_that_a_library_loses_comes_again(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_clean_up_is_not_cut_short_by_its_own_signal(tmp_path: Path) -> None:
 def test_the_ranks_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
     monkeypatch.setattr("lockstep.launch.stop_handler.SHUTDOWN_TIMEOUT", 0.5)
-    with pytest.raises(SystemExit) as ended, signals_stop_ranks(tmp_path):  # noqa: PT012  # its clean-up is tested
+    with pytest.raises(SystemExit) as ended, signals_stop_ranks(tmp_path):  # noqa: PT012  # that it comes in its sleep is tested
         signal.raise_signal(signal.SIGHUP)
         time.sleep(5)
     assert ended.value.code == 129

@@ -50,8 +50,8 @@ MUTATIONS = [
     Mutation(
         "a signal is lost while torch's C code imports numpy",
         "launch/stop_handler.py",
-        "                self.timers.enter_context(self._checking(number))",
-        "                pass",
+        "            self.timers.enter_context(self._checking(number))",
+        "            pass",
         "tests/test_signals.py::test_a_signal_while_torch_is_imported_is_not_lost",
     ),
     Mutation(

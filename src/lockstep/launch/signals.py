@@ -35,7 +35,7 @@ def signals_end_command() -> Iterator[None]:
     """
     handler = StopHandler()
     try:
-        with _handled_by(handler):
+        with signal_handlers(handler), handler.timers:
             yield
     finally:
         if handler.raised is not None:  # no rank had been started: another error only follows from it
@@ -50,15 +50,9 @@ def signals_stop_ranks(folder: Path) -> Iterator[list[int]]:
     a stop.
     """
     handler = StopHandler(folder)
-    with _handled_by(handler):
-        yield handler.requests
-
-
-@contextmanager
-def _handled_by(handler: StopHandler) -> Iterator[None]:
     try:
         with signal_handlers(handler), handler.timers:
-            yield
+            yield handler.requests
     finally:
         handler.raise_if_lost()
 

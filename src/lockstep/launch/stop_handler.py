@@ -29,7 +29,7 @@ class StopHandler:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder, self.requests = folder, list[int]()
-        self.last, self.ends = float("-inf"), False
+        self.last = float("-inf")
         self.timers = ExitStack()
         self.raised: SystemExit | None = None
         self.checks = False
@@ -41,20 +41,19 @@ class StopHandler:
             return
         now = time.monotonic()
         repeated = now - self.last < COALESCE
-        if self.ends or not repeated:
+        if self.raised is not None or not repeated:
             self.last = now
         if repeated:
             return
-        self.ends = bool(self.requests) or self.folder is None or not (self.folder / ACCEPTS_STOP).exists()
-        if self.ends:
-            if self.raised is None:
-                self.timers.enter_context(self._checking(number))
-            self.raised = SystemExit(128 + number)
-            raise self.raised
-        assert self.folder is not None
-        self.requests.append(number)
-        (self.folder / STOP_REQUESTED).touch()
-        self.timers.enter_context(_resend(number))
+        if self.raised is None and not self.requests and self.folder and (self.folder / ACCEPTS_STOP).exists():
+            self.requests.append(number)
+            (self.folder / STOP_REQUESTED).touch()
+            self.timers.enter_context(_resend(number))
+            return
+        if self.raised is None:
+            self.timers.enter_context(self._checking(number))
+        self.raised = SystemExit(128 + number)
+        raise self.raised
 
     def raise_if_lost(self) -> None:
         """Raise SystemExit again, unless it, or an error that followed from it, is being handled."""
