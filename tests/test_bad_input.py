@@ -117,7 +117,7 @@ def watched(command: Command, *arguments: str, **environment: str) -> tuple[Ende
         with contextlib.suppress(psutil.Error):
             started = psutil.Process(process.pid).children(recursive=True)
             seen |= {" ".join(one.cmdline()) for one in started if one.ppid() != process.pid}
-        time.sleep(0.1)
+        time.sleep(0.05)
     return command.wait(process), seen
 
 
@@ -230,7 +230,7 @@ def test_data_that_cannot_be_read(command: Command, plain: list[str], locked: st
 def test_what_looks_odd_and_works(command: Command) -> None:
     """A float that is whole, a key twice, a group as a mapping. And the watch sees what a run starts."""
     odd = ("batch_size=1e1", "seed=1", "seed=2", "devices=1.0", "data=points", "model={}", "model.hidden=[2]")
-    train = (sys.executable, str(ROOT / "train.py"), *odd, "max_epochs=1", "engine=raw", "logger=none")
+    train = (sys.executable, str(ROOT / "train.py"), *odd, "max_epochs=20", "engine=raw", "logger=none")
     ended, started = watched(command, *train)
     assert (ended.status, ended.err) == (0, "")
     config = (ended.run_dir / "config.yaml").read_text()
