@@ -41,6 +41,13 @@ WHOLE = "own_module/whole_weights.py"
 
 MUTATIONS = [
     Mutation(
+        "a rank that ends at once breaks the group of one that still connects",
+        "launch/worker.py",
+        "    dist.barrier()  # this rank is connected",
+        "    # this rank is connected",
+        "tests/test_launch_worker.py::test_no_rank_goes_on_before_all_are_connected[init_process_group]",
+    ),
+    Mutation(
         "a private folder whose removal is cut short stays for good",
         "launch/private_dir.py",
         "        for path in folder.iterdir():",

@@ -134,9 +134,13 @@ def never_join(world: World, context: RankContext) -> None:
 
 
 def debug_group(timeout: float) -> Group:
-    """All ranks once more, in a group that compares what they call."""
+    """All ranks once more, in a group that compares what they call. It returns when all are connected.
+
+    A rank that fails at once and ends would break the group for one that still connects.
+    """
     dist.set_debug_level(dist.DebugLevel.DETAIL)  # type: ignore[attr-defined]
     group = dist.new_group(timeout=timedelta(seconds=timeout))
+    dist.barrier()
     assert not isinstance(group, int), "this rank is a member"
     return group
 

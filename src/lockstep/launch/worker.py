@@ -144,6 +144,7 @@ def process_group(world: World, context: RankContext, rendezvous: Rendezvous) ->
         # nccl then connects all ranks at once; else the first call does, and a ring's first call need not involve all
         device_id=torch.device("cuda", torch.cuda.current_device()) if world.backend == "nccl" else None,
     )
+    dist.barrier()  # this rank is connected; one that still connects would fail if this one ended meanwhile
     yield store
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
 
