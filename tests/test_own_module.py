@@ -124,6 +124,23 @@ THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64
 """Of 33 samples in batches of 8 the last has one, and a second rank none."""
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_metrics_keep_over_epochs_is_counted_once(
+    engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them have a value before training; in another world rank 0 takes what both ranks had."""
+    job = ("model=tracing", "+model.norm=false", "data=blobs_data", f"engine={engine}")
+    plan = make_own(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
+    whole = start(plan, monkeypatch)
+    assert (whole["before"], whole["starts"]) == (5, 2)
+    same_after_kill(plan, 3, whole, monkeypatch)
+    begun = trained(make_own(*job, *DDP, "max_epochs=1", folder="begun"))
+    path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
+    ended = start(make_own(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
+    assert (ended["before"], ended["starts"]) == (5, 2)
+    assert ended["worst"] == whole["worst"]
+
+
 def test_layers_that_are_trained_later(make_own: MakeOwn) -> None:
     """DDP averages no gradient of what was frozen when it was made; a layer's own state goes along."""
     single, ddp = in_both_worlds(make_own, *THAWING)

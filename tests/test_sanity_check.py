@@ -27,6 +27,7 @@ def same(one: Path, other: Path) -> None:
     assert verdict.verdict == "identical", verdict.text()
     metrics = [json.loads((run / "metrics.json").read_text()) for run in (one, other)]
     assert [own["worst"] for own in metrics] == [metrics[0]["worst"]] * 2
+    assert [own["before"] for own in metrics] == [5.0] * 2
     tables = [next(run.glob("csv/**/metrics.csv")).read_text() for run in (one, other)]
     assert [len(own.splitlines()) for own in tables] == [len(tables[0].splitlines())] * 2
 

@@ -629,11 +629,18 @@ class Drawing(Late):
 
 
 class Tracing(Classifier):
-    """Draws random numbers in training and in validation; the worst loss of all epochs is a metric of its own."""
+    """Draws random numbers in training and in validation; the worst loss of all epochs is a metric of its own,
+    and two have values before training.
+    """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.worst = torchmetrics.MaxMetric()
+        self.worst, self.before = torchmetrics.MaxMetric(), torchmetrics.MaxMetric()
+        self.starts = torchmetrics.SumMetric()
+
+    def on_fit_start(self) -> None:
+        self.before.update(5.0)
+        self.starts.update(1.0)
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         noise = torch.randn(1)
@@ -651,7 +658,8 @@ class Tracing(Classifier):
     def on_validation_epoch_end(self) -> None:
         if not self.trainer.sanity_checking:
             self.worst.update(self.trainer.global_step)
-            self.log("worst", self.worst.compute())
+            values = {"worst": self.worst, "before": self.before, "starts": self.starts}
+            self.log_dict({name: own.compute() for name, own in values.items()})
 
 
 class Unseen(Classifier):

@@ -67,8 +67,15 @@ class ModuleState:
         ]
 
     def restore_metrics(self) -> None:
-        """What the module's metrics have measured so far. After its on_train_start, where it may reset them."""
+        """What the module's metrics have measured so far. After its on_train_start, where it may reset them.
+
+        What its hooks have measured as training began anew is among it already.
+        """
         metrics = dict(metric_modules(self.module))
+        if self.start.content is not None:
+            for metric in metrics.values():
+                if metric.update_count:
+                    metric.reset()
         for state in self._of_this_rank():
             for name, own in state.get("metrics", {}).items():
                 restore_metric(metrics[name], own)

@@ -32,10 +32,13 @@ def metric_state(metric: Any) -> dict[str, Any]:
 
 
 def restore_metric(metric: Any, state: Mapping[str, Any]) -> None:
-    """What `metric_state` gave; on top of what it has measured already."""
+    """What `metric_state` gave; on top of what it has measured already, as ranks' metrics are reduced.
+
+    `merge_state` is that too, but refuses metrics whose `forward` needs all that was measured before.
+    """
     sums = {name: own for name, own in state.items() if name != UPDATES}
     if metric.update_count and state[UPDATES]:
-        metric.merge_state(sums)
+        getattr(metric, "_reduce_states", metric.merge_state)(sums)
     else:
         for name, own in sums.items():
             setattr(metric, name, own)
