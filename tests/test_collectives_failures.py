@@ -1,6 +1,7 @@
 """Wrong calls, made on purpose: each ends within its time, with a message that says what was wrong."""
 
 import csv
+import re
 import sys
 import time
 from dataclasses import replace
@@ -29,6 +30,7 @@ def test_all_cases(command: Command) -> None:
         rows = dict(zip(CASES, csv.DictReader(file), strict=True))
     assert {row["caught"] for row in rows.values()} == {"True"}
     assert all(float(row["seconds"]) < 5 + SLACK for row in rows.values())
+    assert re.match(r"rank 0|Wait timeout|\[.*\] Timed out", rows["peer"]["message"])
     assert rows["sizes"]["message"].startswith("rank 1")
     assert "Ranks 2 failed to pass monitoredBarrier" in rows["missing"]["message"]
     assert rows["joins"]["message"].startswith("rank 2 of 3 did not join within 5 s")

@@ -140,7 +140,7 @@ def test_a_difference_is_seen_where_there_is_one(tmp_path: Path, make_plan: Make
     found = differences(*map(RunFolder, folders))
     assert found[0] == {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}
     for values in [own for step, own in found.items() if step]:
-        assert values["largest"] == max(values.values())
+        assert values["largest"] == max(values.values()) > 0.001
         assert min(values.values()) > 1e-4, values
 
 

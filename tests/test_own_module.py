@@ -120,10 +120,6 @@ def test_a_metric_of_all_epochs_outlives_a_kill(
     same_after_kill(plan, 11, expected, monkeypatch)
 
 
-THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64-true")
-"""Of 33 samples in batches of 8 the last has one, and a second rank none."""
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_metrics_keep_over_epochs_is_counted_once(
     engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +135,10 @@ def test_what_metrics_keep_over_epochs_is_counted_once(
     ended = start(make_own(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
     assert (ended["before"], ended["starts"]) == (5, 2)
     assert ended["worst"] == whole["worst"]
+
+
+THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64-true")
+"""Of 33 samples in batches of 8 the last has one, and a second rank none."""
 
 
 def test_layers_that_are_trained_later(make_own: MakeOwn) -> None:
