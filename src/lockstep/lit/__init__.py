@@ -1,4 +1,4 @@
-"""The Lightning engine: a LightningModule, a LightningDataModule, a Trainer with callbacks; `run` joins them."""
+"""The Lightning engine: a Trainer, one callback that calls the session, and a faster loop over an epoch."""
 
 from lockstep.lit.run import run
 

@@ -1,4 +1,4 @@
-"""Lightning reads checkpoints of either engine, and resumes within an epoch; files are written whole or not at all."""
+"""Lightning reads checkpoints of either engine, and resumes where the session says."""
 
 from pathlib import Path
 from typing import Any
@@ -6,54 +6,58 @@ from typing import Any
 import lightning
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from lockstep.checkpoint.content import OWN, SCALER, Content, Progress
+from lockstep.checkpoint.reading import require_net
 from lockstep.checkpoint.saving import save
-from lockstep.plan import Plan
+from lockstep.own_module.checkpoint import loadable
+from lockstep.own_module.session import Session
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
 from lockstep.safe_loading import load
 
-KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", SCALER, OWN)
-"""What either engine's checkpoints hold, and a run resumes from."""
 
+class SessionCheckpointIO(TorchCheckpointIO):
+    """Files are written whole or not at all. The state of Lightning's loops follows from where training stood."""
 
-class CrossEngineCheckpointIO(TorchCheckpointIO):
-    """The state of Lightning's loops, which raw checkpoints lack, follows from where training stood."""
-
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__()
-        self.plan = plan
+        self.session = session
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        save(checkpoint, Path(path))
+        position = self.session.progress.position
+        epoch = position.epochs if position.batch else position.epochs - 1
+        save(loadable({**checkpoint, "epoch": epoch}), Path(path))
 
     def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
-        loaded = load(path)
-        checkpoint = {key: loaded[key] for key in KEYS if key in loaded}  # what else there is has not been looked at
+        checkpoint: dict[str, Any] = load(path)
+        require_net(self.session.plan, self.session.net, checkpoint)
         checkpoint["pytorch-lightning_version"] = lightning.__version__
-        if self.plan.train:
-            fit_loop = self._fit_loop(Content.from_saved(checkpoint[OWN]).position)
+        checkpoint.pop("loops", None)
+        if self.session.plan.train:
+            fit_loop = self._fit_loop(int(checkpoint["global_step"]))
             checkpoint["loops"] = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
         return checkpoint
 
-    def _fit_loop(self, at: Progress) -> dict[str, Any]:
-        """The progress of a fit loop at a position: within an epoch, or about to save at the end of one."""
+    def _fit_loop(self, steps: int) -> dict[str, Any]:
+        """Return the progress of a fit loop within an epoch, or before the next one, after so many optimizer steps."""
+        at = self.session.start.at
+        epoch = tracker(at.epochs)
         if at.batch:
-            batches, epoch = at.batch, {**tracker(at.epochs), "ready": at.epochs + 1, "started": at.epochs + 1}
-        else:
-            batches = self.plan.epoch_batches
-            epoch = {**tracker(at.epochs), "completed": at.epochs - 1}
+            epoch |= {"ready": at.epochs + 1, "started": at.epochs + 1}
         return {
             "epoch_loop.state_dict": {BATCHES_THAT_STEPPED: at.steps},
-            "epoch_loop.batch_progress": {**total_and_current(batches), "is_last_batch": not at.batch},
+            "epoch_loop.batch_progress": {**total_and_current(at.batch), "is_last_batch": False},
             "epoch_loop.automatic_optimization.optim_progress": {
-                "optimizer": {"step": total_and_current(at.steps), "zero_grad": total_and_current(at.steps)}
+                "optimizer": {"step": total_and_current(steps), "zero_grad": total_and_current(steps)}
+            },
+            "epoch_loop.manual_optimization.optim_step_progress": {
+                "total": {"ready": steps, "completed": steps},
+                "current": {"ready": 0, "completed": 0},
             },
             "epoch_progress": {"total": epoch, "current": {**epoch}},
         }
 
 
 def tracker(count: int) -> dict[str, int]:
-    """So many epochs or batches, of which nothing is under way, as Lightning's loops count them."""
+    """Return so many epochs or batches, of which nothing is under way, as Lightning's loops count them."""
     return dict.fromkeys(("ready", "started", "processed", "completed"), count)
 
 

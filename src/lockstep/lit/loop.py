@@ -17,12 +17,12 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.profilers import PassThroughProfiler
-from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
 from lockstep.optimizers import zero_grad
+from lockstep.own_module.loss_weight import loss_of
+from lockstep.own_module.session import Session
 from lockstep.private_api import lightning as private
-from lockstep.sums.phases import Phases
 
 HOOKS = (
     "on_train_batch_start",
@@ -34,47 +34,45 @@ HOOKS = (
 )
 """Of callbacks and of the module, in the order in which a batch meets them."""
 
-TRANSFER = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
-
-OWN_LOOP = ("on_train_batch_start", "optimizer_step", "lr_scheduler_step")
+OVERRIDES = ("on_train_batch_start", "optimizer_step", "lr_scheduler_step")
 """Methods of a module that may change what the loop does: where one is overridden, Lightning's own loop runs."""
 
 
 class FastTrainingEpochLoop(private.TrainingEpochLoop):
-    """In place of the trainer's own epoch loop. `phases` has the seconds of its batches."""
+    """In place of the trainer's own epoch loop."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, session: Session, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.phases = Phases()
+        self.session, self.phases = session, session.phases
 
     def on_run_start(self, data_fetcher: private.DataFetcher) -> None:
         """Find the overridden hooks, and whether this epoch takes the fast path."""
         super().on_run_start(data_fetcher)
         self.phases.begin()
         trainer, module = self.trainer, self.trainer.lightning_module
-        self.module, self.precision = module, trainer.precision_plugin
+        self.module, self.steps = module, self.session.steps
         self.hooks = {name: overriding(trainer, module, name) for name in HOOKS}
-        self.before, self.transfer, self.after = private.transfer_hooks(trainer, TRANSFER)
         overridden = partial(private.is_overridden, instance=module)
         self.clips = trainer.gradient_clip_val is not None or overridden("configure_gradient_clipping")
         self.zero_inline = not overridden("optimizer_zero_grad")
-        self.parameters = [own for group in trainer.optimizers[0].param_groups for own in group["params"]]
+        self.parameters = [parameter for group in trainer.optimizers[0].param_groups for parameter in group["params"]]
         self.numbered = private.is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
-        self.fast_path = isinstance(data_fetcher, private.PrefetchDataFetcher) and self._is_plain()
+        self.fast_path = isinstance(data_fetcher, private.PrefetchDataFetcher) and self.is_fast
         at_end = trainer.val_check_batch == trainer.num_training_batches and trainer.check_val_every_n_epoch is not None
         self.skip_validation = (
-            self.fast_path and at_end and not any(own.reduce_on_plateau for own in trainer.lr_scheduler_configs)
+            self.fast_path and at_end and not any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
         )
 
-    def _is_plain(self) -> bool:
+    @property
+    def is_fast(self) -> bool:
         """Whether the module and the trainer ask for nothing but what the fast path does."""
-        trainer, module = self.trainer, self.module
+        trainer, module = self.trainer, self.trainer.lightning_module
         return (
             module.automatic_optimization
-            and not any(private.is_overridden(name, module) for name in OWN_LOOP)
-            and not isinstance(trainer.optimizers[0], LBFGS)
+            and not any(private.is_overridden(name, module) for name in OVERRIDES)
+            and needs_no_closure(trainer.optimizers[0])
             and isinstance(trainer.profiler, PassThroughProfiler)
-            and getattr(self.precision, "scaler", None) is None
+            and getattr(trainer.precision_plugin, "scaler", None) is None
             and not trainer.strategy.handles_gradient_accumulation
             and not private.skips_backward(self)
         )
@@ -90,10 +88,8 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         batch, _, _ = next(data_fetcher)
         batch_idx = self.batch_idx + 1
         progress.is_last_batch = data_fetcher.done
-        batch = self.after(self.transfer(self.before(self.precision.convert_input(batch), 0), self._device, 0), 0)
+        batch = self.session.data.transfer(batch)
         progress.increment_ready()
-        self.phases.mark("data")
-        private.begin_logging(self, batch)
         self._call("on_train_batch_start", batch, batch_idx)
         progress.increment_started()
         outputs = self._step(batch, batch_idx)
@@ -103,8 +99,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
             if private.epoch_batches_done(self):
                 self.update_lr_schedulers("epoch", update_plateau_schedulers=False)
         self._call("on_train_batch_end", outputs, batch, batch_idx)
-        private.finish_logging(self)
-        self.phases.step()
+        progress.increment_completed()
 
     def on_advance_end(self, data_fetcher: private.DataFetcher) -> None:
         """Between two batches there is nothing to validate and nothing to end, unless a stop is requested."""
@@ -119,40 +114,40 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         if self.restarting:
             super().on_iteration_done()
 
-    @property
-    def _device(self) -> Any:
-        return self.trainer.strategy.root_device
-
     def _step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         """Forward, zero_grad, backward; and, where an optimizer step is due, clip and step."""
         trainer, module, progress = self.trainer, self.module, self.automatic_optimization.optim_progress.optimizer
-        strategy, optimizer = trainer.strategy, trainer.optimizers[0]
+        strategy, optimizer, batches = trainer.strategy, trainer.optimizers[0], trainer.accumulate_grad_batches
         due = not private.accumulates(self)
+        outputs: dict[str, Any] = {}
         if due:
             progress.step.increment_ready()
         with nullcontext() if due else private.block_gradient_sync(strategy, block=True):
-            private.set_current_hook(module, "training_step")
-            loss, outputs = self._loss(strategy.training_step(*((batch, batch_idx) if self.numbered else (batch,))))
-            private.set_current_hook(module, None)
+            returned = strategy.training_step(*((batch, batch_idx) if self.numbered else (batch,)))
+            loss = loss_of(returned)
             self.phases.mark("forward")
-            if batch_idx % trainer.accumulate_grad_batches == 0:
+            if batch_idx % batches == 0:
                 progress.zero_grad.increment_ready()
                 self._call("on_before_zero_grad", optimizer)
                 progress.zero_grad.increment_started()
                 self._zero_grad(batch_idx, optimizer)
                 progress.zero_grad.increment_completed()
             if loss is not None:
+                outputs = {**(returned if isinstance(returned, Mapping) else {}), "loss": loss.detach() / batches}
                 strategy.pre_backward(loss)
-                self._call("on_before_backward", loss)
-                module.backward(loss)
+                if self.hooks["on_before_backward"]:
+                    self._call("on_before_backward", loss / batches)
+                self.steps.backward(loss, batches, None)
                 self._call("on_after_backward")
                 strategy.post_backward(loss)
         self.phases.mark("backward")
         if due:
             self._call("on_before_optimizer_step", optimizer)
             if self.clips:
-                value, how = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
-                module.configure_gradient_clipping(optimizer, gradient_clip_val=value, gradient_clip_algorithm=how)
+                value, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+                module.configure_gradient_clipping(
+                    optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm
+                )
             optimizer.step()
             self.phases.mark("optimizer")
             progress.step.increment_completed()
@@ -164,26 +159,18 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         else:
             self.module.optimizer_zero_grad(self.trainer.current_epoch, batch_idx, optimizer)
 
-    def _loss(self, returned: Any) -> tuple[Tensor | None, dict[str, Any]]:
-        """What to go backward from, and what the hooks are handed of a training step."""
-        parts = self.trainer.accumulate_grad_batches
-        if parts == 1 and isinstance(returned, Mapping) and isinstance(returned.get("loss"), Tensor):
-            return returned["loss"], {**returned, "loss": returned["loss"].detach()}
-        result = private.ClosureResult.from_training_step_output(returned, parts)
-        if result.closure_loss is None and self.trainer.world_size > 1:
-            raise RuntimeError("a training_step may not return None where other ranks wait for its gradient")
-        return result.closure_loss, {} if result.loss is None else result.asdict()
-
     def _call(self, name: str, *args: Any) -> None:
-        if calls := self.hooks[name]:
-            private.set_current_hook(self.module, name)
-            for call in calls:
-                call(*args)
-            private.set_current_hook(self.module, None)
+        for hook in self.hooks[name]:
+            hook(*args)
+
+
+def needs_no_closure(optimizer: Optimizer) -> bool:
+    """Whether an optimizer steps by the gradients that are there: those of torch do, but for L-BFGS."""
+    return type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS)
 
 
 def overriding(trainer: Any, module: pl.LightningModule, name: str) -> list[Callable[..., Any]]:
-    """The overridden hooks of this name, in the order in which Lightning calls them: of callbacks, then the module."""
-    callbacks = [own for own in trainer.callbacks if private.is_overridden(name, own, Callback)]
-    calls: list[Callable[..., Any]] = [partial(getattr(own, name), trainer, module) for own in callbacks]
+    """Return the overridden hooks of a name in Lightning's order: of callbacks, then of the module."""
+    callbacks = [callback for callback in trainer.callbacks if private.is_overridden(name, callback, Callback)]
+    calls: list[Callable[..., Any]] = [partial(getattr(callback, name), trainer, module) for callback in callbacks]
     return calls + ([getattr(module, name)] if private.is_overridden(name, module) else [])

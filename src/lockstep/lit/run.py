@@ -1,60 +1,43 @@
 """One run by Lightning, from its plan to its metrics: module, data, callbacks, Trainer; fit and test."""
 
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import ProgressBar
 
-from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
-from lockstep.lit.datamodule import ShardedData
+from lockstep.lit.callback import SessionCallback
 from lockstep.lit.hush import hush
-from lockstep.lit.metrics import EpochMetrics
-from lockstep.lit.module import Supervised
-from lockstep.lit.plateau import PlateauStep
-from lockstep.lit.progress import create_progress
-from lockstep.lit.recording import RecordCallback
-from lockstep.lit.saving import CheckpointCallback
-from lockstep.lit.step_logger import StepLogger
+from lockstep.lit.progress import BarOfRun
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.lit.trainer import create_trainer
+from lockstep.own_module.callbacks import create_callbacks
+from lockstep.own_module.session import Session
 from lockstep.plan import Plan
+from lockstep.progress import shows_bar
 from lockstep.run_files import Metrics
-from lockstep.session import Session
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
-    if plan.by_module:
-        from lockstep.lit.modules import run as run_module
-
-        return run_module(plan, context)
     hush()
-    session = Session(plan, context)
-    plan, start, device = session.plan, session.start, session.device
-    module = Supervised(session.net, plan, session.masks, session.counts)
-    loaders = ShardedData(session.data, plan, context, start.at, device)
-    stopwatch = Stopwatch()
-    progress = create_progress(plan.trainer.enable_progress_bar)
-    callbacks: list[Callback] = [stopwatch, EpochMetrics(session), progress]  # the last shows what is summed
-    if plan.logger:
-        callbacks.append(StepLogger(session))
-    if plan.train:
-        callbacks.append(RecordCallback(session))
-        if plan.scheduler.interval == "plateau":
-            callbacks.append(PlateauStep(session))
-        callbacks.append(CheckpointCallback(session))
-    trainer = create_trainer(plan, session.loggers.lightning, callbacks, phases=session.phases)
-
-    with session.running():
-        if session.finished:  # Lightning would not even restore it
+    session = Session(plan, context, lightning=True)
+    plan, module, source = session.plan, session.module, session.data.source
+    datamodule = source.owner if source.is_data_module else None
+    with session.running() as loggers:
+        stopwatch, callback, of_user = Stopwatch(), SessionCallback(session), create_callbacks(plan)
+        has_bar = any(isinstance(each, ProgressBar) for each in of_user)
+        bars = [BarOfRun()] if shows_bar(plan.trainer.enable_progress_bar) and not has_bar else []
+        trainer = create_trainer(session, loggers.lightning, [stopwatch, callback, *bars, *of_user])
+        callback.follow(trainer)
+        if session.progress.is_finished:  # Lightning would not even restore it
+            session.begin()
             session.load_weights()
             session.restore()
-            session.end_cut_epoch(start.at)
-            session.recorder.end()
+            session.end_interrupted_epoch(trainer)
+            session.results.end_training()
         elif plan.train:
-            with session.listening():
-                trainer.fit(module, loaders, ckpt_path=plan.ckpt_path, weights_only=True)
-        if plan.test:
+            with session.progress.accepting_stop():
+                trainer.fit(module, datamodule=datamodule, ckpt_path=plan.ckpt_path, weights_only=True)
+        if plan.test and session.data.runs("test"):
             ckpt_path = None if plan.train else plan.ckpt_path
-            trainer.test(module, loaders, ckpt_path=ckpt_path, weights_only=True, verbose=False)
-        session.loggers.close(session.measured.results)
-    epochs, steps = max(trainer.current_epoch, start.at.begun), max(trainer.global_step, start.at.steps)
-    return session.finish(Progress(epochs, 0, steps), stopwatch.seconds)
+            trainer.test(module, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True, verbose=False)
+        loggers.close(session.results.values)
+        return session.results.finish(stopwatch.seconds)

@@ -1,75 +1,50 @@
-"""Checkpoints as Lightning saves them, when and with what the session says; and training resumed from one."""
+"""When the Lightning engine saves a checkpoint: at an epoch's end, and within it where one is due."""
 
-from dataclasses import replace
-from typing import Any
+import time
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Checkpoint
 
-from lockstep.checkpoint.content import Progress
 from lockstep.errors import TrainingInterrupted
-from lockstep.session import Session
+from lockstep.own_module.session import Session
+from lockstep.progress import epoch_line, shows_bar
 
 
-class CheckpointCallback(Checkpoint):
-    """After every N steps, at each epoch's end, and when someone asks training to stop."""
+class Saving:
+    """`stop`: whether someone asked for the end of training; `epoch_ended`: whether an epoch has still to be saved."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.at, self.stop = session, replace(session.start.at), False
+        self.session = session
+        self.stop = self.epoch_ended = False
+        self.epoch_began = time.perf_counter()
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore what Lightning does not."""
-        self.session.restore()
+    def finish_epoch(self, trainer: pl.Trainer) -> None:
+        """Record an epoch that has ended, print its line, save a checkpoint."""
+        session, progress = self.session, self.session.progress
+        if self.epoch_ended and not progress.interrupted_epoch:  # else the checkpoint of its part is saved
+            seconds = time.perf_counter() - self.epoch_began
+            progress.ended = trainer.should_stop
+            session.results.end_epoch()
+            if trainer.is_global_zero and not shows_bar(session.plan.trainer.enable_progress_bar):
+                epochs, results = session.plan.max_epochs, session.results.values
+                print(epoch_line(progress.position.epochs, epochs, results, seconds), flush=True)
+            self.save(trainer)
+            if progress.should_stop():
+                raise TrainingInterrupted(progress.position.steps)
+        self.epoch_ended, self.epoch_began = False, time.perf_counter()
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        self.at = Progress(trainer.current_epoch, batch_idx + 1, trainer.global_step)
-        over = self.session.ends_after(self.at)
-        if over:
-            end_here(trainer)
-        if trainer.is_last_batch:  # the epoch's end saves by itself
-            return
-        stop = self.session.should_stop(self.at)
-        if self.session.plan.validates_after(trainer.current_epoch + 1, batch_idx + 1):
-            self.stop = stop  # behind the validation
-            return
-        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if stop or over or (stepped and self.session.checkpoints.due(self.at.steps)):
-            self._save(trainer)
-        if stop:
-            raise TrainingInterrupted(self.at.steps)
+    def save(self, trainer: pl.Trainer) -> None:
+        if self.session.plan.saves:
+            self.session.loggers.flush()  # what a checkpoint says was logged is on the disk
+            trainer.save_checkpoint(self.session.checkpoints.last)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Within an epoch: EpochMetrics has summed and recorded it."""
-        if trainer.is_last_batch or trainer.sanity_checking:
-            return
-        self._save(trainer)
+    def save_within_epoch(self, trainer: pl.Trainer, due: bool) -> None:
+        """Save if a checkpoint is due or someone asked to stop; then end the run."""
+        if self.stop or due:
+            self.save(trainer)
         if self.stop:
-            raise TrainingInterrupted(self.at.steps)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """After the epoch's validation, whose metrics EpochMetrics has summed."""
-        if not trainer.is_last_batch:  # trainer.max_steps: it is saved
-            return
-        self.at = Progress(trainer.current_epoch + 1, 0, trainer.global_step)
-        self.session.update_best(self.at.epochs)
-        self._save(trainer)
-        if self.session.should_stop(self.at):
-            raise TrainingInterrupted(self.at.steps)
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        checkpoint |= self.session.extra_state(self.at)
-
-    def _save(self, trainer: pl.Trainer) -> None:
-        if not self.session.plan.saves:
-            return
-        self.session.loggers.flush()
-        trainer.save_checkpoint(self.session.checkpoints.last)
+            raise TrainingInterrupted(self.session.progress.position.steps)
 
 
 def end_here(trainer: pl.Trainer) -> None:
-    """Training ends behind this batch, as by max_steps: a stop that is asked for would validate the epoch's part."""
+    """End training behind this batch, as by max_steps: a stop that is asked for would validate the epoch's part."""
     trainer.fit_loop.epoch_loop.max_steps = trainer.global_step

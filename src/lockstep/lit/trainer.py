@@ -1,38 +1,26 @@
 """The Trainer of a plan: its loggers and callbacks."""
 
 import lightning.pytorch as pl
-from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Callback, Checkpoint, ProgressBar
 from lightning.pytorch.loggers import Logger
 
 from lockstep.lit.buffers import BroadcastBuffers
-from lockstep.lit.checkpoint import CrossEngineCheckpointIO
+from lockstep.lit.checkpoint import SessionCheckpointIO
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
-from lockstep.plan import Plan
+from lockstep.own_module.session import Session
 from lockstep.private_api import lightning as private
 from lockstep.progress import notice
-from lockstep.sums.phases import Phases
 
 
-def create_trainer(
-    plan: Plan,
-    loggers: list[Logger],
-    callbacks: list[Callback],
-    io: CheckpointIO | None = None,
-    phases: Phases | None = None,
-) -> pl.Trainer:
-    """What could surprise (samplers, summaries) is off.
-
-    Args:
-        io: how checkpoints are read and written; None: those of plain nets.
-        phases: of the faster loop; None: Lightning's own, whose every hook a user's module may ask for.
-    """
+def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:
+    """Create the Trainer of a plan. What could surprise (samplers, summaries) is off."""
+    plan = session.plan
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
         devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
         num_nodes=plan.num_nodes,
         strategy=plan.strategy.lightning(plan),
-        plugins=[io or CrossEngineCheckpointIO(plan)],
+        plugins=[SessionCheckpointIO(session)],
         precision=plan.precision,
         max_epochs=plan.max_epochs,
         max_steps=plan.trainer.max_steps,
@@ -55,20 +43,18 @@ def create_trainer(
     )
     trainer.barebones = plan.trainer.barebones  # told to it before, it would refuse what follows a run
     private.disable_signal_handlers(trainer)
-    if phases is not None:
-        use_fast_loop(trainer, phases)
+    use_fast_loop(trainer, session)
     private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)
     return trainer
 
 
-def use_fast_loop(trainer: pl.Trainer, phases: Phases) -> None:
+def use_fast_loop(trainer: pl.Trainer, session: Session) -> None:
     """Replace the epoch loop by the faster one, where this version of Lightning is one that it is tested with."""
-    own = trainer.fit_loop.epoch_loop
+    loop = trainer.fit_loop.epoch_loop
     obstacle = private.fast_loop_obstacle(trainer)
     if obstacle is None:
         from lockstep.lit.loop import FastTrainingEpochLoop  # its base class has a private name
 
-        trainer.fit_loop.epoch_loop = loop = FastTrainingEpochLoop(trainer, own.min_steps, own.max_steps)
-        loop.phases = phases
+        trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(session, trainer, loop.min_steps, loop.max_steps)
     elif trainer.is_global_zero:
         notice(f"{obstacle}: its own loop trains, which is slower and computes the same")

@@ -12,6 +12,7 @@ from lockstep.data.own import Streams, streams_of
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.own_module.loaders import RankLoader, Share, rank_loader
+from lockstep.own_module.replace_method import replace_method
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY
@@ -75,6 +76,17 @@ class LoaderSource:
         with generators_kept():
             seed_all(self.seed)
             return call()
+
+    def seed_setup(self) -> None:
+        """Have `setup` of the module and of the data module draw under the run's seed, the same on every rank."""
+
+        def setup(original: Callable[..., None]) -> Callable[..., None]:
+            return lambda stage=None: self.seeded(lambda: original(stage))
+
+        for each in {id(self.module): self.module, id(self.owner): self.owner}.values():
+            if hasattr(each, "setup"):
+                replace_method(each, "setup", setup)
+                replace_method(each, "prepare_data", lambda _: lambda: None)  # done before any rank was started
 
     def has(self, stage: str) -> bool:
         """Whether there is a loader for this stage, and a step of the module that takes it."""

@@ -34,8 +34,9 @@ class Epoch:
 class Logged:
     """One for each rank. Engines say where a run stands; `log` and `log_dict` are the module's."""
 
-    def __init__(self, module: nn.Module, rank: int, device: torch.device) -> None:
-        self.module, self.rank, self.device = module, rank, device
+    def __init__(self, module: nn.Module, rank: int, device: torch.device, active: bool = True) -> None:
+        """`active`: whether anything may be logged, by a module of the user's or by callbacks."""
+        self.module, self.rank, self.device, self.active = module, rank, device, active
         self.stages: dict[str, dict[str, Value]] = {}
         self.stage, self.samples, self.suffix = "", 0, ""
         self.seen: dict[str, int] = {}
@@ -143,13 +144,15 @@ class Logged:
             return {}
         return {key: own.shown for name, own in self.step_values.items() for key in (name, own.entry.step_name)}
 
-    def for_record(self, metrics: bool) -> dict[str, tuple[Scalar, float, str]]:
-        """Total, weight and reduction of each name in the batch; of metrics as objects, or of plain numbers.
+    def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
+        """Return total, weight and reduction of each name in the batch: of plain numbers, and of metrics as objects.
 
         The record has them over ranks. The mean of a metric need not be the metric of the whole batch.
         """
-        found = [own for own in self.step_values.values() if (own.entry.metric is not None) == metrics]
-        return {own.entry.step_name: own.joined for own in found}
+        kinds: dict[str, dict[str, tuple[Scalar, float, str]]] = {"logged": {}, "metrics": {}}
+        for value in self.step_values.values():
+            kinds["logged" if value.entry.metric is None else "metrics"][value.entry.step_name] = value.joined
+        return kinds
 
     def sync_steps(self) -> None:
         """The values of the batch that were logged with `sync_dist`, over all ranks. To be called by every rank."""
@@ -161,6 +164,8 @@ class Logged:
 
     def end_epoch(self, stage: str) -> Epoch:
         """The values of a stage over all ranks, which are then reset. To be called by every rank."""
+        if not self.active:
+            return Epoch({}, {}, {}, {})
         entries = self._on_all_ranks(stage)
         for entry in entries:
             entry.settle()

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from lockstep.own_module.weighed_step import replace_method
+from lockstep.own_module.replace_method import replace_method
 from lockstep.sums.phases import Phases
 
 

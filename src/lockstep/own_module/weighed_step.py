@@ -5,7 +5,6 @@ weighs it by samples; `optimizer_step` and what hands out optimizers see to it t
 """
 
 import copy
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any
@@ -17,12 +16,14 @@ from torch import Tensor, nn
 from lockstep.config_error import config_error
 from lockstep.own_module.loaders import Taken
 from lockstep.own_module.logged import Logged, metric_modules
-from lockstep.own_module.loss_weight import loss_of, loss_weight, with_loss
+from lockstep.own_module.loss_weight import LossWeighting, Scale, loss_of, loss_weight, with_loss
+from lockstep.own_module.replace_method import replace_method
 from lockstep.own_module.turns import Turns, stepless
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import random_state, restore_random_state
+from lockstep.targets.kinds import overrides
 
 Transfer = Callable[[Any], Any]
 
@@ -42,7 +43,12 @@ class WeighedStep:
         self.turns = Turns(module, self.virtual) if self.virtual is not None and manual else None
         self.taken = Taken(torch.arange(0), 0, None)
         self.loss: Tensor | None = None
-        self.weight, self.backwards, self.batches = 1.0, 0, 1
+        self.weighting = LossWeighting()
+        self.backwards, self.batches = 0, 1
+        self.is_simple = self.ranks == 1 or module.automatic_optimization
+        """Whether the step needs no more than its loss noted: no virtual ranks, no shards, no gradients to watch."""
+        self.is_simple &= self.virtual is None and not plan.strategy.sharded
+        self.has_default_backward = self.is_simple and not overrides(module, "backward")
         self.within_backward = False
         self.watched: set[nn.Parameter] = set()
         self.not_averaged: set[int] = set()
@@ -57,11 +63,10 @@ class WeighedStep:
     def begin(self, taken: Taken, batches: int) -> None:
         """A batch, of so many that an optimizer step has."""
         self.taken, self.loss, self.batches = taken, None, batches
-        virtual = self.virtual is not None
-        self.weight = 1.0 if virtual else loss_weight(self.plan, taken, self.samples, self.plan.world_size, batches)
-        self.logged.enter("train")
-        self.logged.begin_batch(self.samples)
-        if self.virtual is not None:
+        self.weighting.weight = 1.0
+        if self.virtual is None:
+            self.weighting.weight = loss_weight(self.plan, taken, self.samples, self.plan.world_size, batches)
+        else:
             self.virtual.begin()
 
     @property
@@ -74,6 +79,10 @@ class WeighedStep:
     def _training_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def training_step(batch: Any, *rest: Any, **named: Any) -> Any:
+            if self.is_simple and not self.taken.stand_in:
+                outputs = original(batch, *rest, **named)
+                self._note_loss(outputs)
+                return outputs
             with self.plan.strategy.computing(self.module):
                 self._watch()
                 return counted(batch, lambda part: original(part, *rest, **named))
@@ -87,10 +96,8 @@ class WeighedStep:
                 self.logged.samples = self.taken.own
             outputs = step(batch)
             self.logged.samples = self.samples
-            loss = loss_of(outputs)
-            self._require_loss(outputs, loss)
+            loss = self._note_loss(outputs)
             if self.virtual is None or loss is None:
-                self.loss = None if loss is None else loss.detach()
                 return outputs
             return with_loss(outputs, self._of_virtual_ranks(loss, step))
 
@@ -105,7 +112,7 @@ class WeighedStep:
 
         def begin(rank: int) -> None:
             self.logged.samples, self.logged.virtual_rank = counts[rank], rank
-            self.weight = loss_weight(self.plan, self.taken, counts[rank], 1, self.batches)
+            self.weighting.weight = loss_weight(self.plan, self.taken, counts[rank], 1, self.batches)
 
         outputs = self.turns.run(steps, begin)
         begin(0)
@@ -134,10 +141,16 @@ class WeighedStep:
         for name, own in metric_modules(self.module):
             own.reset()
             restore_metric(own, metrics[name])
-        loss = loss_of(outputs)
-        self._require_loss(outputs, loss)
-        self.loss = None if loss is None else loss.detach()
+        self._note_loss(outputs)
         return outputs
+
+    def _note_loss(self, outputs: Any) -> Tensor | None:
+        """Keep the loss of a step for the record, and return it."""
+        loss = loss_of(outputs)
+        if loss is None:
+            self._require_loss(outputs, loss)
+        self.loss = None if loss is None else loss.detach()
+        return loss
 
     def _require_loss(self, outputs: Any, loss: Tensor | None) -> None:
         """Refuse a step of automatic optimization without a loss. None skips a step where one rank trains: others would
@@ -226,12 +239,23 @@ class WeighedStep:
         self.loss = seen / taken.samples
         return total
 
+    def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
+        """Go backward from the loss of one of so many batches of an optimizer step, by the module's own method if it
+        has one.
+        """
+        if self.has_default_backward:
+            self.backwards += 1
+            self.weighting.backward(loss, batches, scale)
+        else:
+            self.module.backward((loss if scale is None else scale(loss)) / batches)
+
     def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def backward(loss: Tensor, *arguments: Any, **named: Any) -> None:
             self.backwards += 1
             self._forget_zeroed()
-            weighed = loss if self.weight == 1.0 else loss * self.weight
+            weight = self.weighting.weight
+            weighed = loss if weight == 1.0 else loss * weight
             sharded = self.plan.strategy.sharded_module(self.module)
 
             def call() -> None:
@@ -264,14 +288,6 @@ class WeighedStep:
         """An optimizer that judges by its closure's loss judges by that of all ranks, or they would part."""
         if loss is None or self.plan.world_size == 1:
             return loss
-        total = (loss.detach() * self.weight).to(torch.float64)
+        total = (loss.detach() * self.weighting.weight).to(torch.float64)
         dist.all_reduce(total)
         return (total / self.plan.world_size).to(loss.dtype)
-
-
-def replace_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Of this one object, past nn.Module's own setter. Lightning looks behind one wrapper alone for the parameters."""
-    made = wrap(getattr(owner, name))
-    if hasattr(made, "__wrapped__"):
-        made.__wrapped__ = inspect.unwrap(made)
-    object.__setattr__(owner, name, made)

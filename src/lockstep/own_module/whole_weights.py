@@ -11,8 +11,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from lockstep.config_error import require
+from lockstep.own_module.replace_method import replace_method
 from lockstep.own_module.shares import each_tensor
-from lockstep.own_module.weighed_step import replace_method
 from lockstep.plan import Plan
 from lockstep.targets.kinds import overrides
 

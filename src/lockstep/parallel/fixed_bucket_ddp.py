@@ -70,8 +70,8 @@ class FixedBucketDDP(LastToFirst):
 
     def _without_gradient(self) -> Sequence[str]:
         """Their names; none where all gradients are gone, which somebody has set to None since."""
-        net = self.module.module if isinstance(self.module, TrainingStep) else self.module
-        named = net.named_parameters()
+        module = self.module.module if isinstance(self.module, TrainingStep) else self.module
+        named = (module.net if getattr(module, "computes_with_net", False) else module).named_parameters()
         trained = [(name, own) for name, own in named if own.requires_grad and id(own) in self.averaged]
         names = [name for name, own in trained if own.grad is None]
         return names if len(names) < len(trained) else []

@@ -1,8 +1,8 @@
-"""The raw engine: the same run by plain torch.distributed, to be read as a lesson.
+"""The raw engine: any module with the steps of a LightningModule, by plain torch.distributed. To be read as a lesson.
 
-Read `run` first, then `training` and `evaluation`, `lockstep.strategies` (what wraps the net),
-`lockstep.parallel.reduce` (how ranks come to one gradient), and last what is around them: `precision`, `state` (of
-checkpoints), `report`. What both engines do alike is `lockstep.session`.
+Read `run` first, then `loop` (an epoch, a batch, a step). `manual_optimization` and `evaluation` are what they say;
+`optimization` has optimizers and schedules; `hooks` calls hooks of the module and of callbacks; `trainer` is what these
+see as `self.trainer`; `state` is what a checkpoint holds. What both engines do around a module is `lockstep.session`.
 """
 
 from lockstep.raw.run import run

@@ -1,41 +1,69 @@
-"""An evaluation: this rank's share of a split through the net, and the sums of it."""
+"""An evaluation: this rank's share of each loader through the module's step, and what it logs, over all ranks."""
 
-from typing import Literal
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from lockstep.data.loader import create_loader
-from lockstep.data.samples import SampleSplit
-from lockstep.data.tensors import Split
 from lockstep.parallel import broadcast_buffers
-from lockstep.raw.precision import Precision
-from lockstep.sampler import ShardSampler, evaluation_batch
-from lockstep.session import Session
-from lockstep.strategies import Wrapped
-from lockstep.sums.running import batch_stats
+from lockstep.random_state import generators_kept
+from lockstep.raw.hooks import step_arguments
+from lockstep.raw.timing import training_time
+
+if TYPE_CHECKING:
+    from lockstep.raw.training import Training
+
+NAMES = {"val": "validation", "test": "test"}
+"""How hooks and steps call a stage."""
 
 
 @torch.inference_mode()
-def evaluate(
-    session: Session, wrapped: Wrapped, precision: Precision, stage: Literal["val", "test"], most: int | None = None
-) -> Tensor:
-    """`EvaluationSums.totals` of this rank, over a split whose samples the ranks share.
+def evaluate(run: "Training", stage: str, most: int | None = None) -> None:
+    """All batches of all loaders of a stage, or so many of each. Its values become results."""
+    session, trainer, hooks, module, name = run.session, run.trainer, run.hooks, run.module, NAMES[stage]
+    loaders = session.data.loaders(stage)
+    trainer.enter(stage, loaders)
+    modes = {part: part.training for part in module.modules()}
+    (hooks.method(f"on_{name}_model_eval") or module.eval)()
+    broadcast_buffers(module)
+    session.begin_evaluation(stage)
+    hooks.call(f"on_{name}_start")
+    hooks.call(f"on_{name}_epoch_start")
+    step = getattr(module, f"{name}_step")
+    for index, loader in enumerate(loaders):
+        which = [index] if len(loaders) > 1 else []
+        for number, batch in enumerate(islice(loader, most)):
+            batch = session.data.transfer(batch, index)
+            session.begin_evaluation_batch(stage, index)
+            hooks.call(f"on_{name}_batch_start", batch, number, *which)
+            with run.precision.forward_context():
+                outputs = step(*step_arguments(step, batch, number, *which))
+            hooks.call(f"on_{name}_batch_end", outputs, batch, number, *which)
+            session.log.end_batch()
+    hooks.call(f"on_{name}_epoch_end")
+    session.results.end_stage(trainer, stage)
+    hooks.call(f"on_{name}_end")
+    session.end_evaluation()
+    for part, training in modes.items():
+        part.training = training
+    trainer.leave(stage)
 
-    Args:
-        most: batches, if not all.
-    """
-    split: Split | SampleSplit = getattr(session.data, stage)
-    plan, context, objective = session.plan, session.context, session.plan.objective
-    wrapped.net.eval()
-    broadcast_buffers(wrapped.net)
-    samples, size = plan.samples_of(stage, len(split)), evaluation_batch(plan.batch_size)
-    samples = samples if most is None else min(samples, most * size)
-    sampler = ShardSampler(samples, size, rank=context.rank, world_size=context.world_size)
-    sums = session.begin_evaluation(stage)
-    for inputs, targets, _ids in create_loader(session.data, split, sampler, session.device, precision.dtype):
-        with precision.autocast():
-            outputs = wrapped.evaluate(inputs)
-            stats = batch_stats(objective, objective.loss_sum(outputs, targets), outputs, targets)
-        sums.add(stats, outputs, targets, inputs)
-    return sums.totals
+
+def sanity_check(run: "Training") -> None:
+    """Evaluate some batches before training, so that what fails there fails now. Nothing of them is kept."""
+    session, trainer, hooks = run.session, run.trainer, run.hooks
+    with generators_kept(), session.sanity_check():
+        trainer.sanity_checking = True
+        hooks.call("on_sanity_check_start")
+        evaluate(run, "val", session.plan.trainer.sanity_batches)
+        hooks.call("on_sanity_check_end")
+        trainer.sanity_checking = False
+
+
+def validate(run: "Training", due: bool) -> None:
+    """Validate mid-epoch, or at its end; gradients are kept while accumulating."""
+    with training_time(run, sign=-1):
+        if due:
+            (run.hooks.method("on_validation_model_zero_grad") or run.module.zero_grad)()
+        evaluate(run, "val")
+        run.session.log.enter("train")

@@ -1,39 +1,45 @@
-"""In which numbers a net computes: float32, float64, or mixed, with its losses scaled where float16 would underflow."""
+"""In which dtype a module computes: float32, float64, or mixed, with losses scaled where float16 would underflow."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.plan import Plan
-from lockstep.precision import MIXED, dtype_of
+from lockstep.precision import MIXED, default_dtype, dtype_of
+
+NO_CONTEXT = nullcontext()
 
 
 class Precision:
-    """`dtype` is that of parameters and inputs. The other methods do what the name says, or nothing."""
+    """`scale`: what a loss is scaled by for float16; None elsewhere."""
 
     def __init__(self, plan: Plan, device: torch.device) -> None:
         self.dtype = dtype_of(plan)
         self.mixed = MIXED.get(plan.precision)
         self.device = device.type
         self.scaler = torch.amp.GradScaler(self.device, enabled=plan.precision == "16-mixed")
+        self.scale: Callable[[Tensor], Tensor] | None = self.scaler.scale if self.scaler.is_enabled() else None
 
-    def autocast(self) -> AbstractContextManager[None]:
-        """Around forward and loss, never around backward. A cache of cast weights would serve one forward only."""
-        if self.mixed is None:
-            return nullcontext()
-        return torch.autocast(self.device, self.mixed, cache_enabled=False)
-
-    def scale(self, loss: Tensor) -> Tensor:
-        return self.scaler.scale(loss)
+    def forward_context(self) -> AbstractContextManager[None]:
+        """Return a context for forward and loss, never for backward. A cache of weights would serve one forward."""
+        if self.mixed is not None:
+            return torch.autocast(self.device, self.mixed, cache_enabled=False)
+        return NO_CONTEXT if self.dtype == torch.float32 else default_dtype(self.dtype)
 
     def unscale(self, optimizer: Optimizer) -> None:
-        """The gradient as it is, before anyone measures or clips it."""
+        """Divide the gradients by the scale, before anyone measures or clips them."""
         if self.scaler.is_enabled():
             self.scaler.unscale_(optimizer)
 
-    def step(self, optimizer: Optimizer) -> None:
-        """A step, left out by the scaler where float16 overflowed."""
-        self.scaler.step(optimizer)
-        self.scaler.update()
+    def step(self, optimizer: Optimizer, closure: Callable[[], Any]) -> None:
+        """Step by the gradients that the closure computes; the scaler skips a step where float16 overflowed."""
+        if self.scaler.is_enabled():
+            closure()
+            self.scaler.step(optimizer)
+            self.scaler.update()
+        else:
+            optimizer.step(closure)

@@ -1,46 +1,81 @@
-"""What the raw engine puts into a checkpoint, and takes out again, by Lightning's names: either engine reads it."""
+"""What the raw engine puts into a module's checkpoint, and takes out again, by Lightning's names."""
 
-from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from lockstep.checkpoint.content import SCALER
+from lockstep.checkpoint.reading import of_the_file
+from lockstep.checkpoint.saving import save
+from lockstep.own_module.checkpoint import loadable
 
-from lockstep.checkpoint.content import SCALER, Progress, own_names, prefixed
-from lockstep.raw.precision import Precision
-from lockstep.strategies import Strategy
+if TYPE_CHECKING:
+    from lockstep.raw.training import Training
 
 
-class TrainingState:
-    """Weights, optimizer, schedule and scaler, which are the same on every rank."""
+def save_state(run: "Training") -> None:
+    """Where training stands, between two batches. To be called by every rank; rank 0 writes."""
+    if not run.session.plan.saves:
+        return
+    session, module, trainer, strategy = run.session, run.module, run.trainer, run.session.plan.strategy
+    at = session.progress.position
+    checkpoint: dict[str, Any] = {
+        "epoch": at.epochs if at.batch else at.epochs - 1,
+        "global_step": trainer.global_step,
+        "state_dict": strategy.state_dict(module),
+        "optimizer_states": [strategy.optimizer_state(own) for own in trainer.optimizers],
+        "lr_schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
+        "callbacks": {own.state_key: state for own in trainer.callbacks if (state := own.state_dict())},
+    }
+    source = session.data.source
+    if run.precision.scale is not None:
+        checkpoint[SCALER] = run.precision.scaler.state_dict()
+    for owner in (module, source.owner):
+        if hparams := dict(getattr(owner, "hparams", {}) or {}):
+            checkpoint["hyper_parameters" if owner is module else "datamodule_hyper_parameters"] = hparams
+    for hook in run.hooks.of_callbacks("on_save_checkpoint"):
+        hook(checkpoint)
+    if source.is_data_module and (state := source.owner.state_dict()):
+        checkpoint[type(source.owner).__qualname__] = state
+    for hook in run.hooks.of_module("on_save_checkpoint"):
+        hook(checkpoint)
+    checkpoint |= session.extra_state()
+    if session.context.rank == 0:
+        session.loggers.flush()
+        save(loadable(checkpoint), session.checkpoints.last)
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        net: nn.Module,
-        optimizer: Optimizer,
-        scheduler: LRScheduler | None,
-        precision: Precision,
-    ) -> None:
-        self.strategy = strategy
-        self.net, self.optimizer, self.scheduler, self.scaler = net, optimizer, scheduler, precision.scaler
 
-    def state_dict(self, at: Progress) -> dict[str, Any]:
-        """`at` is between two batches. To be called by every rank."""
-        checkpoint = {
-            "epoch": at.epochs if at.batch else at.epochs - 1,  # as Lightning counts: of the epoch that it is from
-            "global_step": at.steps,
-            "state_dict": prefixed(self.strategy.state_dict(self.net)),
-            "optimizer_states": [self.strategy.optimizer_state(self.optimizer)],
-            "lr_schedulers": [] if self.scheduler is None else [self.scheduler.state_dict()],
-        }
-        return checkpoint | ({SCALER: self.scaler.state_dict()} if self.scaler.is_enabled() else {})
+def load_state(run: "Training") -> None:
+    """From the checkpoint that the run begins at, if it has one."""
+    session, module, trainer, source = run.session, run.module, run.trainer, run.session.data.source
+    checkpoint: Any = session.start.checkpoint
+    if checkpoint is None:
+        return
+    for hook in run.hooks.of_module("on_load_checkpoint"):
+        hook(checkpoint)
+    session.load_weights()
+    if not session.plan.train:
+        return
+    for callback in trainer.callbacks:
+        callback.on_load_checkpoint(trainer, module, checkpoint)
+        if (state := checkpoint.get("callbacks", {}).get(callback.state_key)) is not None:
+            callback.load_state_dict(state)
+    if source.is_data_module and (state := checkpoint.get(type(source.owner).__qualname__)):
+        source.owner.load_state_dict(state)
 
-    def load_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        self.strategy.load_state_dict(self.net, own_names(checkpoint))
-        self.strategy.load_optimizer_state(self.optimizer, checkpoint["optimizer_states"][0])
-        if self.scheduler is not None and checkpoint["lr_schedulers"]:
-            self.scheduler.load_state_dict(checkpoint["lr_schedulers"][0])
-        if self.scaler.is_enabled() and SCALER in checkpoint:
-            self.scaler.load_state_dict(checkpoint[SCALER])
+
+def load_optimizers(run: "Training") -> None:
+    """Behind on_fit_start, as in Lightning: there a callback restores the groups that it had added."""
+    session, trainer = run.session, run.trainer
+    checkpoint: Any = session.start.checkpoint
+    if checkpoint is None:
+        return
+    session.state.restore_groups(trainer.optimizers)
+    with of_the_file(Path(str(session.plan.ckpt_path))):
+        for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
+            session.plan.strategy.load_optimizer_state(optimizer, state)
+        for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
+            config.scheduler.load_state_dict(state)
+        if run.precision.scale is not None and SCALER in checkpoint:
+            run.precision.scaler.load_state_dict(checkpoint[SCALER])
+    trainer.global_step = int(checkpoint["global_step"])
+    trainer.current_epoch = session.progress.position.epochs

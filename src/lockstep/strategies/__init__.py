@@ -10,9 +10,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import get_args, get_type_hints
 
-from lockstep.strategies.strategy import Strategy, Wrapped, WrappedModule
+from lockstep.strategies.strategy import Strategy, Wrapped, plain_net
 
-__all__ = ["STRATEGIES", "Strategy", "Wrapped", "WrappedModule"]
+__all__ = ["STRATEGIES", "Strategy", "Wrapped", "plain_net"]
 
 
 def _found() -> Iterator[tuple[str, type[Strategy]]]:

@@ -5,11 +5,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error
-from lockstep.strategies.strategy import Distributed, Wrapped, WrappedModule
+from lockstep.strategies.strategy import Distributed, Wrapped
 
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
-    from torch import nn
 
     from lockstep.plan import Plan
 
@@ -29,26 +28,20 @@ class Replicated(Distributed):
             why = "ranks talk by gloo here, which passes no GPU tensors from rank to rank"
             raise config_error("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
 
-    def wrap(self, plan: "Plan", net: "nn.Module") -> Wrapped:
-        """DDP gives every rank the first weights of rank 0. By hand nobody does: they are the same by the same seed."""
-        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
+    def wrap(self, plan: "Plan", module: Any) -> Wrapped:
+        """Wrap the training step, since that is where the loss comes from; a manual one calls no forward of DDP.
+
+        DDP gives every rank the first weights of rank 0. By hand nobody does: they are the same by the same seed.
+        """
+        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
         from lockstep.parallel.reduce import average_gradients
 
-        plain = super().wrap(plan, net)
+        plain = super().wrap(plan, module)
         if plan.gradient_sync != "ddp":
-            return Wrapped(net, plain.forward, plain.evaluate, partial(average_gradients, plan.gradient_sync, net))
-        device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
-        ddp = FixedBucketDDP(net, device_ids, **self._ddp_options(plan))
-        return Wrapped(net, ddp, plain.evaluate, accumulating=ddp.no_sync)
-
-    def wrap_module(self, plan: "Plan", module: Any) -> WrappedModule:
-        """Around its training step, since that is where the loss comes from. A manual one calls no forward of DDP."""
-        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
-
-        super().wrap_module(plan, module)
+            return Wrapped(plain.forward, partial(average_gradients, plan.gradient_sync, module))
         device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
         ddp = FixedBucketDDP(TrainingStep(module), device_ids, **self._ddp_options(plan))
-        return WrappedModule(ddp, ddp.no_sync, ddp)
+        return Wrapped(ddp, accumulating=ddp.no_sync, ddp=ddp)
 
     def _ddp_options(self, plan: "Plan") -> dict[str, bool]:
         """A module that steps several optimizers by itself gives each backward to some of its parameters."""

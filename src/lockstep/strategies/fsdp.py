@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error
-from lockstep.strategies.strategy import Distributed, Wrapped, WrappedModule
+from lockstep.strategies.strategy import Distributed, Wrapped, plain_net
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -68,12 +68,24 @@ class FSDP(Distributed):
 
     # how it trains
 
-    def wrap(self, plan: "Plan", net: "nn.Module") -> Wrapped:
-        """Gradients are summed in shards after each batch, also where a step takes several: nobody holds all."""
-        self.move_to_devices(plan, net)
-        self._shard(plan, net)
-        forward = self.forward(plan, net)
-        return Wrapped(net, forward, forward)
+    def wrap(self, plan: "Plan", module: Any) -> Wrapped:
+        """Shard the blocks of a plain net; of a LightningModule all weights at once: nobody knows which of its layers
+        computes when. Gradients are summed in shards after each batch, also where a step takes several.
+
+        Raises:
+            ConfigError: the module would go on to compute with some of its first weights.
+        """
+        wrapped = super().wrap(plan, module)
+        if (net := plain_net(module)) is not module:
+            self._shard(plan, net)
+            return wrapped
+        from lockstep.parallel.sharded_module import ShardedModule
+
+        sharded = self.sharded_module(module) or ShardedModule(module, self._mesh(plan))
+        if name := sharded.kept_elsewhere:
+            reason = f"the module keeps weights in {name} too, where they would never change"
+            raise config_error("strategy", "fsdp", reason, "self.parameters() where they are used, or strategy=ddp")
+        return wrapped
 
     def _shard(self, plan: "Plan", net: "nn.Module") -> None:
         """In place, once. Nobody sends the first weights: they are the same by the same seed.
@@ -97,21 +109,6 @@ class FSDP(Distributed):
         from torch.distributed.device_mesh import init_device_mesh
 
         return init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
-
-    def wrap_module(self, plan: "Plan", module: Any) -> WrappedModule:
-        """Of a LightningModule all weights are whole at a time: nobody knows which of its layers computes when.
-
-        Raises:
-            ConfigError: it would go on to compute with some of its first weights.
-        """
-        from lockstep.parallel.sharded_module import ShardedModule
-
-        wrapped = super().wrap_module(plan, module)
-        sharded = self.sharded_module(module) or ShardedModule(module, self._mesh(plan))
-        if name := sharded.kept_elsewhere:
-            why = f"the module keeps weights in {name} too, where they would never change"
-            raise config_error("strategy", "fsdp", why, "self.parameters() where they are used, or strategy=ddp")
-        return wrapped
 
     def sharded_module(self, module: Any) -> "ShardedModule | None":
         from lockstep.parallel.sharded_module import SHARDED
@@ -137,10 +134,7 @@ class FSDP(Distributed):
                 self.accelerator.setup(trainer)
                 self.model = self.precision_plugin.convert_module(self.model)
                 self.model_to_device()
-                if plan.model.lightning:
-                    own.wrap_module(plan, self.model)
-                else:
-                    own.wrap(plan, self.model.get_submodule("net"))
+                own.wrap(plan, self.model)
                 if trainer.state.fn == TrainerFn.FITTING:
                     self.setup_optimizers(trainer)
                 self.setup_precision_plugin()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, require
-from lockstep.strategies.strategy import Forward, Strategy, every_device
+from lockstep.strategies.strategy import Forward, Strategy, every_device, plain_net
 
 if TYPE_CHECKING:
     import torch
@@ -50,10 +50,10 @@ class ModelParallel(Strategy):
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         return self._stages(plan, net)
 
-    def move_to_devices(self, plan: "Plan", net: "nn.Module") -> None:
-        """Each stage to its own; what belongs to none, to the first."""
-        super().move_to_devices(plan, net)
-        self._stages(plan, net).to_devices()
+    def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
+        """Move each stage to its own device; what belongs to none, to the first."""
+        super().move_to_devices(plan, module)
+        self._stages(plan, plain_net(module)).to_devices()
 
     def _stages(self, plan: "Plan", net: "nn.Module") -> "PipelineStages":
         from lockstep.parallel.pipeline_stages import PipelineStages, Staged
@@ -74,11 +74,7 @@ class ModelParallel(Strategy):
 
             def model_to_device(self) -> None:
                 assert self.lightning_module is not None
-                for name, child in self.lightning_module.named_children():
-                    if name == "net":
-                        move_to_devices(plan, child)
-                    else:  # what counts, counts where outputs and targets are
-                        child.to(self.root_device)
+                move_to_devices(plan, self.lightning_module)
 
             def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
                 """Each parameter's state goes to where the parameter is; Lightning would bring all to one device."""

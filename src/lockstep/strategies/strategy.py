@@ -26,26 +26,21 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Wrapped:
-    """The plain net, whose names and numbers are saved, and how the strategy uses it."""
+    """How the raw engine computes the training step of a module under a strategy."""
 
-    net: "nn.Module"
-    forward: Forward
-    """Outputs whose backward leads to gradients over all ranks, at the latest after `synchronise`."""
-    evaluate: Forward
-    """The same outputs where no gradient is wanted, so that no rank waits for another."""
+    forward: Callable[..., Any]
+    """The step; backward from its loss leads to gradients over all ranks, at the latest after `synchronise`."""
     synchronise: Callable[[], None] = _nothing
     """To be called after the last backward of an optimizer step. Under DDP backward has done it already."""
     accumulating: Callable[[], AbstractContextManager[None]] = nullcontext
     """Around forward and backward of all batches of a step but the last: they need not be synchronised."""
-
-
-@dataclass(frozen=True)
-class WrappedModule:
-    """A LightningModule's training step as the strategy calls it. `ddp`: what averages its gradients, if anything."""
-
-    forward: Callable[..., Any]
-    accumulating: Callable[[], AbstractContextManager[None]] = nullcontext
     ddp: Any = None
+    """The DistributedDataParallel that averages the gradients, if one does."""
+
+
+def plain_net(module: Any) -> Any:
+    """Return the net of a TaskModule, which strategies may divide or replicate alone; of other modules all."""
+    return module.net if getattr(module, "computes_with_net", False) else module
 
 
 class Strategy:
@@ -143,20 +138,14 @@ class Strategy:
         """
         return net.__call__
 
-    def move_to_devices(self, plan: "Plan", net: "nn.Module") -> None:
-        """Move the net to where it computes."""
-        net.to(self.devices(plan)[0])
+    def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
+        """Move the module to where it computes."""
+        module.to(self.devices(plan)[0])
 
-    def wrap(self, plan: "Plan", net: "nn.Module") -> Wrapped:
-        """For the raw engine: put the net where it computes, and around it what the strategy needs."""
-        self.move_to_devices(plan, net)
-        forward = self.forward(plan, net)
-        return Wrapped(net, forward, forward)
-
-    def wrap_module(self, plan: "Plan", module: Any) -> WrappedModule:
-        """For the raw engine: put a LightningModule where it computes."""
+    def wrap(self, plan: "Plan", module: Any) -> Wrapped:
+        """For the raw engine: move the module to where it computes, and put around its step what the strategy needs."""
         self.move_to_devices(plan, module)
-        return WrappedModule(module.training_step)
+        return Wrapped(module.training_step)
 
     def sharded_module(self, module: Any) -> "ShardedModule | None":
         """What holds a LightningModule's weights in shards, once it is wrapped; None where they are whole anyway."""

@@ -42,3 +42,11 @@ def overrides(made: Any, name: str) -> bool:
             base = vars(kind)[name]
             break
     return own is not None and getattr(own, "__func__", own) is not base
+
+
+def overrides_callback(callback: Any, name: str) -> bool:
+    """Whether a callback of Lightning defines a hook itself."""
+    if name in vars(callback):
+        return True
+    kind = next((kind for kind in type(callback).__mro__ if name in vars(kind)), None)
+    return kind is not None and kind.__module__ != "lightning.pytorch.callbacks.callback"

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from lockstep.parallel import broadcast_bytes
 
 if TYPE_CHECKING:
-    from lockstep.raw.modules.trainer import RawTrainer
+    from lockstep.raw.trainer import RawTrainer
 
 
 class RawStrategy:

@@ -10,26 +10,27 @@ from lockstep.batch_math import batch_count
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
 from lockstep.own_module.callbacks import require_planned_steps, require_public
-from lockstep.own_module.session import ModuleSession
-from lockstep.private_api import lightning as private
-from lockstep.raw.modules.optimization import SchedulerConfig
-from lockstep.raw.modules.strategy import Clipping, RawStrategy
+from lockstep.own_module.session import Session
+from lockstep.raw.hooks import Hooks
+from lockstep.raw.optimization import SchedulerConfig
+from lockstep.raw.trainer_strategy import Clipping, RawStrategy
 
 
 class RawTrainer:
-    """The state of a run by Lightning's names."""
+    """A stand-in for `lightning.Trainer`, with the public attributes that a module or a callback may read."""
 
     sanity_checking = predicting = interrupted = received_sigterm = False
     progress_bar_callback = None
     profiler = None
 
-    def __init__(self, session: ModuleSession, curves: Loggers) -> None:
+    def __init__(self, session: Session, loggers: Loggers) -> None:
         plan, context = session.plan, session.context
-        self.session, self.curves = session, curves
+        self.session, self.run_loggers = session, loggers
         self.lightning_module = self.model = session.module
-        self.datamodule = session.source.owner if session.source.is_data_module else None
+        source = session.data.source
+        self.datamodule = source.owner if source.is_data_module else None
         self.callbacks: list[Any] = []
-        self.current_epoch, self.global_step = session.at.epochs, 0
+        self.current_epoch, self.global_step = session.progress.position.epochs, 0
         self.optimizers: list[Optimizer] = []
         self.lr_scheduler_configs: list[SchedulerConfig] = []
         self.callback_metrics: dict[str, Tensor] = {}
@@ -63,9 +64,6 @@ class RawTrainer:
         self.strategy = RawStrategy(self)
         self.precision_plugin = Clipping()
         self.manual_backward: Any = None
-        self.private = private.names_read(lambda: self.session.at.steps, self)
-        for name, own in self.private.items():
-            setattr(self, name, own)
 
     def __getattr__(self, name: str) -> Any:
         """Of whatever is not here.
@@ -77,7 +75,7 @@ class RawTrainer:
 
     @property
     def loggers(self) -> list[Any]:
-        return self.curves.lightning
+        return self.run_loggers.lightning
 
     @property
     def logger(self) -> Any:
@@ -96,11 +94,11 @@ class RawTrainer:
 
     @property
     def num_val_batches(self) -> list[float]:
-        return [_length(own) for own in self.session.rank_loaders.get("val", [])]
+        return [_length(own) for own in self.session.data.of_stage.get("val", [])]
 
     @property
     def num_test_batches(self) -> list[float]:
-        return [_length(own) for own in self.session.rank_loaders.get("test", [])]
+        return [_length(own) for own in self.session.data.of_stage.get("test", [])]
 
     @property
     def evaluating(self) -> bool:
@@ -112,7 +110,7 @@ class RawTrainer:
 
     @property
     def enable_validation(self) -> bool:
-        return self.session.runs("val")
+        return self.session.data.runs("val")
 
     @property
     def checkpoint_callback(self) -> None:
@@ -123,19 +121,32 @@ class RawTrainer:
             print(*values, **options)
 
     def take_callbacks(self, callbacks: list[Any]) -> None:
-        """The plan's, then the module's own, which replace those of the same kind.
+        """Take the plan's, then the module's own, which replace those of the same kind.
 
         Raises:
             ConfigError: one asks for more than there is here.
         """
-        made = self.lightning_module.configure_callbacks()
-        theirs = made if isinstance(made, list | tuple) else [made]
-        kinds = {type(own) for own in theirs}
-        self.callbacks = [*(own for own in callbacks if type(own) not in kinds), *theirs]
+        module = self.lightning_module
+        configured = module.configure_callbacks() if hasattr(module, "configure_callbacks") else []
+        of_module = configured if isinstance(configured, list | tuple) else [configured]
+        kinds = {type(callback) for callback in of_module}
+        self.callbacks = [*(callback for callback in callbacks if type(callback) not in kinds), *of_module]
         require_planned_steps(self.session.plan, self.callbacks)
-        require_public(self.callbacks, {*dir(self)} - {*self.private} | {*private.READ})
-        for own in self.callbacks:
-            own.log, own.log_dict = self.session.log, self.session.log_dict
+        if self.callbacks:
+            from lockstep.private_api import lightning as private  # with Lightning, as they are
+
+            names = private.names_read(lambda: self.session.progress.position.steps, self)
+            require_public(self.callbacks, {*dir(self)} | {*private.READ})
+            vars(self).update(names)
+        for callback in self.callbacks:
+            callback.log, callback.log_dict = module.log, module.log_dict
+
+    def setup(self, hooks: Hooks, stage: str) -> None:
+        """Set up the data, then callbacks and the module, for fit or test."""
+        if self.datamodule is not None:
+            self.datamodule.trainer = self
+            self.datamodule.setup(stage)
+        hooks.call("setup", stage=stage)
 
     def check_optimizers(self, module: nn.Module) -> None:
         """Refuse several optimizers where nobody says which one steps.
@@ -143,7 +154,7 @@ class RawTrainer:
         Raises:
             ConfigError: automatic optimization has more than one.
         """
-        object.__setattr__(module, "optimizers", self.session.stepless(self._of_module))
+        object.__setattr__(module, "optimizers", self.session.steps.virtual_optimizers(self._of_module))
         if not self.session.manual and len(self.optimizers) > 1:
             name = self.session.plan.model.name
             count = len(self.optimizers)

@@ -1,0 +1,19 @@
+"""A TaskModule as a LightningModule: for Lightning's Trainer, and for callbacks, which expect one."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from lockstep.data.tensors import Batch
+from lockstep.own_module.task_module import TaskModule
+
+
+class LightningTask(TaskModule, pl.LightningModule):
+    """The steps of a task, with everything that Lightning asks of a module."""
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Move a batch of a user's loader; the loaders of built-in data have moved theirs, several at a time."""
+        if isinstance(batch, Batch):
+            return batch
+        return pl.LightningModule.transfer_batch_to_device(self, batch, device, dataloader_idx)

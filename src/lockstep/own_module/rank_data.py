@@ -1,0 +1,98 @@
+"""The data of one rank: its share of each loader, made once, and how a batch gets to the device."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from lockstep.checkpoint.content import Progress
+from lockstep.data.tensors import Batch
+from lockstep.launch.topology import RankContext
+from lockstep.own_module.collectives import require_samples
+from lockstep.own_module.create import METHOD, STAGES, STEP, LoaderSource
+from lockstep.own_module.loaders import RankLoader, Share, Taken
+from lockstep.own_module.shares import each_tensor
+from lockstep.plan import Plan
+from lockstep.precision import dtype_of
+from lockstep.targets.kinds import overrides
+
+TO_DEVICE = "transfer_batch_to_device"
+TRANSFER_HOOKS = ("on_before_batch_transfer", TO_DEVICE, "on_after_batch_transfer")
+
+
+class RankData:
+    """Loaders by stage (train, val, test).
+
+    source: whose loaders they are shares of.
+    begin: where training begins, which may be within an epoch.
+    virtual_ranks: into so many parts a batch of training is divided in this process.
+    """
+
+    def __init__(
+        self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress, virtual_ranks: int
+    ) -> None:
+        self.plan, self.context, self.source, self.module = plan, context, source, module
+        self.begin, self.virtual_ranks = begin, virtual_ranks
+        self.device: torch.device = plan.strategy.devices(plan)[0]
+        self.of_stage: dict[str, list[RankLoader]] = {}
+        owner = source.owner or module
+        for stage in STAGES:
+            if self.runs(stage):
+                object.__setattr__(owner, METHOD[stage], lambda stage=stage: self.dataloader(stage))
+
+    def runs(self, stage: str) -> bool:
+        """Whether there is a loader and a step for a stage, and the plan leaves it some batches."""
+        return self.source.has(stage) and getattr(self.plan.trainer, f"limit_{stage}_batches") != 0
+
+    def loaders(self, stage: str) -> list[RankLoader]:
+        if stage not in self.of_stage:
+            training = stage == "train"
+            share = Share(self.context.rank, self.context.world_size, self.virtual_ranks if training else 1)
+            self.of_stage[stage] = loaders = self.source.loaders(stage, share)
+            for loader in loaders:
+                loader.begin = (self.begin.epochs, self.begin.batch)
+                loader.set_epoch(self.begin.epochs if training else 0)
+                loader.accumulation = self.plan.batches_per_step
+                loader.fixed = training and self.plan.trainer.overfit_batches > 0
+                loader.limit = getattr(self.plan.trainer, f"limit_{stage}_batches")
+            if not training:
+                require_samples(self.module, STEP[stage], self.plan.data.name, loaders, self.context.world_size)
+        return self.of_stage[stage]
+
+    def dataloader(self, stage: str) -> Any:
+        """Return what `train_dataloader` and its like return: a loader, or a list of several."""
+        loaders = self.loaders(stage)
+        return loaders[0] if len(loaders) == 1 else loaders
+
+    def next_share(self, stage: str, loader: int = 0) -> Taken:
+        """Return which part of a global batch the next batch is, in the order in which the loader has yielded them."""
+        return self.of_stage[stage][loader].taken.popleft()
+
+    def transfer(self, batch: Any, loader: int = 0) -> Any:
+        """Convert a batch to the plan's dtype, and move it by the hooks of the module or its LightningDataModule."""
+        if isinstance(batch, Batch):  # of built-in data: it is there
+            return batch
+        dtype = dtype_of(self.plan)
+        batch = each_tensor(batch, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+        for name, hook in self._transfer_hooks:
+            batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
+        return batch
+
+    @cached_property
+    def _transfer_hooks(self) -> list[tuple[str, Callable[..., Any]]]:
+        """The overridden ones in their order; on a CPU a batch needs no other."""
+        source = self.source
+        owners = [source.owner, self.module] if source.is_data_module else [self.module]
+        hooks = []
+        for name in TRANSFER_HOOKS:
+            overridden = [getattr(owner, name) for owner in owners if overrides(owner, name)]
+            if overridden:
+                hooks.append((name, overridden[0]))
+            elif name == TO_DEVICE and self.device.type != "cpu":
+                hooks.append((name, getattr(self.module, name, _to_device)))
+        return hooks
+
+
+def _to_device(batch: Any, device: torch.device, loader: int) -> Any:
+    return each_tensor(batch, lambda tensor: tensor.to(device, non_blocking=True))

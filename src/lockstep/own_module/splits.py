@@ -1,0 +1,74 @@
+"""Built-in data and Datasets for a plain net, in loaders of this rank's share: in blocks where data is in memory."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+
+from lockstep.batch_math import window_samples
+from lockstep.data.loader import create_loader
+from lockstep.data.samples import SampleData
+from lockstep.data.tensors import Batch, TensorData
+from lockstep.own_module.create import LoaderSource
+from lockstep.own_module.loaders import RankLoader, Share, Taken
+from lockstep.plan import Plan
+from lockstep.precision import dtype_of
+from lockstep.sampler import ShardSampler, evaluation_batch
+
+
+class SplitSource(LoaderSource):
+    """The three splits of a data set in place of a user's loaders."""
+
+    def __init__(self, plan: Plan, data: TensorData | SampleData, module: Any, device: torch.device) -> None:
+        self.plan, self.data, self.device = plan, data, device
+        self.module, self.seed = module, plan.seed
+        self.owner = self.made = None
+
+    def has(self, stage: str) -> bool:
+        return self.plan.validates if stage == "val" else len(getattr(self.data, stage)) > 0
+
+    def loaders(self, stage: str, share: Share) -> list[RankLoader]:
+        return [SplitLoader(self.plan, self.data, stage, share, self.device)]  # type: ignore[arg-type]
+
+
+class SplitLoader(RankLoader):
+    """This rank's share of every global batch of a split, on its device. In a ragged batch it may be empty."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        data: TensorData | SampleData,
+        stage: Literal["train", "val", "test"],
+        share: Share,
+        device: torch.device,
+    ) -> None:
+        super().__init__(share, plan.seed, stage == "train")
+        self.plan, split = plan, getattr(data, stage)
+        self.samples, self.batch_size = len(split), plan.batch_size
+        options: dict[str, Any] = {"rank": share.rank, "world_size": share.world_size}
+        if self.training:
+            options |= {"seed": plan.order_seed, "drop_last": plan.drop_last, "batches": plan.epoch_batches}
+        else:
+            self.samples, self.batch_size = plan.samples_of(stage, self.samples), evaluation_batch(plan.batch_size)  # type: ignore[arg-type]
+        self.shards = ShardSampler(self.samples, self.batch_size, **options)
+        self.loader = create_loader(data, split, self.shards, device, dtype_of(plan))
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.shards.begin = self.begin if self.training else (0, 0)
+        self.shards.set_epoch(self.epoch)
+        for number, batch in enumerate(self.loader, start=self.first):
+            samples = min(self.batch_size, self.samples - number * self.batch_size)
+            self.taken.append(Taken(batch.ids, samples, self._step_samples(number)))
+            yield batch
+
+    def _step_samples(self, batch: int) -> int | None:
+        """Return the samples of the optimizer step that a batch belongs to, over all ranks."""
+        plan, batches = self.plan, self.accumulate
+        if not self.training:
+            return None
+        if batch < len(self) - batches:  # the step is full
+            return plan.batch_size * batches
+        return window_samples(plan.epoch_samples, plan.batch_size, batches, batch, plan.drop_last)

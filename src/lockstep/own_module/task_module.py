@@ -1,0 +1,87 @@
+"""A plain net and its task as the steps of a LightningModule, without Lightning: engines always train a module."""
+
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from lockstep import schemas
+from lockstep.data.own import keys_of
+from lockstep.data.samples import as_batch
+from lockstep.data.tensors import Batch
+from lockstep.optimizers import create_optimizer
+from lockstep.plan import Plan
+from lockstep.precision import dtype_of
+from lockstep.schedulers import create_scheduler
+from lockstep.sums.running import BatchStats, batch_stats
+
+
+class SumsLog(Protocol):
+    """Where the steps of a TaskModule log the sums of a batch."""
+
+    def training_batch(self, stats: BatchStats) -> None: ...
+    def evaluation_batch(self, stats: BatchStats, outputs: Any, batch: Batch) -> None: ...
+
+
+class TaskModule(nn.Module):
+    """A net with the loss, the metrics, the optimizer and the schedule of a plan.
+
+    `training_step` returns the loss summed over the batch: the session divides it by the samples of the optimizer step.
+    `lightning_task` adds Lightning's base class. No attribute here may have the name of one of its properties
+    (`trainer`, `device`, …), which it would hide.
+    """
+
+    automatic_optimization = True
+    computes_with_net = True
+    """Whether a strategy may shard, split or replicate `net` alone: nothing else computes with its parameters."""
+
+    sums: SumsLog
+
+    def __init__(self, net: nn.Module, plan: Plan) -> None:
+        super().__init__()
+        self.net, self.plan, self.objective = net, plan, plan.objective
+        self.compute = plan.strategy.forward(plan, net)
+        self.keys = keys_of(plan.data)
+        self.is_dummy_batch = False
+
+    def forward(self, inputs: Tensor) -> Any:
+        return self.compute(inputs)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        batch = self.prepared(batch)
+        if self.is_dummy_batch:
+            batch = Batch(*(part[:0] for part in batch))
+        loss_sum, stats, _ = self._shared_step(batch)
+        self.sums.training_batch(stats)
+        return loss_sum
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        batch = self.prepared(batch)
+        _, stats, outputs = self._shared_step(batch)
+        self.sums.evaluation_batch(stats, outputs, batch)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.validation_step(batch, batch_idx)
+
+    def _shared_step(self, batch: Batch) -> tuple[Tensor, BatchStats, Any]:
+        """Return the loss summed over the batch, what the batch adds to the sums, and the outputs of the net."""
+        outputs = self.compute(batch.inputs)
+        loss_sum = self.objective.loss_sum(outputs, batch.targets)
+        return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs
+
+    def prepared(self, batch: Any) -> Batch:
+        """Return a batch of any loader as the net takes it; those of built-in data and Datasets are so already."""
+        if isinstance(batch, Batch):
+            return batch
+        pair = self.keys.of_batch(batch) if self.keys else batch
+        return as_batch(pair, self.plan.task.samples, dtype_of(self.plan))
+
+    def configure_optimizers(self) -> Any:
+        optimizer = create_optimizer(self.plan.optimizer, self.net)
+        schedule = self.plan.scheduler
+        scheduler = create_scheduler(self.plan, optimizer)
+        if scheduler is None:
+            return optimizer
+        config: dict[str, Any] = {"scheduler": scheduler, "interval": schedule.interval}
+        if isinstance(schedule, schemas.OwnScheduler) and schedule.plateau:
+            config |= {"interval": "epoch", "monitor": schedule.watched(self.plan)}
+        return {"optimizer": optimizer, "lr_scheduler": config}

@@ -1,0 +1,80 @@
+"""A user's LightningModule with its first weights and its data.
+
+Its object is the user's: of this one instance some methods are wrapped, so that what they draw is drawn under the run's
+seed. All else an engine calls as it stands.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import nn
+
+from lockstep.checkpoint.content import Progress
+from lockstep.launch.topology import RankContext
+from lockstep.own_module.create import LoaderSource, create_module
+from lockstep.own_module.facts import filled
+from lockstep.own_module.logged import Logged
+from lockstep.own_module.module_steps import ModuleSteps
+from lockstep.own_module.plateau import require_monitors
+from lockstep.own_module.rank_data import RankData
+from lockstep.own_module.replace_method import replace_method
+from lockstep.own_module.trainee import Trainee
+from lockstep.parallel import convert_batchnorm
+from lockstep.plan import Plan
+from lockstep.precision import convert, default_dtype
+from lockstep.targets.kinds import overrides
+from lockstep.targets.locate import locate
+
+
+def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Trainee:
+    """Return the module of a plan, its data, and what a session does around its steps."""
+    device, *_ = plan.strategy.devices(plan)
+    call = locate("model._target_", plan.model.call["_target_"])
+    facts = filled(call, plan.data, _known(plan), plan.seed)
+    module = create_module(plan.model, facts, plan.seed)  # type: ignore[arg-type]
+    _convert(plan, module)
+    source = LoaderSource(plan.data, module, plan.seed, plan.batch_size)
+    source.seed_setup()
+    log = Logged(module, context.rank, device, active=True)
+    _draw_from_the_seed(plan, module, source)
+    rank_data = RankData(plan, context, source, module, begin, plan.strategy.virtual_ranks(plan.devices))
+    return Trainee(module, module, rank_data, log, ModuleSteps(plan, module, log, rank_data))
+
+
+def _known(plan: Plan) -> dict[str, Any]:
+    """Return what the plan knows of the data, for a module with parameters of these names."""
+    outputs = getattr(plan.data, "outputs", 0)
+    return {"shape": plan.data.shape, "outputs": outputs} if outputs else {}  # type: ignore[union-attr]
+
+
+def _convert(plan: Plan, module: nn.Module) -> None:
+    convert_batchnorm(plan, module)
+    convert(plan, module)
+
+
+def _draw_from_the_seed(plan: Plan, module: Any, source: LoaderSource) -> None:
+    """Have `configure_model` draw under the run's seed, the same on every rank."""
+
+    def configure_model(original: Callable[[], None]) -> Callable[[], None]:
+        def configure() -> None:
+            with default_dtype(torch.float32):  # first weights are drawn in it, whatever the plan's numbers
+                source.seeded(original)
+            _convert(plan, module)
+
+        return configure
+
+    def configure_optimizers(original: Callable[[], Any]) -> Callable[[], Any]:
+        @wraps(original)
+        def configure() -> Any:
+            optimizers = original()
+            require_monitors(plan.model.name, optimizers)
+            return optimizers
+
+        return configure
+
+    if overrides(module, "configure_model"):
+        replace_method(module, "configure_model", configure_model)
+    if module.automatic_optimization:
+        replace_method(module, "configure_optimizers", configure_optimizers)

@@ -1,0 +1,213 @@
+"""Training: `fit` alternates an epoch over this rank's share of each batch with evaluations, and saves between."""
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+from torch.optim import LBFGS, Optimizer
+
+from lockstep.errors import TrainingInterrupted
+from lockstep.optimizers import zero_grad
+from lockstep.own_module.loss_weight import loss_of
+from lockstep.progress import epoch_line
+from lockstep.raw.evaluation import sanity_check, validate
+from lockstep.raw.hooks import step_arguments
+from lockstep.raw.manual_optimization import manual_step
+from lockstep.raw.optimization import step_schedules
+from lockstep.raw.state import load_optimizers, save_state
+from lockstep.raw.timing import training_time
+from lockstep.raw.trainer_strategy import Clipping
+from lockstep.raw.training import Training
+
+
+def fit(run: Training) -> None:
+    """Train for the plan's epochs, or until a callback stops. After each: the record, the curves, a checkpoint.
+
+    Raises:
+        TrainingInterrupted: someone asked; a checkpoint is saved.
+        NotFinite: a loss is NaN or infinite.
+    """
+    session, trainer, hooks, results = run.session, run.trainer, run.hooks, run.session.results
+    hooks.call("on_fit_start")
+    load_optimizers(run)
+    if session.progress.has_sanity_check:
+        sanity_check(run)
+    trainer.training = True
+    trainer.train_dataloader = session.data.dataloader("train")
+    session.watch(trainer, marks_phases=not session.manual)
+    session.restore()
+    hooks.call("on_train_start")
+    session.state.restore_metrics()
+    trainer.accumulate_grad_batches = session.progress.batches_per_step  # a callback may have set that of epoch 0
+    while not session.progress.is_over(trainer):
+        began = time.perf_counter()
+        trainer.current_epoch = session.progress.position.epochs
+        hooks.refresh()
+        with training_time(run):
+            train_epoch(run, trainer.train_dataloader)
+        for hook in hooks.of_callbacks("on_train_epoch_end", monitoring=False) + hooks.of_module("on_train_epoch_end"):
+            hook()
+        results.end_stage(trainer, "train")
+        for hook in hooks.of_callbacks("on_train_epoch_end", monitoring=True):
+            hook()
+        if session.progress.interrupted_epoch:  # the checkpoint of its part is saved
+            break
+        if trainer.is_last_batch:  # no callback has ended it before
+            step_schedules(run, "epoch", 0, plateau=True)
+        session.progress.ended = trainer.should_stop
+        results.end_epoch()
+        show_epoch(run, time.perf_counter() - began)
+        save_state(run)
+        if session.progress.should_stop():
+            raise TrainingInterrupted(session.progress.position.steps)
+    results.end_training()
+    hooks.call("on_train_end")
+    trainer.training = False
+    hooks.call("on_fit_end")
+
+
+def show_epoch(run: Training, seconds: float) -> None:
+    """Show the metrics of an epoch in the bar, or print a line."""
+    if run.bar is not None:
+        run.bar.show({name: float(value) for name, value in run.trainer.progress_bar_metrics.items()})
+    elif run.trainer.is_global_zero:
+        epochs, results = run.session.plan.max_epochs, run.session.results.values
+        print(epoch_line(run.session.progress.position.epochs, epochs, results, seconds), flush=True)
+
+
+def train_epoch(run: Training, loader: Any) -> None:
+    """Train on every batch once, from where the epoch stands; then, or in between, validate."""
+    session, trainer, hooks, progress = run.session, run.trainer, run.hooks, run.session.progress
+    first, accumulate = progress.position.batch, progress.batches_per_step
+    loader.set_epoch(progress.position.epochs)
+    session.begin_epoch()
+    if run.bar is not None:
+        run.bar.begin(progress.position.epochs + 1, first)
+    if first == 0:
+        hooks.call("on_train_epoch_start")
+    for number, (batch, last) in enumerate(with_last(loader, first), start=first):
+        trainer.is_last_batch = last
+        due = (number + 1) % accumulate == 0 or last
+        batch = session.data.transfer(batch)
+        session.begin_batch(batch)
+        if hooks.call("on_train_batch_start", batch, number) == -1:
+            trainer.is_last_batch = True
+            break  # as Lightning, which leaves out the validation too
+        outputs = manual_step(run, batch, number) if session.manual else automatic_step(run, batch, number, due)
+        if due:
+            step_schedules(run, "step", number, plateau=False)
+        if last:
+            step_schedules(run, "epoch", number, plateau=False)
+        hooks.call("on_train_batch_end", outputs, batch, number)
+        session.end_batch(trainer, due, last)
+        if run.bar is not None:
+            run.bar.batch()
+        follow_batch(run, due, last)
+        if due:
+            step_schedules(run, "step", number, plateau=True)
+        if trainer.should_stop or progress.interrupted_epoch:
+            break
+
+
+def follow_batch(run: Training, due: bool, last: bool) -> None:
+    """Validate, save and stop behind a batch, where that is due. The epoch's end saves by itself."""
+    session, trainer, progress = run.session, run.trainer, run.session.progress
+    stop = not last and progress.should_stop()
+    interrupted = not last and progress.interrupts_epoch(trainer)
+    validates = progress.is_validation_due(trainer, last)
+    if validates:
+        validate(run, due)
+    if progress.epoch_goes_on(trainer, last):
+        if validates:
+            session.results.end_validation()
+        if validates or stop or interrupted or (due and session.checkpoints.due(progress.position.steps)):
+            save_state(run)
+        if stop:
+            raise TrainingInterrupted(progress.position.steps)
+
+
+def automatic_step(run: Training, batch: Any, number: int, due: bool) -> dict[str, Any]:
+    """Do forward and backward of one batch, and the optimizer step where it is due; return what hooks get as outputs."""
+    session, module, optimizer, precision = run.session, run.module, run.trainer.optimizers[0], run.precision
+    batches, mark, hooks = session.progress.batches_per_step, session.phases.mark, run.hooks
+    outputs: dict[str, Any] = {}
+
+    def forward_backward() -> Tensor | None:
+        with precision.forward_context():
+            returned = run.wrapped.forward(*step_arguments(module.training_step, batch, number))
+        mark("forward")
+        loss = loss_of(returned)
+        if number % batches == 0:
+            hooks.call("on_before_zero_grad", optimizer)
+            clear_gradients(run, optimizer, number)
+        if loss is None:
+            outputs.clear()
+            return None
+        if hooks.named("on_before_backward"):
+            hooks.call("on_before_backward", loss / batches)
+        session.steps.backward(loss, batches, precision.scale)
+        hooks.call("on_after_backward")
+        mark("backward")
+        detached = loss.detach() / batches
+        outputs.update(returned if isinstance(returned, Mapping) else {}, loss=detached)
+        return detached
+
+    def closure() -> Tensor | None:
+        """The optimizer calls it before its step: behind it the gradient is complete, measured and clipped."""
+        loss = forward_backward()
+        run.wrapped.synchronise()
+        mark("communication")
+        precision.unscale(optimizer)
+        session.before_optimizer_step(optimizer)
+        hooks.call("on_before_optimizer_step", optimizer)
+        clip_gradients(run, optimizer)
+        return loss
+
+    if not due:
+        with run.wrapped.accumulating():
+            forward_backward()
+        return outputs
+    if session.steps.overrides_optimizer_step or isinstance(optimizer, LBFGS):
+        module.optimizer_step(run.trainer.current_epoch, number, optimizer, closure)
+    else:
+        precision.step(optimizer, closure)
+    mark("optimizer")
+    run.trainer.global_step += 1
+    return outputs
+
+
+def clear_gradients(run: Training, optimizer: Optimizer, number: int) -> None:
+    """Set every gradient to None, or as the module does it."""
+    if (method := run.hooks.method("optimizer_zero_grad")) is not None:
+        method(run.trainer.current_epoch, number, optimizer)
+    else:
+        zero_grad(parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def clip_gradients(run: Training, optimizer: Optimizer) -> None:
+    """Clip by the plan's value, or as the module does it."""
+    value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
+    if (method := run.hooks.method("configure_gradient_clipping")) is not None:
+        method(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
+    elif value is not None:
+        Clipping().clip_gradients(optimizer, value, algorithm)
+
+
+def with_last(loader: Any, first: int) -> Iterator[tuple[Any, bool]]:
+    """Yield each batch from the loader's place on, and whether it is the last. One without a length is read ahead."""
+    batches: Iterator[Any] = iter(loader)
+    try:
+        length = len(loader)
+    except TypeError:
+        length = None
+    if length is not None:
+        for number, batch in enumerate(batches, start=first):
+            yield batch, number + 1 == length
+        return
+    waiting = [*islice(batches, 1)]
+    while waiting:
+        following = [*islice(batches, 1)]
+        yield waiting[0], not following
+        waiting = following
