@@ -18,7 +18,7 @@ from lockstep.data.loader import to_device_if_fits
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
-from lockstep.memory.malloc import disable_malloc_trim
+from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import Example, show_net, shows_net

@@ -21,7 +21,7 @@ from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
 from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
-from lockstep.memory.malloc import disable_malloc_trim
+from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import work_of
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import shows_net
