@@ -99,16 +99,15 @@ class RunFolder:
             return None
         if torn := damage(path):
             return {DAMAGED: torn}
-        from lockstep.checkpoint.checks import unfit
-        from lockstep.checkpoint.reading import require_comparable
+        from lockstep.checkpoint.content import own_names
         from lockstep.safe_loading import load
 
         try:
-            loaded: Mapping[str, Any] = load(path)
-            require_comparable(loaded, flattened(loaded))
-            return {**loaded}
+            checkpoint: dict[str, Any] = {**load(path)}
+            own_names(checkpoint)
         except Exception as error:  # what a file holds may raise anything
-            return {DAMAGED: unfit(error)}
+            return {DAMAGED: f"it is no checkpoint ({type(error).__name__})"}
+        return checkpoint
 
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; empty where it is missing or damaged."""
