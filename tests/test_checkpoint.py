@@ -1,7 +1,7 @@
 """Checkpoints are read with care: what does not fit the plan is refused by either engine, and nothing in it runs."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Hostile:
 def test_a_checkpoint_that_would_run_code_does_not(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     hostile, mark = tmp_path / "hostile.ckpt", tmp_path / "it-ran"
     torch.save({"state_dict": {}, "epoch": 0, "optimizer_states": [], "extra": Hostile(mark)}, hostile)
-    with pytest.raises(ConfigError, match="it is no checkpoint"):
+    with pytest.raises(ConfigError, match="it is not a checkpoint that this project wrote"):
         ENGINES[engine](make_plan(f"ckpt_path={hostile}", "logger=none", "accelerator=cpu"), ALONE)
     assert not mark.exists()
     torch.load(hostile, weights_only=False)
@@ -116,16 +116,39 @@ def state_bytes(checkpoint: Mapping[str, Any]) -> list[bytes]:
     return [tensor.numpy().tobytes() for tensor in checkpoint["state_dict"].values()]
 
 
-def test_nobody_else_s_checkpoint_is_trained_on_from(make_plan: MakePlan, tmp_path: Path) -> None:
-    trained(make_plan)
-    bare = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
-    forged = {**bare, "lockstep": {**bare["lockstep"], "identity": {**bare["lockstep"]["identity"], "seed": 7}}}
-    del bare["lockstep"]
-    for content, why in ((bare, "it is no checkpoint"), (forged, "it does not say of which plan it is")):
-        torch.save(content, tmp_path / "other.ckpt")
-        with pytest.raises(ConfigError, match=why):
-            check_checkpoint(make_plan("max_epochs=2", f"ckpt_path={tmp_path / 'other.ckpt'}"))
-    check_checkpoint(make_plan("max_epochs=2", f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"))
+Edit = Callable[[dict[str, Any]], object]
+EDITS: dict[str, Edit] = {
+    "another program's": lambda checkpoint: checkpoint.pop(OWN),
+    "no weights": lambda checkpoint: checkpoint.update(state_dict=3),
+    "weights of another kind": lambda checkpoint: checkpoint["state_dict"].update({"net.layers.0.weight": "x"}),
+    "no optimizer": lambda checkpoint: checkpoint.update(optimizer_states=[]),
+    "another optimizer": lambda checkpoint: checkpoint["optimizer_states"][0]["param_groups"][0].update(params=[0]),
+    "no schedule": lambda checkpoint: checkpoint.update(lr_schedulers=[]),
+    "no rank": lambda checkpoint: checkpoint[OWN].update(ranks=[]),
+    "another version's rank": lambda checkpoint: checkpoint[OWN]["ranks"][0].update(unknown=1),
+    "half a random state": lambda checkpoint: checkpoint[OWN]["ranks"][0]["random"].pop("torch"),
+    "no sums": lambda checkpoint: checkpoint[OWN]["ranks"][0].update(sums={}),
+    "no identity": lambda checkpoint: checkpoint[OWN].update(identity=None),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_what_this_project_did_not_write_is_refused_by_either_engine(
+    edit: Edit, make_plan: MakePlan, tmp_path: Path
+) -> None:
+    small = ("data=points", "model.hidden=[4]", "scheduler=onecycle")
+    trained(make_plan, *small)
+    checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    path = f"ckpt_path={tmp_path / 'other.ckpt'}"
+    edit(checkpoint)
+    torch.save(checkpoint, tmp_path / "other.ckpt")
+    for engine in ENGINES:
+        with pytest.raises(ConfigError) as raised:
+            ENGINES[engine](make_plan(*small, "max_epochs=2", "logger=none", "accelerator=cpu", path), ALONE)
+        sentence = str(raised.value)
+        assert sentence.startswith(f"{path}: it is not a checkpoint that this project wrote (")
+        assert "; write ckpt_path=last, or " in sentence
+        assert "\n" not in sentence
 
 
 def test_sums_of_other_metrics_are_not_gone_on_from(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -104,6 +104,6 @@ def test_in_another_world_rank_zero_takes_the_sums_of_all(make_plan: MakePlan) -
 def test_in_another_world_each_rank_takes_the_mean_gradient() -> None:
     """Of three ranks one had no sample in its share; the mean over any number of ranks stays what it was."""
     states = [RankState({}, {}, {"w": torch.tensor([3.0, 6.0])}), RankState(), RankState({}, {}, {"w": torch.ones(2)})]
-    content = Content({}, "", Progress(), 1, {}, None, False, states, 0, "")
+    content = Content({}, Progress(), 1, {}, None, False, states, 0, "")
     for rank in range(2):
         assert content.of_rank(rank, 2).gradients["w"].tolist() == pytest.approx([4 / 3, 7 / 3])

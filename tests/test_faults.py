@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.targets.frames import MEMORY_HINT
 from tests.conftest import Ended
 from tests.fault_injection.command import SMALL, Faulty
 
@@ -21,9 +22,9 @@ AT_ONCE = 2
 KINDS = {
     "raise": "ZeroDivisionError: on purpose",
     "exit": "it ended with exit status 3 and no traceback",
-    "kill": "it was ended by SIGKILL (the system does so when memory runs out)",
+    "kill": f"it was ended by SIGKILL (the system does so when memory runs out: {MEMORY_HINT})",
     "stop": "it was stopped (by SIGSTOP, say) and did not answer within ",
-    "memory": "DefaultCPUAllocator: can't allocate memory",
+    "memory": f"Memory ran out: {MEMORY_HINT}.",
 }
 BY_TORCHRUN = {"exit": "exitcode  : 3 (", "kill": "Signal 9 (SIGKILL) received"}
 """What torchrun's report says of a rank that leaves no word."""

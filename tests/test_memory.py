@@ -1,21 +1,24 @@
-"""A tensor that is made and freed again and again costs its pages once."""
+"""Freed memory stays with a rank's process; and a run that is out of memory says what to lower."""
 
 import resource
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
 from lockstep.launch import RankContext
+from lockstep.launch.failure import exit_reason, format_error
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from lockstep.targets.frames import MEMORY_HINT
 from tests.conftest import ROOT, Command
 from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
-from lockstep.memory.malloc import disable_malloc_trim
+from lockstep.memory.allocation import disable_malloc_trim
 if sys.argv[1] == "kept":
     disable_malloc_trim()
 def faults():
@@ -56,3 +59,28 @@ def test_the_rank_of_either_engine_keeps_them(engine: str, make_plan: Callable[.
     faults = on_ranks(plan, faults_after_training)["faults"]
     assert isinstance(faults, int)
     assert faults < 2 * PAGES
+
+
+@pytest.mark.parametrize(
+    "allocate",
+    [lambda: torch.empty(2**58), lambda: np.empty(2**58), lambda: bytearray(2**60)],
+    ids=["torch", "numpy", "python"],
+)
+def test_a_failed_allocation_says_what_to_lower(allocate: Callable[[], object]) -> None:
+    with pytest.raises((RuntimeError, MemoryError)) as raised:
+        allocate()
+    *_, error, hint = format_error(raised.value).splitlines()
+    assert error.startswith(("RuntimeError: ", "numpy.", "MemoryError"))
+    assert hint == f"Memory ran out: {MEMORY_HINT}."
+    assert "Traceback" not in format_error(raised.value.with_traceback(None))
+    assert MEMORY_HINT not in format_error(RuntimeError("another"))
+    assert MEMORY_HINT in exit_reason(-9)
+
+
+def test_a_net_too_large_for_the_machine_is_refused_in_a_sentence(command: Command) -> None:
+    ended = command.train("data=points", "model.hidden=[99999999999999]", "logger=none", "accelerator=cpu")
+    assert ended.status == 2
+    assert ended.err.splitlines()[-2:] == [
+        f"Memory ran out: {MEMORY_HINT}.",
+        "model._target_=lockstep.nets.mlp.MLP: it raises this when it is called.",
+    ]

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from lockstep.run_files import METRICS, RECORD
+from lockstep.targets.frames import MEMORY_HINT
 from tests.fault_injection.command import SMALL, Faulty
 
 RESTARTS = (*SMALL, "strategy.max_restarts=2", "process_group.timeout=3", "optimizer=sgd", "optimizer.momentum=0.9")
-KILLED = "it was ended by SIGKILL (the system does so when memory runs out)"
+KILLED = f"it was ended by SIGKILL (the system does so when memory runs out: {MEMORY_HINT})"
 SERVER = "the fork server, from which all ranks start, is lost"
 
 

@@ -18,7 +18,6 @@ from lockstep.config_error import ConfigError, as_typed, config_error, option_er
 from lockstep.files import absolute
 from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
-from lockstep.memory.footprint import require_memory
 from lockstep.plan import Plan
 from lockstep.schemas import GROUPS, OWN_CODE, SEVERAL, Checkpoint, ProcessGroup, Record, Target, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
@@ -65,7 +64,6 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     plan = coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
     if plan.model.lightning:
         _require_no_other_optimizer(plan.model.name, optimizer, scales)
-    require_memory(plan)
     return plan
 
 

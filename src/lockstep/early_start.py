@@ -11,7 +11,7 @@ from contextlib import suppress
 from lockstep import launch
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
-from lockstep.memory.garbage import collect_rarely
+from lockstep.memory.allocation import collect_rarely
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import open_closed
 

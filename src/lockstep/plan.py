@@ -189,11 +189,6 @@ class Plan:
         return steps if most == -1 else min(steps or most, most)
 
     @property
-    def by_module(self) -> bool:
-        """Whether a LightningModule is trained: the user's, or ours around a plain net with what modules alone have."""
-        return self.model.lightning or bool(self.callbacks) or isinstance(self.data, schemas.Loaders)
-
-    @property
     def objective(self) -> Objective:
         """The loss, and what is measured; of a LightningModule the sums alone that the record has."""
         if self.model.lightning:

@@ -399,7 +399,7 @@ MUTATIONS = [
     Mutation(
         "sums of other metrics are gone on from",
         "checkpoint/reading.py",
-        "require(names == here,",
+        "require(saved == measured,",
         "require(True,",
         "tests/test_checkpoint.py::test_sums_of_other_metrics_are_not_gone_on_from",
     ),

@@ -17,7 +17,7 @@ from lockstep.monitor.epoch import EpochMonitor
 from lockstep.sums.shown import Shown
 
 TIMED: dict[type, tuple[str, ...]] = {
-    Loggers: ("log_metrics", "log_image", "log_pr_curve", "log_histogram", "flush"),
+    Loggers: ("log_metrics", "flush"),
     EpochMonitor: ("end_steps", "begin_validation", "end_epoch"),
     Shown: ("add",),
 }

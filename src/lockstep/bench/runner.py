@@ -5,7 +5,6 @@ This process computes nothing. What the runs print goes to runs.log, and only th
 
 import os
 import platform
-import re
 import sys
 import tempfile
 import time
@@ -115,12 +114,12 @@ def redirected_output(log: Path) -> Iterator[TextIO]:
 
 
 def describe_machine() -> dict[str, str]:
-    """Where and with what the figures were measured."""
-    cpuinfo = Path("/proc/cpuinfo")
-    found = re.search("model name\\s*: (.*)", cpuinfo.read_text()) if cpuinfo.is_file() else None
+    """Return where and with what the figures were measured."""
+    from lockstep.monitor.texts import processor  # with torch
+
     head = {
         "date": f"{datetime.now():%Y-%m-%d %H:%M}",
-        "processor": f"{found[1] if found else platform.machine()}, {usable_cores()} cores",
+        "processor": f"{processor()}, {usable_cores()} cores",
         "python": platform.python_version(),
         **{package: version(package) for package in ("torch", "lightning")},
     }

@@ -1,22 +1,14 @@
-"""What lies in a checkpoint beside weights, optimizer, schedule and scaler: where training stood, on every rank.
+"""What a checkpoint holds beside weights, optimizer, schedule and scaler: where training stood, on every rank."""
 
-A file may unpack and still hold anything. `require` raises WrongForm of what is no possible value of a plan's run.
-"""
-
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.checkpoint.checks import check, is_count, is_dense
-from lockstep.config_error import is_number
 from lockstep.objectives.objective import SAMPLES
-from lockstep.plan import Plan
 from lockstep.record.file import Mark
 from lockstep.safe_loading import load
 
@@ -28,13 +20,9 @@ PREFIX = "net."
 """In front of each name: in Lightning's engine the net is an attribute of the LightningModule."""
 
 
-SUMS = ("epoch", "curve", "window")
-"""What a rank has summed in the epoch, since the last point of the curve, and of the current step."""
-
-
 @dataclass
 class Progress:
-    """Epochs done, global batches done of the next one, optimizer steps done in all."""
+    """A position in training: complete epochs, global batches of the next epoch, optimizer steps in all."""
 
     epochs: int = 0
     batch: int = 0
@@ -42,17 +30,8 @@ class Progress:
 
     @property
     def begun(self) -> int:
-        """Epochs that have begun."""
+        """Return the number of epochs that have begun."""
         return self.epochs + bool(self.batch)
-
-    def require(self, plan: Plan) -> None:
-        check(all(is_count(value) for value in (self.epochs, self.batch, self.steps)), "position")
-        steps = plan.steps_before(self.epochs, self.batch)
-        skipping = plan.precision == "16-mixed" or plan.by_module  # a scaler, a module that ends an epoch early
-        if plan.epoch_batches == 0:  # nobody knows how long an epoch is
-            return
-        check(self.batch < plan.epoch_batches, "position")
-        check(self.steps == steps or (skipping and self.steps <= steps), "position")
 
 
 @dataclass(frozen=True)
@@ -70,37 +49,6 @@ class RankState:
     buffers: Mapping[str, Tensor] = field(default_factory=dict)
     module: Mapping[str, Any] = field(default_factory=dict)
 
-    def require(self, plan: Plan) -> None:
-        sums = self.sums
-        check(isinstance(sums, Mapping) and {*SUMS, "ids"} == sums.keys(), "sums")
-        check(all(is_dense(sums[name]) and sums[name].shape == (len(plan.objective.sums),) for name in SUMS), "sums")
-        check(all(sums[name].dtype == torch.float64 for name in SUMS), "sums")
-        ids = sums["ids"]
-        check(is_dense(ids) and ids.shape == () and ids.dtype == torch.int64, "sums")
-        for name in SUMS:
-            count = float(sums[name][SAMPLES])
-            check(count.is_integer() and 0 <= count < 2**53, "sums")
-        most = plan.data.train_samples or 2**53  # of an iterable nobody may know
-        check(sums["epoch"][SAMPLES].item() <= most, "sums")
-        self._require_random()
-        for what, own in (("gradients", self.gradients), ("buffers", self.buffers)):
-            check(isinstance(own, Mapping) and all(map(is_dense, own.values())), what)
-
-    def _require_random(self) -> None:
-        """Set each state on a fresh generator, which raises an error if it cannot be set."""
-        if self.random == {}:
-            return
-        own = self.random
-        version, internal, gauss = own["python"]
-        random.Random().setstate((version, tuple(internal), gauss))
-        kind, keys, position, has_gauss, cached = own["numpy"]
-        check(is_dense(keys) and keys.dtype == torch.int64 and keys.shape == (624,), "random")
-        in_range = bool(((keys >= 0) & (keys < 2**32)).all()) and is_count(position) and position <= 624
-        check(kind == "MT19937" and in_range and has_gauss in (0, 1) and is_number(cached), "random")
-        np.random.RandomState().set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
-        torch.Generator().set_state(own["torch"])
-        check(all(is_dense(one) and one.dtype == torch.uint8 and one.dim() == 1 for one in own["cuda"]), "random")
-
 
 @dataclass(frozen=True)
 class Content:
@@ -113,7 +61,6 @@ class Content:
     """
 
     identity: Mapping[str, Any]
-    digest: str
     position: Progress
     record: int
     results: Mapping[str, float]
@@ -136,30 +83,6 @@ class Content:
         position, ranks = Progress(**saved["position"]), [RankState(**rank) for rank in saved["ranks"]]
         return cls(**{**saved, "position": position, "ranks": ranks})
 
-    def require(self, plan: Plan) -> None:
-        """A run of this plan can resume from it: a possible position, and the state beside it."""
-        self.position.require(plan)
-        require_mark(self.mark)
-        check(isinstance(self.results, Mapping) and all(map(is_number, self.results.values())), "results")
-        check(all(isinstance(name, str) for name in self.results), "results")
-        best = self.best
-        pair = isinstance(best, tuple | list) and len(best) == 2
-        check(best is None or (pair and isinstance(best[0], str) and is_number(best[1])), "best")
-        check(isinstance(self.best_yet, bool), "best_yet")
-        check(self.prefix in ("", PREFIX), "prefix")
-        check(isinstance(self.ended, bool), "ended")
-        check(len(self.ranks) > 0, "ranks")
-        for state in self.ranks:
-            state.require(plan)
-
-    @property
-    def named_sums(self) -> str:
-        """The names of the sums that it holds, in a line. Raises WrongForm if they are no names."""
-        names = self.sum_names
-        good = isinstance(names, list) and all(isinstance(name, str) and name.isprintable() for name in names)
-        check(good, "sum_names")
-        return ", ".join(names) or "none"
-
     def of_rank(self, rank: int, world_size: int, sharded: bool = False) -> RankState:
         """This rank's part. In another world nothing depends on random numbers, and rank 0 takes all sums.
 
@@ -179,11 +102,6 @@ class Content:
         return Mark(self.record, self.record_size, self.record_sha256)
 
     @property
-    def gradient_names(self) -> list[str]:
-        """Of the parameters that have a gradient under way, on whichever rank."""
-        return [*dict.fromkeys(name for state in self.ranks for name in state.gradients)]
-
-    @property
     def samples(self) -> int:
         """That the epoch under way has trained on."""
         return int(self._over_ranks("sums", "epoch").sum(0)[SAMPLES])
@@ -191,7 +109,8 @@ class Content:
     @property
     def _gradients(self) -> Mapping[str, Tensor]:
         """The means over ranks; what is the same on each, as shards leave it, is not rounded."""
-        parts = {name: self._over_ranks("gradients", name) for name in self.gradient_names}
+        names = dict.fromkeys(name for state in self.ranks for name in state.gradients)
+        parts = {name: self._over_ranks("gradients", name) for name in names}
         return {name: own[0] if (own == own[0]).all() else own.mean(0) for name, own in parts.items()}
 
     def _over_ranks(self, kind: str, name: str) -> Tensor:
@@ -201,22 +120,14 @@ class Content:
         return torch.stack([torch.zeros_like(like) if part is None else part for part in parts])
 
 
-def require_mark(mark: Mark) -> None:
-    """Raise WrongForm of a place in the record that cannot be."""
-    check(is_count(mark.lines), "record")
-    check(is_count(mark.size), "record_size")
-    check(isinstance(mark.sha256, str), "record_sha256")
-
-
 def prefixed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A net's parameters and buffers by the names that checkpoints give them."""
     return {PREFIX + name: tensor for name, tensor in state.items()}
 
 
 def own_names(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The other way: a checkpoint's parameters and buffers by the net's own names; a LightningModule's are saved so."""
-    section = checkpoint.get(OWN, {})
-    prefix = section.get("prefix", PREFIX) if isinstance(section, Mapping) else PREFIX
+    """Return a checkpoint's parameters and buffers by the net's own names."""
+    prefix = checkpoint.get(OWN, {}).get("prefix", PREFIX)
     return {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()}
 
 

@@ -1,6 +1,5 @@
 """Which plans are the same training: only these may resume from a checkpoint."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -44,11 +43,6 @@ def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
         found |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
     known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
     return known
-
-
-def digest_of(identity: Mapping[str, Any]) -> str:
-    """SHA-256 of an identity."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from lockstep.checkpoint.content import OWN, PREFIX, Content, Progress, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
-from lockstep.checkpoint.identity import digest_of, identity
+from lockstep.checkpoint.identity import identity
+from lockstep.checkpoint.reading import of_the_file
 from lockstep.disk import not_written, of_the_disk
 from lockstep.parallel import gather_bytes
 from lockstep.plan import Plan
@@ -45,7 +46,17 @@ class CheckpointManager:
         return every is not None and step % every == 0
 
     def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
-        """Restore what is this rank's own in a checkpoint: random state, gradients and buffers. Returns its sums."""
+        """Restore this rank's random state, gradients, buffers and sums from a checkpoint; return the sums."""
+        with of_the_file(Path(str(self.plan.ckpt_path))):
+            sums = self._restore_rank(content, net)
+        if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
+            self.best = content.best[1]  # in a new folder the best is that of its own epochs
+            self.monitor = content.best[0], self.monitor[1]
+        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
+            hardlink(self.folder / PREVIOUS, LAST)  # don't rotate a corrupt last.ckpt
+        return sums
+
+    def _restore_rank(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
         strategy = self.plan.strategy
         state = content.of_rank(self.rank, self.plan.world_size, strategy.sharded)
         if len(content.ranks) == strategy.virtual_ranks(self.plan.devices) > 1:
@@ -60,11 +71,6 @@ class CheckpointManager:
             if name in state.buffers:
                 buffer.copy_(state.buffers[name])
         self.recorder.load_partial(state.sums)
-        if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
-            self.best = content.best[1]  # in a new folder the best is that of its own epochs
-            self.monitor = content.best[0], self.monitor[1]
-        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
-            hardlink(self.folder / PREVIOUS, LAST)  # don't rotate a corrupt last.ckpt
         return state.sums
 
     def extra_state(
@@ -111,7 +117,7 @@ class CheckpointManager:
         best = None if self.best is None else (self.monitor[0], self.best)
         mark, best_yet = self.recorder.mark, self.best_yet
         content = Content(
-            *(own, digest_of(own), position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256),
+            *(own, position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256),
             [*self.plan.objective.sums],
             prefix,
             ended,

@@ -92,16 +92,9 @@ def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[floa
         see(own, run.tensors.get(name, MISSING), f"{run.folder}, {name} in {LAST} and in {RECORD}", when)
     if "digest" in run.results:
         see(digest(weights), run.results["digest"], f"{run.folder}, digest of {LAST} and in {METRICS}", when)
-    see(_identity_digest(section), section.get("digest"), f"{run.folder}, digest of the identity in {LAST}", when)
     if "record" in section:
         mark = Mark(section["record"], section["record_size"], section["record_sha256"])
         see(_lines(run.folder / RECORD, mark), "there", f"{run.folder}, the lines that {LAST} counts", when)
-
-
-def _identity_digest(section: Mapping[str, Any]) -> Any:
-    from lockstep.checkpoint.identity import digest_of
-
-    return digest_of(section["identity"]) if isinstance(section.get("identity"), Mapping) else None
 
 
 def _lines(path: Path, mark: Mark) -> str:

@@ -12,6 +12,7 @@ import yaml
 
 from lockstep.config_error import config_error
 from lockstep.run_files import CONFIG, CONFUSION, METRICS, RECORD
+from lockstep.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,8 +46,8 @@ class RunFolder:
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
             instead = f"{folder / 'lightning'} or {folder / 'raw'}"
             raise config_error("run", folder, "it holds two runs", instead)
-        if self.heading and not self.heading.keys() >= TELLING:
-            raise config_error("run", folder, "an older version left it", "the folder of a run of this version")
+        if self.heading and not (self.heading.keys() >= TELLING and self.heading["strategy"] in STRATEGIES):
+            raise config_error("run", folder, "another version left it", "the folder of a run of this version")
         if not self.heading:
             why = f"there is neither {RECORD} nor {METRICS} in this folder"
             raise config_error("run", folder, why, "the folder of a run, logs/train/…")
@@ -99,16 +100,15 @@ class RunFolder:
             return None
         if torn := damage(path):
             return {DAMAGED: torn}
-        from lockstep.checkpoint.checks import unfit
-        from lockstep.checkpoint.reading import require_comparable
+        from lockstep.checkpoint.content import own_names
         from lockstep.safe_loading import load
 
         try:
-            loaded: Mapping[str, Any] = load(path)
-            require_comparable(loaded, flattened(loaded))
-            return {**loaded}
+            checkpoint: dict[str, Any] = {**load(path)}
+            own_names(checkpoint)
         except Exception as error:  # what a file holds may raise anything
-            return {DAMAGED: unfit(error)}
+            return {DAMAGED: f"it is no checkpoint ({type(error).__name__})"}
+        return checkpoint
 
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; empty where it is missing or damaged."""

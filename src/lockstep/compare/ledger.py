@@ -129,7 +129,6 @@ TABLE: dict[str, Entry] = {
     "last.ckpt:MixedPrecision*": bound("gradient scaler"),
     **{f"last.ckpt:lockstep.identity.{key}": ACCOUNTED_FOR for key in _WORLD},
     "last.ckpt:lockstep.identity.*": exact("configuration"),
-    "last.ckpt:lockstep.digest": itself(),
     "last.ckpt:lockstep.record*": itself(),
     "last.ckpt:lockstep.results*": bound("results"),
     "last.ckpt:lockstep.sum_names*": exact("configuration"),

@@ -23,8 +23,6 @@ class Tolerance:
     def __str__(self) -> str:
         if self == INCOMPARABLE:
             return "the same samples alone (independent dropout masks; dropout_rng=global makes them equal)"
-        if self == UNKNOWN:
-            return "the same samples alone (a strategy that this version does not know is comparable with itself only)"
         bound = f"within {self.within:g}" if self.within else "identical"
         return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
 
@@ -35,14 +33,10 @@ FLOAT32 = Tolerance(1e-4, 3)
 MIXED = Tolerance(0.1, 3)
 """By precision; the last two are ten times or more what was measured (docs/agreement.md)."""
 INCOMPARABLE = Tolerance(sys.float_info.max)
-UNKNOWN = Tolerance(sys.float_info.max, 0)
 
 
 def tolerance_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Tolerance:
     """The expected agreement of two runs, by their headings."""
-    names = {a["strategy"], b["strategy"]}
-    if len(names) > 1 and not names <= STRATEGIES.keys():
-        return UNKNOWN
     if _arithmetic(a) == _arithmetic(b):
         return IDENTICAL
     if "per_rank" in (_dropout(a), _dropout(b)) and _masks(a) != _masks(b):
@@ -90,8 +84,7 @@ def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _strategy(heading: Mapping[str, Any]) -> type[Strategy]:
-    """The base class for a strategy that this version does not know."""
-    return STRATEGIES.get(heading["strategy"], Strategy)
+    return STRATEGIES[heading["strategy"]]
 
 
 def _dropout(heading: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.colour import Colour, painted
 from lockstep.compare.ledger import EXACT
-from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, UNKNOWN, Tolerance
+from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
 from lockstep.files import save_json
 from lockstep.run_files import COMPARISON
 from lockstep.text_table import terminal_width
@@ -155,8 +155,6 @@ def in_words(largest: float, tolerance: Tolerance) -> str:
         return "identical"
     if tolerance == INCOMPARABLE:
         return f"other masks: {largest:.1e}"
-    if tolerance == UNKNOWN:
-        return f"incomparable: {largest:.1e}"
     return f"within {largest:.1e}" if largest <= tolerance.within else f"drifts to {largest:.1e}"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lockstep.config_error import ConfigError
 from lockstep.errors import ExpectedError, NotFinite, PeerStopped
 from lockstep.launch.signals import exit_by_signal
-from lockstep.targets.frames import user_traceback
+from lockstep.targets.frames import MEMORY_HINT, user_traceback
 
 EXIT_DELAY = 3.0
 """Seconds that a rank waits whose own end says nothing, so that another's comes first."""
@@ -123,5 +123,5 @@ def exit_reason(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = " (the system does so when memory runs out)" if code == -signal.SIGKILL else ""
+    hint = f" (the system does so when memory runs out: {MEMORY_HINT})" if code == -signal.SIGKILL else ""
     return f"it was ended by {name}{hint}"

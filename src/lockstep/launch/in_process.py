@@ -28,8 +28,7 @@ from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.signals import ENDING, signal_handlers, signals_stop_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
-from lockstep.memory.garbage import collect_rarely
-from lockstep.memory.malloc import give_back_freed
+from lockstep.memory.allocation import collect_rarely, enable_malloc_trim
 from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.targets import UserCodeError
@@ -125,7 +124,7 @@ def restored_process() -> Iterator[None]:
         restore_random_state(numbers, devices)
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
-        give_back_freed()
+        enable_malloc_trim()
 
 
 def logger_levels() -> dict[str, int]:

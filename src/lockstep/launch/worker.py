@@ -36,7 +36,7 @@ from lockstep.launch.private_dir import lock_private_dir, remove_abandoned
 from lockstep.launch.rendezvous import Rendezvous, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.topology import RankContext
-from lockstep.memory.garbage import collect_rarely
+from lockstep.memory.allocation import collect_rarely
 from lockstep.streams import outlive_readers
 from lockstep.targets import restore_main
 from lockstep.world import Launchable, World

@@ -7,10 +7,10 @@ what any Lightning logger is here.
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lockstep import schemas
-from lockstep.loggers.logger import Layout, Logger, Value
+from lockstep.loggers.logger import Logger, Value
 from lockstep.loggers.table import Table
 from lockstep.loggers.tensorboard import TensorBoard, folder_of
 from lockstep.plan import Plan
@@ -18,7 +18,7 @@ from lockstep.plan import Plan
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger as LightningLogger
 
-__all__ = ["Layout", "Logger", "Loggers", "Value", "create"]
+__all__ = ["Logger", "Loggers", "Value", "create"]
 
 
 class Loggers:
@@ -36,41 +36,10 @@ class Loggers:
         for logger in self.loggers:
             logger.log_metrics(values, step)
 
-    def log_hparams(self, hparams: Mapping[str, Value]) -> None:
-        """Hyper-parameters beside the plan's."""
-        self.hparams |= hparams
-        for logger in self.loggers:
-            logger.log_hparams(hparams)
-
-    def log_text(self, name: str, text: str) -> None:
-        """A page of Markdown about the whole run."""
-        for logger in self.loggers:
-            logger.log_text(name, text)
-
-    def log_image(self, name: str, picture: Any, step: int) -> None:
-        """Bytes (height, width, 3)."""
-        for logger in self.loggers:
-            logger.log_image(name, picture, step)
-
-    def log_pr_curve(self, name: str, labels: Any, scores: Any, step: int) -> None:
-        """Of true labels (n,) and probabilities (n,)."""
-        for logger in self.loggers:
-            logger.log_pr_curve(name, labels, scores, step)
-
-    def log_histogram(self, name: str, values: Any, step: int) -> None:
-        """Of a tensor."""
-        for logger in self.loggers:
-            logger.log_histogram(name, values, step)
-
-    def log_graph(self, net: Any, inputs: Any) -> None:
-        """A net, as a batch goes through it."""
-        for logger in self.loggers:
-            logger.log_graph(net, inputs)
-
-    def log_layout(self, layout: Layout) -> None:
-        """Which curves share a chart."""
-        for logger in self.loggers:
-            logger.log_layout(layout)
+    @property
+    def board(self) -> TensorBoard | None:
+        """Return the logger that also takes texts, images, histograms and graphs; None above rank 0."""
+        return next((logger for logger in self.loggers if isinstance(logger, TensorBoard)), None)
 
     def flush(self) -> None:
         """What has been logged, onto the disk: a checkpoint is about to say that it is."""

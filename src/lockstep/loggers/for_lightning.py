@@ -35,9 +35,6 @@ class FromLightning(Logger):
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         self.own.log_metrics({**values}, step=step)
 
-    def log_hparams(self, hparams: Mapping[str, Value]) -> None:
-        self.own.log_hyperparams({**hparams})
-
     def flush(self) -> None:
         self.own.save()
 

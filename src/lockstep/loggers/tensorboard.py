@@ -5,14 +5,17 @@ TensorBoard calls a run by its folder, so that the folder below tensorboard/ bea
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from lockstep.loggers.logger import Layout, Logger, Value
+from lockstep.loggers.logger import Logger, Value
 from lockstep.loggers.run_label import run_label
 from lockstep.plan import Plan
+
+Layout = Mapping[str, Mapping[str, Sequence[str]]]
+"""Regular expressions of curves, by category and chart."""
 
 FLUSH_SECONDS = 1.0
 FOLDER = "tensorboard"
@@ -60,12 +63,13 @@ class TensorBoard(Logger):
         self.hparams |= hparams
 
     def log_text(self, name: str, text: str) -> None:
+        """Add a page of Markdown about the run."""
         from tensorboard.plugins.text.summary_v2 import text_pb  # torch's own appends a word to each name
 
         self.writer.file_writer.add_summary(text_pb(name, text))
 
     def log_image(self, name: str, picture: Any, step: int) -> None:
-        """By hand: SummaryWriter compresses as hard as it can, which takes several times as long.
+        """Add a picture (height, width, 3) of bytes. SummaryWriter's own compression takes several times as long.
 
         One without colours has a third of the bytes, and TensorBoard's checksum takes a while for each.
         """

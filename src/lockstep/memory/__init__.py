@@ -1,4 +1,1 @@
-"""Memory: how much a plan takes and may take, how it is kept from step to step, and how tensors lie in it.
-
-`footprint`, `limit`; `malloc`, `garbage`; `format`.
-"""
+"""Memory: the format of a net's tensors (`format`), and allocation and garbage collection in a rank (`allocation`)."""

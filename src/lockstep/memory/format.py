@@ -1,7 +1,7 @@
-"""In which memory format a net computes: channels last is faster, and on a CPU it is taken where it was tested.
+"""Choose a net's memory format: channels_last is faster; on a CPU `auto` uses it for tested convolutions only.
 
-With the channels last torch 2.15 on a CPU (oneDNN's jit_1x1, with AVX-512) writes past its memory in the backward pass
-of some convolutions. The process crashes, or continues with corrupted memory. Contiguous nets are not affected.
+With channels_last, torch 2.15 on a CPU (oneDNN's jit_1x1, with AVX-512) writes out of bounds in the backward pass of
+some convolutions. The process crashes, or continues with corrupted memory. Contiguous nets are not affected.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from lockstep.plan import Plan
 
 
 class Shape(NamedTuple):
-    """What distinguishes convolutions."""
+    """The arguments of an nn.Conv2d."""
 
     inward: int
     outward: int
@@ -33,33 +33,34 @@ TESTED = {
 
 
 def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
-    """The memory format for a net: as the plan says, or by what the net is made of.
+    """Return the memory format for a net: the plan's, or with `auto` one that suits the net's layers.
 
     Raises:
-        ConfigError: channels_last is asked for, and the net cannot have it, or not safely.
+        ConfigError: the plan asks for channels_last, which the net does not support, or not safely.
     """
     if plan.memory_format == "contiguous":
         return torch.contiguous_format
     on_cpu = plan.accelerator == "cpu"
+    volumes = [name for name, module in net.named_modules() if any(tensor.dim() == 5 for tensor in _tensors(module))]
     if plan.memory_format == "auto":
-        good = _all_tested(net) if on_cpu else not _volumes(net)
+        good = _all_tested(net) if on_cpu else not volumes
         return torch.channels_last if good else torch.contiguous_format
-    instead = "memory_format=contiguous, or auto"
-    if _volumes(net):
-        why = f"{_volumes(net)[0]} has a weight of five dimensions, and torch lays out those of four"
-        raise config_error("memory_format", "channels_last", why, instead)
-    if on_cpu and (unsafe := [name for name, module in net.named_modules() if corrupts(module)]):
-        shape = shape_of(net.get_submodule(unsafe[0]))
-        why = (
-            f"on a CPU the backward pass of {unsafe[0]} ({shape.inward} to {shape.outward} channels, 1x1, a stride "
+    hint = "memory_format=contiguous, or auto"
+    if volumes:
+        reason = f"{volumes[0]} has a weight of five dimensions, and torch lays out those of four"
+        raise config_error("memory_format", "channels_last", reason, hint)
+    if on_cpu and (unsafe := [(name, module) for name, module in net.named_modules() if corrupts(module)]):
+        name, shape = unsafe[0][0], shape_of(unsafe[0][1])
+        reason = (
+            f"on a CPU the backward pass of {name} ({shape.inward} to {shape.outward} channels, 1x1, a stride "
             "above 1, fewer than 16 channels in) writes past its memory"
         )
-        raise config_error("memory_format", "channels_last", why, instead)
+        raise config_error("memory_format", "channels_last", reason, hint)
     return torch.channels_last
 
 
 def corrupts(module: nn.Module) -> bool:
-    """Whether it is of the class that writes past its memory; which batches do, and with how many threads, varies."""
+    """Whether the module may write out of bounds; it depends on the batch and the number of threads."""
     if not isinstance(module, nn.Conv2d):
         return False
     shape = shape_of(module)
@@ -67,25 +68,20 @@ def corrupts(module: nn.Module) -> bool:
 
 
 def shape_of(module: nn.Module) -> Shape:
-    """Of an nn.Conv2d."""
+    """Return the shape of an nn.Conv2d."""
     assert isinstance(module, nn.Conv2d)
-    ends = module.in_channels, module.out_channels
-    return Shape(*ends, module.kernel_size, module.stride, module.padding, module.dilation, module.groups)
+    channels = module.in_channels, module.out_channels
+    return Shape(*channels, module.kernel_size, module.stride, module.padding, module.dilation, module.groups)
 
 
 def _all_tested(net: nn.Module) -> bool:
-    """Whether all that channels_last would lay out, tensors of four dimensions and more, is of tested convolutions."""
+    """Whether every tensor of four or more dimensions belongs to a tested convolution."""
     for module in net.modules():
-        laid_out = any(tensor.dim() > 3 for tensor in _own_tensors(module))
-        if laid_out and not (type(module) is nn.Conv2d and shape_of(module) in TESTED):
+        affected = any(tensor.dim() > 3 for tensor in _tensors(module))
+        if affected and not (type(module) is nn.Conv2d and shape_of(module) in TESTED):
             return False
     return True
 
 
-def _volumes(net: nn.Module) -> list[str]:
-    """Modules with tensors of five dimensions, which channels_last does not fit."""
-    return [name for name, module in net.named_modules() if any(own.dim() == 5 for own in _own_tensors(module))]
-
-
-def _own_tensors(module: nn.Module) -> list[torch.Tensor]:
+def _tensors(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(recurse=False), *module.buffers(recurse=False)]

@@ -17,8 +17,8 @@ __all__ = ["open_loggers", "work_of"]
 def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
     """The loggers of a run whose training begins behind so many steps, with all that is known beforehand."""
     opened = loggers.create(plan, rank, steps, hparams_of(plan))
-    if opened.loggers:
+    if (board := opened.board) is not None:
         for name, text in texts_of(plan).items():
-            opened.log_text(name, text)
-        opened.log_layout(layout_of(plan))
+            board.log_text(name, text)
+        board.log_layout(layout_of(plan))
     return opened

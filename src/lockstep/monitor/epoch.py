@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.loggers import Loggers
+from lockstep.loggers.tensorboard import TensorBoard
 from lockstep.monitor.pictures import confusion_picture, filters_picture, samples_picture
 from lockstep.plan import Plan
 from lockstep.schemas.logger import tensorboard_of
@@ -26,11 +27,10 @@ class EpochMonitor:
 
     def __init__(self, plan: Plan, loggers: Loggers, net: nn.Module, shape: tuple[int, ...]) -> None:
         """`shape`: of a sample."""
-        self.plan, self.loggers, self.net, self.shape = plan, loggers, net, shape
-        asked = tensorboard_of(plan)
-        self.board = asked if loggers.loggers else None
+        self.plan, self.net, self.shape = plan, net, shape
+        self.board, self.options = loggers.board, tensorboard_of(plan)
         takes_part = self.board is not None or plan.strategy.sharded  # each rank has a shard of what rank 0 shows
-        self.histograms = asked.histograms if asked is not None and takes_part else 0
+        self.histograms = self.options.histograms if self.options is not None and takes_part else 0
         self.shown: Shown | None = None
         self.gradients: Mapping[str, Tensor] = {}
         self.rests_until = 0.0
@@ -44,11 +44,11 @@ class EpochMonitor:
             }
 
     def begin_validation(self) -> Shown | None:
-        """What is to be kept of it, if anything."""
-        board = self.board
+        """Return what is to collect the samples to show, if any."""
+        self.shown, options = None, self.options
         classed = self.plan.objective.classes and self.plan.objective.ignored is None
-        wanted = board is not None and classed and (board.images or board.pr_curves)
-        self.shown = Shown(board.pr_curves) if board is not None and wanted else None
+        if self.board is not None and options is not None and classed and (options.images or options.pr_curves):
+            self.shown = Shown(options.pr_curves)
         return self.shown
 
     def end_epoch(self, validated: bool, counts: Tensor | None, epoch: int, step: int) -> None:
@@ -59,50 +59,39 @@ class EpochMonitor:
         """
         if self._histograms_due(epoch):
             self._show_histograms(step)
-        if self.board is None:
+        if self.board is None or self.options is None or not validated:
             return
-        if validated and self.board.images:
-            self._show_pictures(counts, self.plan.trained(epoch, step), step)
-        if validated and self.shown is not None and self.shown.scores:
-            self._show_pr_curves(self.shown.scores, step)
+        if self.options.images:
+            self._show_pictures(self.board, counts, self.plan.trained(epoch, step), step)
+        if self.shown is not None and self.shown.scores:
+            _show_pr_curves(self.board, self.shown.scores, step)
 
     def _histograms_due(self, epoch: int) -> bool:
         return self.histograms > 0 and epoch % self.histograms == 0
 
     def _show_histograms(self, step: int) -> None:
-        for name, own in self.net.named_parameters():
-            self.loggers.log_histogram(f"weights/{name}", self.plan.strategy.whole(own.detach()), step)
-        for name, gradient in self.gradients.items():
-            self.loggers.log_histogram(f"weights/{name}/gradient", gradient, step)
+        for name, parameter in self.net.named_parameters():
+            weight = self.plan.strategy.whole(parameter.detach())  # on every rank: it may be sharded
+            if self.board is not None:
+                self.board.log_histogram(f"weights/{name}", weight, step)
+                if name in self.gradients:
+                    self.board.log_histogram(f"weights/{name}/gradient", self.gradients[name], step)
         self.gradients = {}
 
-    def _show_pictures(self, counts: Tensor | None, last: bool, step: int) -> None:
+    def _show_pictures(self, board: TensorBoard, counts: Tensor | None, last: bool, step: int) -> None:
         """The first and the last validation have them, and those between as time allows."""
         began = time.perf_counter()
         if began < self.rests_until and not last:
             return
         if counts is not None:
-            self.loggers.log_image("val/confusion", confusion_picture(counts.cpu()), step)
+            board.log_image("val/confusion", confusion_picture(counts.cpu()), step)
         if self.shown is not None and self.shown.worst is not None:
-            self._show_worst(self.shown.worst, step)
+            _show_worst(board, self.shown.worst, step)
         filters = None if self.plan.strategy.sharded else first_filters(self.net, self.shape)
         if filters is not None:
-            self.loggers.log_image("weights/first layer", filters_picture(filters[:FILTERS]), step)
+            board.log_image("weights/first layer", filters_picture(filters[:FILTERS]), step)
         now = time.perf_counter()
         self.rests_until = now + (now - began) / SHARE
-
-    def _show_worst(self, worst: tuple[Tensor, Tensor, Tensor, Tensor], step: int) -> None:
-        inputs, targets, predicted, confidence = (own.cpu() for own in worst)
-        wrong = int((confidence >= 0).sum())
-        if wrong and inputs.dim() == 4 and inputs.shape[1] in COLOURS:
-            rows = zip(targets.tolist(), predicted.tolist(), confidence.tolist(), strict=True)
-            captions = [f"{true} as {other}, {sure:.0%}" for true, other, sure in rows]
-            self.loggers.log_image("val/worst", samples_picture(inputs[:wrong], captions[:wrong]), step)
-
-    def _show_pr_curves(self, scores: list[tuple[Tensor, Tensor]], step: int) -> None:
-        probabilities, targets = (torch.cat(column) for column in zip(*scores, strict=True))
-        for label in range(probabilities.shape[1]):
-            self.loggers.log_pr_curve(f"val/class {label}", targets == label, probabilities[:, label], step)
 
 
 def first_filters(net: nn.Module, shape: tuple[int, ...]) -> Tensor | None:
@@ -116,3 +105,18 @@ def first_filters(net: nn.Module, shape: tuple[int, ...]) -> Tensor | None:
     if isinstance(first, nn.Linear) and len(shape) == 3 and shape[0] in COLOURS and first.in_features == prod(shape):
         return first.weight.view(-1, *shape)
     return None
+
+
+def _show_worst(board: TensorBoard, worst: tuple[Tensor, Tensor, Tensor, Tensor], step: int) -> None:
+    inputs, targets, predicted, confidence = (own.cpu() for own in worst)
+    wrong = int((confidence >= 0).sum())
+    if wrong and inputs.dim() == 4 and inputs.shape[1] in COLOURS:
+        rows = zip(targets.tolist(), predicted.tolist(), confidence.tolist(), strict=True)
+        captions = [f"{true} as {other}, {sure:.0%}" for true, other, sure in rows]
+        board.log_image("val/worst", samples_picture(inputs[:wrong], captions[:wrong]), step)
+
+
+def _show_pr_curves(board: TensorBoard, scores: list[tuple[Tensor, Tensor]], step: int) -> None:
+    probabilities, targets = (torch.cat(column) for column in zip(*scores, strict=True))
+    for label in range(probabilities.shape[1]):
+        board.log_pr_curve(f"val/class {label}", targets == label, probabilities[:, label], step)

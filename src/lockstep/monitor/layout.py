@@ -1,6 +1,6 @@
 """Which curves share a chart: training and validation, what a step takes."""
 
-from lockstep.loggers import Layout
+from lockstep.loggers.tensorboard import Layout
 from lockstep.monitor.work import WORK
 from lockstep.plan import Plan
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lockstep.loggers import Loggers
+from lockstep.loggers.tensorboard import TensorBoard
 from lockstep.plan import Plan
 from lockstep.progress import notice, print_beside_bar
 from lockstep.random_state import random_state, restore_random_state
@@ -52,9 +53,9 @@ def show_net(plan: Plan, loggers: Loggers, net: nn.Module, example: Example, dev
     with _undisturbed(net, device):
         if plan.model_summary:
             _show_layers(plan, loggers.rank, net, example)
-        board = tensorboard_of(plan)
-        if board is not None and board.graph and loggers.loggers:
-            _show_graph(loggers, net, example)
+        options = tensorboard_of(plan)
+        if options is not None and options.graph and loggers.board is not None:
+            _show_graph(loggers.board, net, example)
 
 
 @contextmanager
@@ -92,11 +93,11 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
         print_beside_bar(summary_text(title, layers, trained, terminal_width()))
 
 
-def _show_graph(loggers: Loggers, net: nn.Module, example: Example) -> None:
+def _show_graph(board: TensorBoard, net: nn.Module, example: Example) -> None:
     why = "it has no forward" if example.none else "its forward waits for other ranks" if example.waits else ""
     if not why:
         with redirect_stdout(StringIO()):  # the tracer prints its error too
-            _, why = _tried(lambda: loggers.log_graph(net, example.inputs))
+            _, why = _tried(lambda: board.log_graph(net, example.inputs))
     if why:
         notice(f"logger.tensorboard.graph: the net cannot be traced ({why}); it is left out")
 

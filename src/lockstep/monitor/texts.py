@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shlex
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,7 +31,7 @@ def environment_of(plan: Plan) -> str:
     import torch
 
     rows = {"Python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
-    rows |= {"system": platform.platform(), "processor": _processor(), "cores": str(os.cpu_count())}
+    rows |= {"system": platform.platform(), "processor": processor(), "cores": str(os.cpu_count())}
     if plan.accelerator == "gpu":
         rows["GPU"] = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
         rows["CUDA"] = str(torch.version.cuda)
@@ -47,13 +48,11 @@ def _version(package: str) -> str:
         return ""
 
 
-def _processor() -> str:
-    """By its name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+def processor() -> str:
+    """Return the name of the processor, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall("model name\\s*: (.*)", info.read_text()) if info.is_file() else []
+    return names[0] if names else platform.machine()
 
 
 def code(text: str) -> str:

@@ -21,7 +21,7 @@ from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
 from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
-from lockstep.memory.malloc import disable_malloc_trim
+from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import open_loggers
 from lockstep.monitor.net import shows_net
 from lockstep.own_module.epoch_timing import EpochTiming

@@ -129,7 +129,7 @@ def follow_batch(run: Training, due: bool, last: bool) -> None:
 
 
 def automatic_step(run: Training, batch: Any, number: int, due: bool) -> dict[str, Any]:
-    """Do forward and backward of one batch, and the optimizer step where it is due; return what hooks get as outputs."""
+    """Do forward and backward of one batch, and the optimizer step where it is due; return the outputs for hooks."""
     session, module, optimizer, precision = run.session, run.module, run.trainer.optimizers[0], run.precision
     batches, mark, hooks = session.progress.batches_per_step, session.phases.mark, run.hooks
     outputs: dict[str, Any] = {}

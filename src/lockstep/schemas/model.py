@@ -31,8 +31,9 @@ class Net:
         if self.images_only and not plan.data.images:
             why = f"it takes images, and data={plan.data.name} holds none"
             raise config_error("model", self.name, why, "model=mlp or model=linear, or data=digits")
-        if plan.by_module:
-            require_trained_as_module(plan, "a plain net with " + ("callbacks" if plan.callbacks else "loaders"))
+        if plan.callbacks and plan.strategy.sharded:
+            reason = "callbacks beside a plain net would see shards of its weights"
+            raise config_error("strategy", plan.strategy.name, reason, "strategy=ddp, or callbacks=none")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,12 @@ class OwnModule(Target, Net):
 
     def check(self, plan: "Plan") -> None:
         """Refuse what the plan would do, and a LightningModule does itself."""
-        require_trained_as_module(plan, "a LightningModule")
+        if plan.precision == "16-mixed":
+            reason = "the loss of a LightningModule is not scaled here"
+            raise config_error("precision", plan.precision, reason, "precision=bf16-mixed")
+        if plan.engine.gradient_sync != Lightning.gradient_sync and plan.gradient_sync != "none":
+            reason = "the gradients of a LightningModule are averaged by DistributedDataParallel"
+            raise config_error("engine.gradient_sync", plan.gradient_sync, reason, "engine.gradient_sync=ddp")
         for key, value, usual in (
             ("dropout_rng", plan.dropout_rng, "per_rank"),
             ("show_shapes", plan.show_shapes, False),
@@ -121,20 +127,6 @@ class OwnModule(Target, Net):
             raise config_error("accumulate_grad_batches", batches, why, "accumulate_grad_batches=1")
         if (clip := plan.gradient_clip_val) is not None:
             raise config_error("gradient_clip_val", clip, why, "gradient_clip_val=null")
-
-
-def require_trained_as_module(plan: "Plan", own: str) -> None:
-    """Refuse what the loops of LightningModules have not."""
-    strategy = plan.strategy
-    if not plan.model.lightning and (strategy.sharded or strategy.refuses_modules):
-        why = f"strategy={strategy.name} divides a plain net, and {own} computes its loss itself"
-        raise config_error("strategy", strategy.name, why, "strategy=ddp, ddp_spawn, single or virtual")
-    if plan.precision == "16-mixed":
-        why = f"the loss of {own} is not scaled here"
-        raise config_error("precision", plan.precision, why, "precision=bf16-mixed")
-    if plan.engine.gradient_sync != Lightning.gradient_sync and plan.gradient_sync != "none":
-        why = f"the gradients of {own} are averaged by DistributedDataParallel"
-        raise config_error("engine.gradient_sync", plan.gradient_sync, why, "engine.gradient_sync=ddp")
 
 
 Model = Linear | MLP | CNN | LeNet | SplitCNN | OwnNet | OwnModule

@@ -93,9 +93,6 @@ class Trainer:
         key, every, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.epoch_batches
         if not plan.train or self.limit_val_batches == 0:
             return
-        if every != 1.0 and plan.by_module and not plan.model.lightning:
-            why = "beside callbacks, or loaders of its own, a plain net is validated after whole epochs"
-            raise config_error(key, every, why, f"{key}=1.0, or a LightningModule")
         if batches == 0 and isinstance(every, float):
             require(every == 1, key, every, "nobody knows how long an epoch is", f"{key}=100, say, or {key}=1.0")
         elif batches and isinstance(every, int):

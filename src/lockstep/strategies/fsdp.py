@@ -62,10 +62,6 @@ class FSDP(Distributed):
             why = f"{name} {BY_WHOLE_WEIGHTS[name]}, and each rank has a shard"
             raise config_error("strategy", self.name, why, "strategy=ddp")
 
-    @classmethod
-    def shards(cls, ranks: int) -> int:
-        return ranks
-
     # how it trains
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:

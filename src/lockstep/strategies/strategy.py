@@ -86,11 +86,6 @@ class Strategy:
         return 1
 
     @classmethod
-    def shards(cls, ranks: int) -> int:
-        """Among how many ranks weights, gradients and optimizer state are divided."""
-        return 1
-
-    @classmethod
     def virtual_ranks(cls, devices: int) -> int:
         """Ranks that one process is, one after the other."""
         return 1

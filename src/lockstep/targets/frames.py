@@ -27,19 +27,34 @@ CALLERS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torch
 MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
 """Three frames of it stand between a module and each one that it calls."""
 
+OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "unable to allocate")
+"""In messages of torch on a CPU, of the system, of torch on a GPU, and of numpy."""
+MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the data"
+
 
 def user_traceback(error: BaseException) -> str:
-    """The error with its traceback, from the first frame of the user's; all of it where it has no such frame."""
+    """Format an error with its traceback from the user's first frame on.
+
+    If no frame is the user's, all are shown, or none of an error that says that memory ran out.
+    """
     text = "".join(traceback.format_exception(error)).rstrip()
     if inner := IN_WORKER.fullmatch(text):
         text = f"{inner[2]}\nIn {inner[1]}."
-    return FRAMES.sub(lambda found: _cut(found, is_theirs) or found[0], text)
+    hint = _memory_hint(error)
+    return FRAMES.sub(lambda found: _cut(found, is_theirs) or (found[0] if not hint else ""), text) + hint
 
 
 def called_traceback(error: BaseException) -> str:
     """The error of code that we have called, with its traceback without our frames."""
     text = "".join(traceback.format_exception(error)).rstrip()
-    return FRAMES.sub(lambda found: _cut(found, lambda file: not file.startswith(OURS)), text)
+    return FRAMES.sub(lambda found: _cut(found, lambda file: not file.startswith(OURS)), text) + _memory_hint(error)
+
+
+def _memory_hint(error: BaseException) -> str:
+    """Return a line that says what to lower if an allocation failed, on a CPU or a GPU, else nothing."""
+    message = str(error).lower()
+    failed = isinstance(error, MemoryError) or any(sign in message for sign in OUT_OF_MEMORY)
+    return f"\nMemory ran out: {MEMORY_HINT}." if failed else ""
 
 
 def is_theirs(file: str) -> bool:
