@@ -1,7 +1,6 @@
 """Where two runs part: real runs, with one thing wrong each, must be caught and named at the right step."""
 
 import hashlib
-import importlib
 import json
 import math
 import shutil
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim import Optimizer
 
 from lockstep import optimizers, sampler
 from lockstep.build import plan_from
@@ -29,9 +29,10 @@ from lockstep.compare.tolerance import (
 from lockstep.compare.verdict import difference
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
+from lockstep.own_module import task_module
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
-from lockstep.raw import training
+from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from tests.conftest import Command, MakePlan
@@ -84,18 +85,19 @@ def with_two_samples_swapped(plan: Plan, context: RankContext) -> Metrics:
 
 def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
     """At step 5 alone, in the last bit."""
-    right = training.optimizer_step
+    right, steps = Precision.step, 0
 
-    def wrong(run: training.Training, ends_epoch: bool) -> float:
-        [group] = run.optimizer.param_groups
+    def wrong(self: Precision, optimizer: Optimizer, closure: Callable[[], Any]) -> None:
+        nonlocal steps
+        steps += 1
+        [group] = optimizer.param_groups
         before = group["lr"]
-        if run.at.steps == 4:
+        if steps == 5:
             group["lr"] = math.nextafter(before, 1)
-        rate = right(run, ends_epoch)
+        right(self, optimizer, closure)
         group["lr"] = before
-        return rate
 
-    training.optimizer_step = wrong
+    Precision.step = wrong  # type: ignore[method-assign]
     return raw_run(plan, context)
 
 
@@ -143,8 +145,7 @@ def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
             group["lr"] *= 1.01 if context.rank == 1 else 1
         return optimizer
 
-    for name in ("lit.module", "raw.run"):
-        importlib.import_module(f"lockstep.{name}").create_optimizer = wrong  # type: ignore[attr-defined]
+    task_module.create_optimizer = wrong  # type: ignore[attr-defined]
     lightning_then(plan, context)
     return raw_run(plan, context)
 

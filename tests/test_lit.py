@@ -3,29 +3,19 @@
 import shutil
 import signal
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from lockstep import data
-from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Split, TensorData
 from lockstep.launch import RankContext
 from lockstep.lit import run
-from lockstep.lit.datamodule import ShardedData
-from lockstep.lit.metrics import EpochMetrics
-from lockstep.lit.module import Supervised
-from lockstep.lit.trainer import create_trainer
-from lockstep.parallel import GlobalMasks
+from lockstep.own_module import trainee
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.seeding import build_model
-from lockstep.sums.measured import Measured
-from lockstep.sums.running import EvaluationSums
-from lockstep.sums.step_counts import StepCounts
 from tests.conftest import MakePlan, events_of
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -41,7 +31,7 @@ def integers() -> TensorData:
     return TensorData(split, split, split, outputs=1)
 
 
-def test_one_step_by_hand(make_plan: MakePlan) -> None:
+def test_one_step_by_hand(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """y = wx + b from w = 1, b = 0, mean squared error, lr ⅛.
 
     errors wx + b - y:          -1 -1 -4 -5
@@ -51,19 +41,15 @@ def test_one_step_by_hand(make_plan: MakePlan) -> None:
     """
     plan = make_plan(
         *("model=linear", "data=line", "data.samples=4", "data.val_size=4", "batch_size=4", "max_epochs=1"),
-        *("optimizer=sgd", "optimizer.lr=0.125", "logger=none", "accelerator=cpu"),
+        *("optimizer=sgd", "optimizer.lr=0.125", "logger=none", "accelerator=cpu", "test=false"),
     )
     net = build_model(plan, integers())
     with torch.no_grad():
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
-    measured = Measured(plan.objective, torch.device("cpu"))  # of other data than the plan's
-    monitor = SimpleNamespace(end_steps=lambda _: None)
-    session: Any = SimpleNamespace(measured=measured, log_epoch=lambda *_: None, monitor=monitor)
-    session.begin_evaluation = lambda _: EvaluationSums(plan.objective, torch.device("cpu"))
-    trainer = create_trainer(plan, [], [EpochMetrics(session)])
-    loaders = ShardedData(integers(), plan, ALONE, Progress(), torch.device("cpu"))
-    trainer.fit(Supervised(net, plan, GlobalMasks(plan, 0), StepCounts(plan.objective, torch.device("cpu"))), loaders)
+    monkeypatch.setattr(data, "load_splits", lambda *_: integers())
+    monkeypatch.setattr(trainee, "build_model", lambda *_: net)
+    run(plan, ALONE)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 
 

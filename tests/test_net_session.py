@@ -71,10 +71,22 @@ def test_a_net_over_tokens_takes_nothing_else(make_own: MakeOwn) -> None:
         make_own("model=char_rnn", "data=digits")
 
 
-def test_what_modules_have_not_is_refused(make_own: MakeOwn) -> None:
-    wanted = r"^strategy=model_parallel: strategy=model_parallel divides a plain net, and a plain net with callbacks"
+@pytest.mark.parametrize(
+    "strategy", [("model=split_cnn", "strategy=model_parallel", "devices=2"), ("model=mlp", "strategy=dp", "devices=2")]
+)
+def test_strategies_of_nets_go_with_callbacks(strategy: tuple[str, ...], make_own: MakeOwn) -> None:
+    job = (*strategy, "data=digits", "batch_size=250", "max_epochs=1")
+    alone, beside = (
+        trained(make_own(*job, f"engine={engine}", f"callbacks={callbacks}", folder=callbacks))
+        for engine, callbacks in (("raw", "none"), ("lightning", "timer"))
+    )
+    assert untimed(alone)["digest"] == untimed(beside)["digest"]
+
+
+def test_callbacks_beside_shards_are_refused(make_own: MakeOwn) -> None:
+    wanted = r"^strategy=fsdp: callbacks beside a plain net would see shards of its weights; write strategy=ddp"
     with pytest.raises(ConfigError, match=wanted):
-        make_own("model=split_cnn", "data=digits", "strategy=model_parallel", "devices=2", "callbacks=timer")
+        make_own("model=mlp", "data=digits", "strategy=fsdp", "devices=2", "callbacks=timer")
 
 
 NET = ("model=mlp", "model.hidden=[6]")

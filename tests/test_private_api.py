@@ -18,20 +18,14 @@ from torch import nn
 from torch.nn.modules import batchnorm, dropout
 from torch.utils.tensorboard import SummaryWriter
 
-from lockstep import data
-from lockstep.checkpoint.content import Progress
 from lockstep.launch import RankContext
 from lockstep.lit import run
-from lockstep.lit.datamodule import ShardedData
-from lockstep.lit.module import Supervised
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.lit.trainer import create_trainer
-from lockstep.parallel import GlobalMasks
+from lockstep.own_module.session import Session
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private_lightning
 from lockstep.private_api import torch as private_torch
-from lockstep.seeding import build_model
-from lockstep.sums.step_counts import StepCounts
 from tests.conftest import MakePlan
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -123,12 +117,12 @@ def test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest(
 
 
 def test_an_attribute_that_is_gone_keeps_the_fast_loop_out(make_plan: MakePlan) -> None:
-    trainer = create_trainer(make_plan(*SMALL, "accelerator=cpu"), [], [])
+    trainer = create_trainer(Session(make_plan(*SMALL, "accelerator=cpu"), ALONE, lightning=True), [], [])
     assert private_lightning.fast_loop_obstacle(trainer) is None
-    del trainer._data_connector._datahook_selector
+    del trainer.fit_loop.epoch_loop.automatic_optimization._skip_backward
     obstacle = private_lightning.fast_loop_obstacle(trainer)
     assert obstacle is not None
-    assert obstacle.endswith("differs: no _data_connector._datahook_selector")
+    assert obstacle.endswith("differs: no automatic_optimization._skip_backward")
 
 
 class Handler(Callback):
@@ -146,12 +140,8 @@ def test_lightnings_handler_of_sigterm_is_undone(
     if not restored:  # the control: Lightning's own would stay
         monkeypatch.setattr(RestoreSignalHandlers, "on_train_start", Callback.on_train_start)
     own, handler = signal.getsignal(signal.SIGTERM), Handler()
-    plan = make_plan(*SMALL, "accelerator=cpu", "logger=none")
-    tensors = data.load(plan.data)
-    trainer = create_trainer(plan, [], [handler])
-    loaders = ShardedData(tensors, plan, ALONE, Progress(), torch.device("cpu"))
-    counts = StepCounts(plan.objective, torch.device("cpu"))
-    trainer.fit(Supervised(build_model(plan, tensors), plan, GlobalMasks(plan, 0), counts), loaders)
+    monkeypatch.setattr(importlib.import_module("lockstep.lit.run"), "create_callbacks", lambda _: [handler])
+    run(make_plan(*SMALL, "accelerator=cpu", "logger=none"), ALONE)
     assert (handler.found == own) is restored
 
 

@@ -4,20 +4,18 @@ import csv
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import Progress
 from lockstep.compare import compare
 from lockstep.launch import RankContext
+from lockstep.own_module.loss_weight import LossWeighting
 from lockstep.plan import Plan
+from lockstep.raw import training
 from lockstep.raw.precision import Precision
-from lockstep.raw.state import TrainingState
-from lockstep.raw.training import backward
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan, events_of
@@ -222,54 +220,60 @@ def one_engine(plan: Plan, place: RankContext) -> Metrics:
     return ENGINES[plan.engine.name](plan, place)
 
 
-def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan) -> None:
-    """After an overflow the scale is halved; a checkpoint without a scale leaves the first one, 2^16."""
-    plan = replace(make_plan(*SMALL), precision="16-mixed", accelerator="gpu")
-    net = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    overflowed, fresh, bare = (Precision(plan, torch.device("cpu")) for _ in range(3))
-    overflowed.scale(net(torch.ones(1, 1)).sum() * torch.inf).backward()  # type: ignore[no-untyped-call]
-    overflowed.unscale(optimizer)
-    overflowed.step(optimizer)
-    saved = TrainingState(plan.strategy, net, optimizer, None, overflowed).state_dict(Progress(1, 0, 1))
-    TrainingState(plan.strategy, net, optimizer, None, fresh).load_state_dict(saved)
-    assert fresh.scaler.get_scale() == 2.0**15
-    del saved["MixedPrecision"]
-    TrainingState(plan.strategy, net, optimizer, None, bare).load_state_dict(saved)
-    assert bare.scaler.get_scale() == 2.0**16
+class CpuScaling(Precision):
+    """Losses scaled on a CPU, too."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        super().__init__(plan, device)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        self.scale = self.scaler.scale
+
+
+def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts the steps since the last overflow: 11 of each epoch. A checkpoint without it begins anew."""
+    monkeypatch.setattr(training, "Precision", CpuScaling)
+    plan = make_plan(*SMALL, "max_epochs=2", "logger=none", "test=false")
+    file = Path(plan.run_dir) / "raw" / "checkpoints" / "last.ckpt"
+    by("raw", replace(plan, max_epochs=1))
+    half = torch.load(file, weights_only=True)
+    assert (half["MixedPrecision"]["scale"], half["MixedPrecision"]["_growth_tracker"]) == (2.0**10, 11)
+    for name, state, steps in (("with", {}, 22), ("without", {"MixedPrecision": None}, 11)):
+        kept = {key: value for key, value in half.items() if key not in state}
+        torch.save(kept, path := Path(plan.run_dir) / f"{name}.ckpt")
+        by("raw", replace(plan, ckpt_path=str(path)))
+        assert torch.load(file, weights_only=True)["MixedPrecision"]["_growth_tracker"] == steps
 
 
 def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) -> None:
     """A gradient of 2^-26 is nothing in float16; scaled by 2^16 it is there, and `unscale` gives it back."""
     plan = replace(make_plan(*SMALL), precision="16-mixed", accelerator="gpu")
     precision = Precision(plan, torch.device("cpu"))
+    assert precision.scale is not None
     weight = nn.Parameter(torch.zeros(()))
     optimizer = torch.optim.SGD([weight], lr=1.0)
-    with precision.autocast():
+    with precision.forward_context():
         loss = weight.half() * 2.0**-13
     precision.scale(loss.float() * 2.0**-13).backward()  # type: ignore[no-untyped-call]
     precision.unscale(optimizer)
     assert weight.grad is not None
     assert weight.grad.item() == 2.0**-26
-    precision.step(optimizer)
+    precision.step(optimizer, lambda: None)
     assert weight.item() == -(2.0**-26)
     weight.grad = torch.tensor(torch.inf)
     precision.unscale(optimizer)
-    precision.step(optimizer)
+    precision.step(optimizer, lambda: None)
     assert weight.item() == -(2.0**-26), "a step that overflowed is left out"
 
 
 def test_a_gradient_begins_with_the_scale_of_its_own_batch() -> None:
     """Loss 3w, a factor of ½: gradients 3/2 times the scale, which float16 changes where it overflows: 12, then 6."""
     scale = [8.0]
-    scaler = SimpleNamespace(get_scale=lambda: scale[0])
-    precision = SimpleNamespace(scaler=scaler, scale=lambda loss: loss * scale[0])
-    plan = SimpleNamespace(accumulate_grad_batches=1, loss_scale=lambda _batch: 0.5)
-    state: Any = SimpleNamespace(session=SimpleNamespace(plan=plan), precision=precision, gradients={})
+    weighting = LossWeighting()
+    weighting.weight = 0.5
     weight = torch.ones((), requires_grad=True)
     for expected in (12.0, 6.0):
         weight.grad = None
-        backward(state, 3 * weight, batch=0)
+        weighting.backward(3 * weight, 1, lambda loss: loss * scale[0])
         assert weight.grad is not None
         assert weight.grad.item() == expected
         scale[0] /= 2

@@ -15,7 +15,6 @@ import lightning.pytorch as pl
 try:
     from lightning.pytorch.loops.fetchers import _DataFetcher as DataFetcher
     from lightning.pytorch.loops.fetchers import _PrefetchDataFetcher as PrefetchDataFetcher
-    from lightning.pytorch.loops.optimization.automatic import ClosureResult as ClosureResult
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop as TrainingEpochLoop
     from lightning.pytorch.loops.utilities import _block_parallel_sync_behavior as block_gradient_sync
     from lightning.pytorch.utilities.model_helpers import is_overridden as is_overridden
@@ -25,7 +24,7 @@ except ImportError as error:
 else:
     IMPORT_ERROR = None
 
-__all__ = ["ClosureResult", "DataFetcher", "PrefetchDataFetcher", "TrainingEpochLoop", "block_gradient_sync"]
+__all__ = ["DataFetcher", "PrefetchDataFetcher", "TrainingEpochLoop", "block_gradient_sync"]
 
 TESTED = "2.6."
 """How the versions begin with which the fast loop is tested."""
@@ -39,12 +38,8 @@ TOGGLED = "_param_requires_grad_state"
 READ = ("fit_loop.epoch_loop._batches_that_stepped", "_logger_connector.should_update_logs")
 """Of a trainer: what LearningRateMonitor reads. A version whose callback reads others is refused by the raw engine."""
 
-OF_TRAINER = (
-    *("_data_connector._datahook_selector", "_logger_connector._first_loop_iter", "_logger_connector.on_batch_start"),
-    *("_logger_connector.on_batch_end", "_logger_connector.update_train_step_metrics"),
-)
 OF_LOOP = (
-    *("_should_accumulate", BATCHES_THAT_STEPPED, "_num_ready_batches_reached", "_results", "_skip_next_val"),
+    *("_should_accumulate", BATCHES_THAT_STEPPED, "_num_ready_batches_reached", "_skip_next_val"),
     "automatic_optimization._skip_backward",
 )
 
@@ -54,7 +49,7 @@ def fast_loop_obstacle(trainer: pl.Trainer) -> str | None:
     if not lightning.__version__.startswith(TESTED):
         return f"Lightning {lightning.__version__} is not tested"
     loop = trainer.fit_loop.epoch_loop
-    missing = [name for name in OF_TRAINER if lacks(trainer, name)] + [name for name in OF_LOOP if lacks(loop, name)]
+    missing = [name for name in OF_LOOP if lacks(loop, name)]
     if IMPORT_ERROR or missing:
         return f"Lightning {lightning.__version__} differs: {IMPORT_ERROR or 'no ' + missing[0]}"
     return None
@@ -103,18 +98,6 @@ def disable_sigterm_broadcast(loop: "TrainingEpochLoop") -> None:
     loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
 
 
-def transfer_hooks(trainer: pl.Trainer, names: tuple[str, ...]) -> list[Callable[..., Any]]:
-    """The hooks of these names that move a batch, of the module or of the datamodule, whichever overrides them."""
-    selector = trainer._data_connector._datahook_selector
-    assert selector is not None
-    return [getattr(selector.get_instance(name), name) for name in names]
-
-
-def set_current_hook(module: pl.LightningModule, name: str | None) -> None:
-    """The hook that is running, which `self.log` asks for. Past nn.Module's own setter, which looks for parameters."""
-    object.__setattr__(module, "_current_fx_name", name)
-
-
 def skips_backward(loop: "TrainingEpochLoop") -> bool:
     """Whether stochastic weight averaging has turned the backward pass off."""
     return loop.automatic_optimization._skip_backward
@@ -135,27 +118,6 @@ def epoch_batches_done(loop: "TrainingEpochLoop") -> bool:
 
 def count_stepping_batch(loop: "TrainingEpochLoop") -> None:
     loop._batches_that_stepped += 1
-
-
-def begin_logging(loop: "TrainingEpochLoop", batch: Any) -> None:
-    """The size of this batch weighs what `self.log` is given."""
-    if loop.trainer._logger_connector._first_loop_iter is not False:
-        loop.trainer._logger_connector.on_batch_start(batch)
-    else:
-        loop._results.batch, loop._results.batch_size = batch, None
-
-
-def finish_logging(loop: "TrainingEpochLoop") -> None:
-    """The batch is completed, and what `self.log(…, on_step=True)` was given goes to bars, callbacks and loggers."""
-    connector, results = loop.trainer._logger_connector, loop._results
-    logged = any(result.meta.on_step for result in results.values())
-    if logged:
-        connector.on_batch_end()
-    else:
-        results.batch, results.batch_size = None, None
-    loop.batch_progress.increment_completed()
-    if logged:
-        connector.update_train_step_metrics()
 
 
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
