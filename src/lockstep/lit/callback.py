@@ -24,9 +24,10 @@ class SessionCallback(Callback):
     def follow(self, trainer: pl.Trainer) -> None:
         """Put behind hooks of the module, which may log in them, what ends a batch, a stage or an evaluation."""
         self.trainer, session, module = trainer, self.session, self.session.module
-        object.__setattr__(module, "optimizers", session.steps.virtual_optimizers(module.optimizers))
+        object.__setattr__(module, "optimizers", session.step.virtual_optimizers(module.optimizers))
         for name, then in (
-            ("on_fit_start", self._restore_groups),
+            # behind callbacks that restore their own, before Lightning loads the optimizers
+            ("on_fit_start", lambda: session.state.restore_groups(trainer.optimizers)),
             ("on_train_start", self._restore_metrics),
             ("on_train_batch_end", self._end_batch),
             ("on_train_epoch_end", self._end_training_stage),
@@ -44,12 +45,8 @@ class SessionCallback(Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         callbacks = trainer.callbacks  # type: ignore[attr-defined]
         require_planned_steps(self.session.plan, callbacks)
-        self.session.steps.watch(callbacks, trainer.optimizers, trainer.strategy.model)
+        self.session.step.watch(callbacks, trainer.optimizers, trainer.strategy.model)
         self.session.begin()
-
-    def _restore_groups(self) -> None:
-        """Behind callbacks that restore their own, before Lightning loads the optimizers."""
-        self.session.state.restore_groups(self.trainer.optimizers)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Lightning has restored weights, optimizers and schedules by now."""

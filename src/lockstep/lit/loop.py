@@ -50,7 +50,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         super().on_run_start(data_fetcher)
         self.phases.begin()
         trainer, module = self.trainer, self.trainer.lightning_module
-        self.module, self.steps = module, self.session.steps
+        self.module, self.step = module, self.session.step
         self.hooks = {name: overriding(trainer, module, name) for name in HOOKS}
         overridden = partial(private.is_overridden, instance=module)
         self.clips = trainer.gradient_clip_val is not None or overridden("configure_gradient_clipping")
@@ -137,7 +137,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 strategy.pre_backward(loss)
                 if self.hooks["on_before_backward"]:
                     self._call("on_before_backward", loss / batches)
-                self.steps.backward(loss, batches, None)
+                self.step.backward(loss, batches, None)
                 self._call("on_after_backward")
                 strategy.post_backward(loss)
         self.phases.mark("backward")

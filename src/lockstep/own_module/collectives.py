@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.config_error import require
-from lockstep.own_module.loaders import MapLoader, RankLoader
+from lockstep.own_module.loaders import MapLoader
+from lockstep.own_module.rank_loader import RankLoader
 from lockstep.own_module.source import tree_of
 
 CALLS = ("all_gather", "all_gather_object", "all_reduce", "barrier", "broadcast_object_list")
@@ -20,7 +21,7 @@ def require_samples(module: Any, step: str, data: str, loaders: Sequence[RankLoa
     Raises:
         ConfigError: names the data, the step and the call.
     """
-    least = min((own.least for own in loaders if isinstance(own, MapLoader)), default=ranks)
+    least = min((own.smallest_batch for own in loaders if isinstance(own, MapLoader)), default=ranks)
     called = collective_in(type(module), step) if least < ranks else None
     name = f"{type(module).__name__}.{step}"
     why = f"a batch for {name} has samples for {least} of {ranks} ranks, "

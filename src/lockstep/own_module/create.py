@@ -11,7 +11,8 @@ from lockstep.config_error import ConfigError, require
 from lockstep.data.own import Streams, streams_of
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData, as_float
-from lockstep.own_module.loaders import RankLoader, Share, rank_loader
+from lockstep.own_module.loaders import rank_loader
+from lockstep.own_module.rank_loader import RankLoader, RankSlice
 from lockstep.own_module.replace_method import replace_method
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.own_data import BATCH_SIZE
@@ -120,12 +121,13 @@ class LoaderSource:
             )
         return listed
 
-    def loaders(self, stage: str, share: Share) -> list[RankLoader]:
+    def loaders(self, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
         """This rank's shares of them."""
         found = self.theirs(stage)
         sizes = self._batch_sizes(stage, len(found))
         return [
-            rank_loader(own, share, self.seed, stage == "train", size) for own, size in zip(found, sizes, strict=True)
+            rank_loader(own, rank_slice, self.seed, stage == "train", size)
+            for own, size in zip(found, sizes, strict=True)
         ]
 
     def _batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:

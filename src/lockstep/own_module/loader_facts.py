@@ -8,7 +8,8 @@ from lockstep.config_error import config_error
 from lockstep.data.own import keys_of, outputs_of
 from lockstep.data.samples import pair_of, targets_for_loss
 from lockstep.own_module.create import METHOD, STAGES, LoaderSource
-from lockstep.own_module.loaders import MapLoader, RankLoader, Share, StreamLoader
+from lockstep.own_module.loaders import MapLoader, StreamLoader
+from lockstep.own_module.rank_loader import RankLoader, RankSlice
 from lockstep.random_state import generators_kept
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
@@ -43,10 +44,10 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
             source.seeded(lambda: owner.setup("fit"))
         if not source.has("train"):
             raise config_error("data", source.choice.name, "it has no train_dataloader", "data with one")
-        share = Share(0, 1)
-        train = source.loaders("train", share)[0]
+        rank_slice = RankSlice(0, 1)
+        train = source.loaders("train", rank_slice)[0]
         repeatable = _repeatable(source, train)
-        evaluated = {stage: _evaluated(source, stage, share) for stage in ("val", "test")}
+        evaluated = {stage: _evaluated(source, stage, rank_slice) for stage in ("val", "test")}
         rest = {stage: sum(_of_batches(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
         sizes = {stage: [_batch_size(own) for own in loaders] for stage, loaders in evaluated.items()}
     batches = _length(train)
@@ -73,7 +74,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     """
     choice: Any = source.choice
     with targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
-        batch = next(iter(source.loaders("train", Share(0, 1))[0]))
+        batch = next(iter(source.loaders("train", RankSlice(0, 1))[0]))
     keys = keys_of(choice)
     inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)
     target = targets_for_loss(target)[0]
@@ -98,9 +99,9 @@ def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
         return True
     choice: Any = source.choice
     with targets.user_errors(f"data.{KEY}={getattr(choice, KEY, choice.name)}", "a batch of it raises this."):
-        [again] = source.loaders("train", Share(0, 1))
+        [again] = source.loaders("train", RankSlice(0, 1))
         assert isinstance(again, StreamLoader)
-        return train.first_of_all() == again.first_of_all()
+        return train.first_fingerprint() == again.first_fingerprint()
 
 
 def _length(loader: RankLoader) -> int:
@@ -126,10 +127,10 @@ def _batch_size(loader: RankLoader) -> int:
     return (loader.batch_size or 0) if isinstance(loader, StreamLoader) else 0
 
 
-def _evaluated(source: LoaderSource, stage: str, share: Share) -> list[RankLoader]:
+def _evaluated(source: LoaderSource, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
     """The loaders of an evaluation, if there are any."""
     if not source.has(stage):
         return []
     if stage == "test" and source.owner is not None:
         source.seeded(lambda: source.owner.setup("test"))
-    return source.loaders(stage, share)
+    return source.loaders(stage, rank_slice)

@@ -1,12 +1,10 @@
-"""A user's DataLoader in one rank's shares: the same samples at the same step for any number of ranks and workers.
+"""A user's DataLoader in one rank's slices: the same samples at the same step for any number of ranks and workers.
 
-Dataset, collate function, workers and memory options are theirs. A sample of a map-style data set is made under random
-numbers of its own; an iterable is read by every rank, which keeps its share of each global batch.
+The data set, the collate function, workers and memory options are the user's. Each sample of a map-style data set is
+fetched under a seed of its own; an iterable is read by every rank, which keeps its slice of each global batch.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,227 +16,155 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from lockstep.config_error import ConfigError
 from lockstep.data.seeded import Place, Seeded, as_made, seed_sample, workers_context
 from lockstep.own_module.batches import GlobalBatches
+from lockstep.own_module.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.own_module.shares import fingerprint, part_of, samples_in
 from lockstep.parallel import all_gather_bytes
 from lockstep.random_state import generators_kept, random_state, restore_random_state
 
 END = object()
-KEPT = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor", "multiprocessing_context")
-"""Of a user's DataLoader, beside its data set and its collate function."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """Whose part of each global batch: rank of world_size, which may be so many virtual ranks."""
-
-    rank: int
-    world_size: int
-    virtual_ranks: int = 1
-
-
-@dataclass
-class Taken:
-    """What a rank has of a global batch. `window`: samples of the optimizer step; None where nobody knows it yet.
-
-    `parts` are of virtual ranks above 0, with their samples; stand_in: of a rank without samples, to be weighed by 0.
-    """
-
-    ids: Tensor
-    samples: int
-    window: int | None
-    stand_in: bool = False
-    parts: Sequence[tuple[Any, int]] = field(default_factory=list)
-    own: int = 0
-
-    def __post_init__(self) -> None:
-        self.own = self.own or len(self.ids)
-
-
-class RankLoader:
-    """Iterated like the loader it stands for. `taken` says of each batch that it has yielded, in turn, what it is of.
-
-    `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
-    """
-
-    batch_sampler: Any = None
-
-    def __init__(self, share: Share, seed: int, training: bool) -> None:
-        self.share, self.seed, self.training = share, seed, training
-        self.taken: deque[Taken] = deque()
-        self.begin = (0, 0)
-        self.accumulation: Callable[[int], int] = lambda _: 1
-        self.limit: int | float = 1.0
-        self.fixed = False
-        self.sampler: Any = self
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __getattr__(self, name: str) -> Any:
-        """What else a module asks of its loader is the user's own: `dataset`, `batch_size`, …"""
-        if name == "loader" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.loader, name)
-
-    @property
-    def accumulate(self) -> int:
-        """Batches of an optimizer step of the epoch."""
-        return self.accumulation(self.epoch)
-
-    def kept(self, batches: int) -> int:
-        """Of so many batches of an epoch, those that are used: a number of them, or a share."""
-        return min(self.limit, batches) if isinstance(self.limit, int) else int(self.limit * batches)
-
-    @property
-    def first(self) -> int:
-        """The batch at which the epoch begins: not the first one where training resumes within it."""
-        return self.begin[1] if self.training and self.begin[0] == self.epoch else 0
-
-    def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError
+OPTIONS = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor", "multiprocessing_context")
+"""Options of a user's DataLoader that are kept."""
 
 
 class MapLoader(RankLoader):
-    """Of a map-style data set."""
+    """The batches of a map-style data set."""
 
     def __init__(
-        self, loader: "DataLoader[Any]", share: Share, seed: int, training: bool, batch_size: int | None
+        self, loader: "DataLoader[Any]", rank_slice: RankSlice, seed: int, training: bool, batch_size: int | None
     ) -> None:
-        super().__init__(share, seed, training)
+        super().__init__(rank_slice, seed, training)
         self.loader = loader
         self.batches = GlobalBatches(loader, seed, batch_size)
-        self.lists: Sequence[Tensor] = []
-        self.source: Any = None
+        self.slices: Sequence[Tensor] = []
+        self.sample_loader: Any = None
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, in which this rank has samples if it is an evaluation.
+        """Return the batches of an epoch; of an evaluation those in which this rank has samples, but at least 1.
 
-        Lightning takes no loader of none on one rank alone: 1 is said, and nothing comes.
+        Lightning rejects a loader without batches on one rank alone.
         """
         batches = self._epoch()
-        return len(batches) if self.training else max(1, sum(len(ids) > self.share.rank for ids in batches))
+        return len(batches) if self.training else max(1, sum(len(ids) > self.slice.rank for ids in batches))
 
     @property
-    def least(self) -> int:
-        """Samples of the smallest batch; of none, as many as there are ranks."""
-        return min((len(ids) for ids in self._epoch()), default=self.share.world_size)
+    def smallest_batch(self) -> int:
+        """Samples of the smallest batch; the number of ranks if there is no batch."""
+        return min((len(ids) for ids in self._epoch()), default=self.slice.world_size)
 
     def _epoch(self) -> Sequence[Tensor]:
+        """Return the ids of each global batch of the epoch."""
         self.batches.fixed = self.fixed
         self.batches.set_epoch(self.epoch)
         batches = self.batches.batches()
-        return batches[: self.kept(len(batches))]
+        return batches[: self.limited(len(batches))]
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._epoch()
         plans = [self._plan(batches, number) for number in range(self.first, len(batches))]
-        plans = [own for own in plans if own[0]]
-        parts = 1 if not plans else len(plans[0][0])
-        made = self._made([ids for shares, _ in plans for ids in shares])
-        for shares, taken in plans:
-            first, *rest = islice(made, parts)
-            taken.parts = [(part, len(ids)) for part, ids in zip(rest, shares[1:], strict=True)]
-            self.taken.append(taken)
+        plans = [plan for plan in plans if plan[0]]
+        fetched = self._fetch([ids for slices, _ in plans for ids in slices])
+        for slices, share in plans:
+            first, *others = islice(fetched, len(slices))
+            share.others = [(batch, len(ids)) for batch, ids in zip(others, slices[1:], strict=True)]
+            self.shares.append(share)
             yield first
 
-    def _plan(self, batches: Sequence[Tensor], number: int) -> tuple[list[Tensor], Taken]:
-        """The ids of this rank's share, or of each virtual rank's; none of an evaluation where it has no samples."""
-        ids, share = batches[number], self.share
+    def _plan(self, batches: Sequence[Tensor], number: int) -> tuple[list[Tensor], BatchShare]:
+        """Return the ids to fetch for this rank, or for each virtual rank; none in an evaluation without samples."""
+        ids, ranks = batches[number], self.slice
         begin = number - number % self.accumulate
-        window = sum(len(own) for own in batches[begin : begin + self.accumulate])
-        if self.training and share.virtual_ranks > 1:
-            shares = [ids[rank :: share.virtual_ranks] for rank in range(min(share.virtual_ranks, len(ids)))]
-            shares += [ids[:0]] * (share.virtual_ranks - len(shares))
-            return shares, Taken(ids, len(ids), window, own=len(shares[0]))
-        own = ids[share.rank :: share.world_size]
-        if len(own):
-            return [own], Taken(own, len(ids), window)
+        step_samples = sum(len(each) for each in batches[begin : begin + self.accumulate])
+        if self.training and ranks.virtual_ranks > 1:
+            slices = [ids[rank :: ranks.virtual_ranks] for rank in range(min(ranks.virtual_ranks, len(ids)))]
+            slices += [ids[:0]] * (ranks.virtual_ranks - len(slices))
+            return slices, BatchShare(ids, len(ids), step_samples, count=len(slices[0]))
+        rank_ids = ids[ranks.rank :: ranks.world_size]
+        if len(rank_ids):
+            return [rank_ids], BatchShare(rank_ids, len(ids), step_samples)
         if not self.training or len(ids) == 0:
-            return [], Taken(own, len(ids), window)
-        return [ids[:1]], Taken(own, len(ids), window, stand_in=True)
+            return [], BatchShare(rank_ids, len(ids), step_samples)
+        return [ids[:1]], BatchShare(rank_ids, len(ids), step_samples, is_dummy=True)
 
-    def _made(self, lists: Sequence[Tensor]) -> Iterator[Any]:
-        """The batches of these ids; None of no ids."""
-        tensors = self._tensors()
-        if tensors is not None:
-            return (None if len(ids) == 0 else [tensor.index_select(0, ids) for tensor in tensors] for ids in lists)
-        self.lists = lists
-        return self._from_samples()
-
-    def _tensors(self) -> Sequence[Tensor] | None:
-        """Where samples are rows of tensors, no worker is faster than an index, and nothing random happens."""
-        own = self.loader.dataset
-        if type(own) is not TensorDataset or self.loader.collate_fn is not default_collate:
-            return None
-        return own.tensors
-
-    def _from_samples(self) -> Iterator[Any]:
-        if self.source is None:
-            self.source = DataLoader(
-                Seeded(self.loader.dataset, self.loader.collate_fn, self.seed),
-                batch_sampler=_Lists(self),
+    def _fetch(self, slices: Sequence[Tensor]) -> Iterator[Any]:
+        """Yield a batch for each tensor of ids; None for no ids."""
+        dataset = self.loader.dataset
+        if type(dataset) is TensorDataset and self.loader.collate_fn is default_collate:
+            # no worker is faster than an index, and nothing random happens
+            tensors = dataset.tensors
+            return (None if len(ids) == 0 else [tensor.index_select(0, ids) for tensor in tensors] for ids in slices)
+        self.slices = slices
+        if self.sample_loader is None:
+            self.sample_loader = DataLoader(
+                Seeded(dataset, self.loader.collate_fn, self.seed),
+                batch_sampler=_Places(self),
                 collate_fn=as_made,
                 generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
                 persistent_workers=self.loader.persistent_workers,
-                **_kept(self.loader),
+                **_options(self.loader),
             )
-        return iter(self.source)
+        return iter(self.sample_loader)
 
 
 class StreamLoader(RankLoader):
-    """Of an iterable: an IterableDataset's samples, or batches that are made already and divided as they come."""
+    """The batches of an iterable: made of an IterableDataset's samples, or complete ones, divided as they come."""
 
-    def __init__(self, loader: Any, share: Share, seed: int, training: bool, batch_size: int | None) -> None:
-        super().__init__(share, seed, training)
+    def __init__(self, loader: Any, rank_slice: RankSlice, seed: int, training: bool, batch_size: int | None) -> None:
+        super().__init__(rank_slice, seed, training)
         self.loader = loader
-        self.alike = False
-        self.samples = isinstance(loader, DataLoader) and loader.batch_size is not None
-        self.batch_size = (batch_size or loader.batch_size) if self.samples else None
+        self.is_checked = False
+        self.has_samples = isinstance(loader, DataLoader) and loader.batch_size is not None
+        self.batch_size = (batch_size or loader.batch_size) if self.has_samples else None
 
     def __len__(self) -> int:
-        """Where the data has a length; raises TypeError where it has none."""
-        return self.kept(len(self.loader))
+        """Return the batches of an epoch; raise TypeError if the data has no length."""
+        return self.limited(len(self.loader))
 
     def __iter__(self) -> Iterator[Any]:
         position = 0
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1 else len(self)
-        for number, (ready, samples) in enumerate(islice(self._global(), most)):
+        for number, (batch, samples) in enumerate(islice(self._global_batches(), most)):
             ids = torch.arange(position, position + samples)
             position += samples
             if number < self.first:
                 continue
-            window = samples if self.accumulate == 1 else None
-            share = self.share
-            if self.training and share.virtual_ranks > 1:
-                shares = [ids[rank :: share.virtual_ranks] for rank in range(share.virtual_ranks)]
-                made = [self._part(ready, rank, share.virtual_ranks, len(own)) for rank, own in enumerate(shares)]
-                parts = [(part, len(own)) for part, own in zip(made[1:], shares[1:], strict=True)]
-                self.taken.append(Taken(ids, samples, window, parts=parts, own=len(shares[0])))
-                yield made[0]
-                continue
-            own = ids[share.rank :: share.world_size]
-            if len(own):
-                self.taken.append(Taken(own, samples, window))
-                yield self._part(ready, share.rank, share.world_size, len(own))
-            elif self.training and samples:
-                self.taken.append(Taken(own, samples, window, stand_in=True))
-                yield self._part(ready, 0, samples, 1)
+            share, first = self._share(batch, ids)
+            if share is not None:
+                self.shares.append(share)
+                yield first
 
-    def _part(self, ready: Any, rank: int, ranks: int, samples: int) -> Any:
+    def _share(self, batch: Any, ids: Tensor) -> tuple[BatchShare | None, Any]:
+        """Return this rank's share of a global batch, or None, and what it yields."""
+        ranks, samples = self.slice, len(ids)
+        step_samples = samples if self.accumulate == 1 else None
+        if self.training and ranks.virtual_ranks > 1:
+            counts = [len(ids[rank :: ranks.virtual_ranks]) for rank in range(ranks.virtual_ranks)]
+            slices = [self._slice(batch, rank, ranks.virtual_ranks, count) for rank, count in enumerate(counts)]
+            others = [*zip(slices[1:], counts[1:], strict=True)]
+            return BatchShare(ids, samples, step_samples, others=others, count=counts[0]), slices[0]
+        rank_ids = ids[ranks.rank :: ranks.world_size]
+        if len(rank_ids):
+            share = BatchShare(rank_ids, samples, step_samples)
+            return share, self._slice(batch, ranks.rank, ranks.world_size, len(rank_ids))
+        if self.training and samples:
+            share = BatchShare(rank_ids, samples, step_samples, is_dummy=True)
+            return share, self._slice(batch, 0, samples, 1)
+        return None, None
+
+    def _slice(self, batch: Any, rank: int, ranks: int, samples: int) -> Any:
+        """Return a rank's slice of a global batch; None if it has no samples."""
         if samples == 0:
             return None
-        return self.loader.collate_fn(ready[rank::ranks]) if self.samples else part_of(ready, rank, ranks)
+        return self.loader.collate_fn(batch[rank::ranks]) if self.has_samples else part_of(batch, rank, ranks)
 
-    def first_of_all(self) -> bytes:
-        """The fingerprint of the first global batch, read without workers."""
-        return next((fingerprint(ready) for ready, _ in self._global(workers=False)), b"")
+    def first_fingerprint(self) -> bytes:
+        """Return the fingerprint of the first global batch, read without workers."""
+        return next((fingerprint(batch) for batch, _ in self._global_batches(workers=False)), b"")
 
-    def _global(self, workers: bool = True) -> Iterator[tuple[Any, int]]:
-        """Global batches, and their samples; drawn under random numbers of the epoch.
+    def _global_batches(self, workers: bool = True) -> Iterator[tuple[Any, int]]:
+        """Yield each global batch and the number of its samples, drawn under the seed of the epoch.
 
         Raises:
-            ConfigError: ranks read others.
+            ConfigError: ranks read different samples.
         """
         with generators_kept():
             seed_sample(self.seed, self.epoch if self.training else 0, -1)
@@ -247,19 +173,19 @@ class StreamLoader(RankLoader):
         while True:
             with generators_kept():
                 restore_random_state(state, [])
-                ready: Any = next(source, END)
+                batch: Any = next(source, END)
                 state = random_state([])
-            self._require_alike(ready)
-            if ready is END:
+            self._require_equal(batch)
+            if batch is END:
                 return
-            yield ready, samples_in(ready) if not self.samples else len(ready)
+            yield batch, len(batch) if self.has_samples else samples_in(batch)
 
-    def _require_alike(self, ready: Any) -> None:
-        """Of the first batch: each rank reads the whole stream, and keeps its share of it."""
-        if self.alike or not dist.is_initialized():
+    def _require_equal(self, batch: Any) -> None:
+        """Raise if the first batch differs between ranks: each reads the complete stream, and keeps its slice."""
+        if self.is_checked or not dist.is_initialized():
             return
-        self.alike = len({*all_gather_bytes(b"" if ready is END else fingerprint(ready))}) == 1
-        if not self.alike:
+        self.is_checked = True
+        if len({*all_gather_bytes(b"" if batch is END else fingerprint(batch))}) > 1:
             raise ConfigError(
                 "data: ranks read other samples of it, and here each reads all and keeps its own share; write one that "
                 "reads the same on every rank, and draws from the process's generators (of webdataset "
@@ -267,11 +193,12 @@ class StreamLoader(RankLoader):
             )
 
     def _source(self, workers: bool) -> Any:
+        """Return an iterable of global batches."""
         if not isinstance(self.loader, DataLoader):
             return self.loader
         generator = torch.Generator().manual_seed(self.seed + (self.epoch if self.training else 0))
-        options = {**(_kept(self.loader) if workers else {}), "generator": generator}
-        if self.samples:
+        options = {**(_options(self.loader) if workers else {}), "generator": generator}
+        if self.has_samples:
             options |= {"batch_size": self.batch_size, "drop_last": self.loader.drop_last, "collate_fn": list}
         else:
             options |= {"batch_size": None, "collate_fn": self.loader.collate_fn}
@@ -280,27 +207,29 @@ class StreamLoader(RankLoader):
         return DataLoader(self.loader.dataset, **options)
 
 
-def rank_loader(loader: Any, share: Share, seed: int, training: bool, batch_size: int | None = None) -> RankLoader:
-    """The shares of any loader."""
+def rank_loader(
+    loader: Any, rank_slice: RankSlice, seed: int, training: bool, batch_size: int | None = None
+) -> RankLoader:
+    """Return a loader of a rank's slice of each batch of any loader."""
     batched = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
     if batched and loader.batch_sampler is not None:
-        return MapLoader(loader, share, seed, training, batch_size)
-    return StreamLoader(loader, share, seed, training, batch_size)
+        return MapLoader(loader, rank_slice, seed, training, batch_size)
+    return StreamLoader(loader, rank_slice, seed, training, batch_size)
 
 
-class _Lists:
-    """A batch sampler of the lists that are due in this epoch, as places."""
+class _Places:
+    """A batch sampler of the places (epoch, sample) that a MapLoader fetches in this epoch."""
 
     def __init__(self, owner: MapLoader) -> None:
         self.owner = owner
 
     def __iter__(self) -> Iterator[list[Place]]:
         epoch = self.owner.epoch if self.owner.training else 0  # an evaluation is the same each time
-        return ([(epoch, sample) for sample in ids.tolist()] for ids in self.owner.lists)
+        return ([(epoch, sample) for sample in ids.tolist()] for ids in self.owner.slices)
 
 
-def _kept(loader: "DataLoader[Any]") -> dict[str, Any]:
-    options = {name: getattr(loader, name) for name in KEPT}
+def _options(loader: "DataLoader[Any]") -> dict[str, Any]:
+    options = {name: getattr(loader, name) for name in OPTIONS}
     if not loader.num_workers:
         options["multiprocessing_context"] = None
     elif options["multiprocessing_context"] is None:

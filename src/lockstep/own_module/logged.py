@@ -106,7 +106,10 @@ class Logged:
                 self._add_step(full, entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
         number = value if type(value) is float else to_scalar(single_number(name, value))
-        weight = float(self.samples if batch_size is None else batch_size) if self.in_batch else self._seen()
+        if self.in_batch:
+            weight = float(self.samples if batch_size is None else batch_size)
+        else:  # a value of the epoch stands for the samples of this rank in it
+            weight = float(self.seen.get(self.stage, 0)) or 1.0
         if (self.in_batch and self.samples == 0) or (rank_zero_only and self.rank):
             weight = 0.0
         if step:
@@ -117,10 +120,6 @@ class Logged:
     def _add_step(self, name: str, entry: Value, value: Scalar, weight: float, sync_dist: bool) -> None:
         sync_dist = sync_dist or not self.always_synced.isdisjoint((name, entry.step_name))
         self.step_values.setdefault(name, StepValue(entry, sync_dist)).of_ranks[self.virtual_rank] = value, weight
-
-    def _seen(self) -> float:
-        """What a value of a whole epoch stands for: the samples of this rank in it."""
-        return float(self.seen.get(self.stage, 0)) or 1.0
 
     def _entry(self, name: str, reduction: str, step: bool, epoch: bool, prog_bar: bool, logger: bool) -> Value:
         entries = self.stages.setdefault(self.stage, {})
@@ -233,6 +232,18 @@ class Logged:
                 total = JOIN.get(entry.reduction, sum)((entry.total, total))  # of a mean too it is a sum
                 weight += entry.weight
             entry.total, entry.weight = total, weight
+
+
+def attach_log(module: nn.Module, log: Logged | None) -> None:
+    """Replace `self.log` and `self.log_dict` of a LightningModule and of those within it; by no-ops if log is None."""
+    for part in module.modules():
+        if hasattr(part, "automatic_optimization") and hasattr(part, "log_dict"):
+            object.__setattr__(part, "log", _nothing if log is None else log.log)
+            object.__setattr__(part, "log_dict", _nothing if log is None else log.log_dict)
+
+
+def _nothing(*_: Any, **options: Any) -> None:
+    """Log nothing: `self.log` in a run with barebones, as in Lightning."""
 
 
 def metric_modules(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.own_module.loaders import Taken
+from lockstep.own_module.rank_loader import BatchShare
 from lockstep.plan import Plan
 
 Scale = Callable[[Tensor], Tensor]
@@ -41,7 +41,7 @@ class LossWeighting:
         loss.backward(self.first_gradients[key])  # type: ignore[no-untyped-call]
 
 
-def loss_weight(plan: Plan, taken: Taken, samples: int, averaged_over: int, batches: int) -> float:
+def loss_weight(plan: Plan, share: BatchShare, samples: int, averaged_over: int, batches: int) -> float:
     """Return the factor on the mean loss of so many samples of a global batch, whose gradients are then averaged over
     ranks and over batches of the optimizer step.
 
@@ -55,7 +55,7 @@ def loss_weight(plan: Plan, taken: Taken, samples: int, averaged_over: int, batc
         return averaged_over / plan.world.world_size / plan.strategy.virtual_ranks(plan.devices)
     if plan.loss_reduction == "sum":
         return float(averaged_over)
-    return averaged_over * batches * samples / (taken.window or taken.samples * batches)
+    return averaged_over * batches * samples / (share.step_samples or share.samples * batches)
 
 
 def loss_sum(plan: Plan, loss: float | Tensor, samples: int) -> Any:

@@ -11,7 +11,7 @@ from lockstep.data.tensors import Batch
 from lockstep.launch.topology import RankContext
 from lockstep.own_module.collectives import require_samples
 from lockstep.own_module.create import METHOD, STAGES, STEP, LoaderSource
-from lockstep.own_module.loaders import RankLoader, Share, Taken
+from lockstep.own_module.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.own_module.shares import each_tensor
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
@@ -48,8 +48,8 @@ class RankData:
     def loaders(self, stage: str) -> list[RankLoader]:
         if stage not in self.of_stage:
             training = stage == "train"
-            share = Share(self.context.rank, self.context.world_size, self.virtual_ranks if training else 1)
-            self.of_stage[stage] = loaders = self.source.loaders(stage, share)
+            rank_slice = RankSlice(self.context.rank, self.context.world_size, self.virtual_ranks if training else 1)
+            self.of_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
             for loader in loaders:
                 loader.begin = (self.begin.epochs, self.begin.batch)
                 loader.set_epoch(self.begin.epochs if training else 0)
@@ -65,9 +65,9 @@ class RankData:
         loaders = self.loaders(stage)
         return loaders[0] if len(loaders) == 1 else loaders
 
-    def next_share(self, stage: str, loader: int = 0) -> Taken:
+    def next_share(self, stage: str, loader: int = 0) -> BatchShare:
         """Return which part of a global batch the next batch is, in the order in which the loader has yielded them."""
-        return self.of_stage[stage][loader].taken.popleft()
+        return self.of_stage[stage][loader].shares.popleft()
 
     def transfer(self, batch: Any, loader: int = 0) -> Any:
         """Convert a batch to the plan's dtype, and move it by the hooks of the module or its LightningDataModule."""

@@ -34,7 +34,7 @@ class Results:
     def __init__(
         self, plan: Plan, trainee: Trainee, progress: RunProgress, timing: EpochTiming, loggers: Loggers
     ) -> None:
-        self.plan, self.net, self.log, self.steps = plan, trainee.net, trainee.log, trainee.steps
+        self.plan, self.net, self.log, self.metrics = plan, trainee.net, trainee.log, trainee.metrics
         self.automatic = trainee.module.automatic_optimization
         self.progress, self.timing, self.loggers = progress, timing, loggers
         self.values: dict[str, float] = {}
@@ -57,14 +57,14 @@ class Results:
         within = (
             progress.interrupted_epoch if stage == "train" else progress.epoch_goes_on(trainer, trainer.is_last_batch)
         )
-        metrics, work = self.steps.end_stage(stage, progress.position, within, self.timing.work)
+        metrics, work = self.metrics.end_stage(stage, progress.position, within, self.timing.work)
         logged = self.log.end_epoch(stage)
-        self.values |= {**self.steps.results, **logged.values}
+        self.values |= {**self.metrics.results, **logged.values}
         if stage != "test":
             self.epoch_values |= {**metrics, **logged.values}
-        trainer.callback_metrics.update(as_tensors({**self.steps.results, **logged.monitored}))
+        trainer.callback_metrics.update(as_tensors({**self.metrics.results, **logged.monitored}))
         trainer.logged_metrics.update(as_tensors({**metrics, **logged.logger}))
-        trainer.progress_bar_metrics.update({**self.steps.results, **logged.prog_bar})
+        trainer.progress_bar_metrics.update({**self.metrics.results, **logged.prog_bar})
         self.to_loggers({**logged.logger, **work}, trainer.current_epoch)
         if stage == "train" and not progress.interrupted_epoch:
             self.require_monitored(trainer, "epoch", trainer.current_epoch + 1)
@@ -83,10 +83,10 @@ class Results:
         done = self.progress.position
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
         self.recorder.end_epoch(position.epochs, position.steps)
-        self.steps.end_epoch(position, self.validated)
+        self.metrics.end_epoch(position, self.validated)
         if self.epoch_values:
             self.recorder.validation(position.epochs, self.epoch_values)
-        if self.steps.is_best_measured(position, self.validated, self.epoch_values):
+        if self.metrics.is_best_measured(position, self.validated, self.epoch_values):
             update_best(self.plan, self.checkpoints, self.values, None)
         self.epoch_values, self.validated = {}, False
 
@@ -113,7 +113,7 @@ class Results:
         logged = {name: value for name, value in self.values.items() if name not in metrics}
         best = self.checkpoints.best_metrics if plan.train else {}
         final = self.digest or digest(plan.strategy.state_dict(self.net))
-        return {**metrics, **logged, **best, **self.steps.final_metrics(), "digest": final}
+        return {**metrics, **logged, **best, **self.metrics.final_metrics(), "digest": final}
 
     def require_monitored(self, trainer: Any, interval: str, index: int) -> None:
         """Raise if a ReduceLROnPlateau steps now by a value that nothing has logged."""

@@ -1,8 +1,8 @@
 """What both engines do around a module, once: before training, around each batch, at the ends of epochs, afterwards.
 
 An engine runs the loop and calls these methods at the same moments. What each of them knows lies in objects of its own:
-`data` (this rank's batches), `log` (what `self.log` gets), `steps` (how the loss counts, what is measured), `progress`
-(where training stands), `recorder`, `checkpoints`, `loggers`.
+`data` (this rank's batches), `step` (how the loss counts), `metrics` (what is measured), `log` (what `self.log` gets),
+`progress` (where training stands), `recorder`, `checkpoints`, `loggers`.
 """
 
 import copy
@@ -25,7 +25,7 @@ from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import open_loggers
 from lockstep.monitor.net import shows_net
 from lockstep.own_module.epoch_timing import EpochTiming
-from lockstep.own_module.logged import metric_modules
+from lockstep.own_module.logged import attach_log, metric_modules
 from lockstep.own_module.module_state import ModuleState
 from lockstep.own_module.progress import RunProgress
 from lockstep.own_module.results import Results, as_tensors
@@ -62,11 +62,12 @@ class Session:
         self.device, *_ = plan.strategy.devices(plan)
         trainee = create_trainee(plan, context, self.start.at, lightning)
         self.module, self.net, self.data = trainee.module, trainee.net, trainee.data
-        self.log, self.steps = trainee.log, trainee.steps
-        self._wrap_module()
+        self.log, self.step, self.metrics = trainee.log, trainee.step, trainee.metrics
+        attach_log(self.module, self.log if plan.saves else None)
+        self.step.wrap()
         seed_rank(plan.seed, context.rank)  # from here on each rank draws random numbers of its own
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
-        self.steps.open(self.loggers)
+        self.metrics.open(self.loggers)
         time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.timing = EpochTiming(plan, self.device)
@@ -74,17 +75,9 @@ class Session:
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(plan, trainee, self.progress, self.timing, self.loggers)
         self.evaluating = ExitStack()
-        self.steps_of_batch: list[tuple[Optimizer, float, Sequence[Tensor]]] = []
+        self.optimizer_steps: list[tuple[Optimizer, float, Sequence[Tensor]]] = []
         self.optimizers: Sequence[Optimizer] = ()
-        self.is_unseen = shows_net(plan) and not self.steps.show_example()
-
-    def _wrap_module(self) -> None:
-        """Of this one object: `self.log` is exact over ranks, steps are weighted, hooks see whole weights."""
-        for part in self.module.modules():
-            if hasattr(part, "automatic_optimization") and hasattr(part, "log_dict"):  # LightningModules within it, too
-                object.__setattr__(part, "log", self.log.log if self.plan.saves else _nothing)
-                object.__setattr__(part, "log_dict", self.log.log_dict if self.plan.saves else _nothing)
-        self.steps.wrap()
+        self.is_unseen = shows_net(plan) and not self.metrics.show_example()
 
     # around training
 
@@ -123,7 +116,7 @@ class Session:
         """Restore this rank's part of the checkpoint that training goes on from; the engine restores the rest."""
         if (content := self.start.content) is not None:
             sums = self.checkpoints.restore(content, self.net)
-            self.steps.restore(content, sums, self.recorder.carried["window"])
+            self.metrics.restore(content, sums, self.recorder.carried["window"])
             self.state.restore()
             self.results.values = dict(content.results)
 
@@ -163,11 +156,11 @@ class Session:
         return self.checkpoints.extra_state(
             position,
             self.results.values,
-            self.steps.sums,
+            self.metrics.sums,
             self.net,
             self.state.saved(self.optimizers, within=position.batch > 0),
             self.progress.ended,
-            prefix=self.steps.prefix,
+            prefix=self.metrics.prefix,
         )
 
     def end_interrupted_epoch(self, trainer: Any) -> None:
@@ -191,29 +184,29 @@ class Session:
         if self.progress.position.batch == 0:
             self.log.begin_epoch("train")
         self.log.enter("train")
-        self.steps.begin_epoch(self.progress.position)
+        self.metrics.begin_epoch(self.progress.position)
 
     def begin_batch(self, batch: Any) -> None:
         """Begin the next batch that the training loader has yielded, which is on its device."""
         self.phases.mark("data")
         if self.is_unseen:
             self.is_unseen = False
-            self.steps.show(batch)
-        self.steps_of_batch = []
+            self.metrics.show(batch)
+        self.optimizer_steps = []
         progress = self.progress
         self.share = self.data.next_share("train")
-        self.steps.begin_batch(self.share, progress.position, progress.batches_per_step)
+        self.step.begin(self.share, progress.position, progress.batches_per_step)
         self.log.enter("train")
-        self.log.begin_batch(self.steps.samples)
+        self.log.begin_batch(self.step.samples)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
-        norms = self.steps.before_optimizer_step(self.recorder, optimizer, self.start.content is not None)
+        norms = self.step.gradient_norms(self.recorder, optimizer, self.start.content is not None)
         step = optimizer, rate_of([optimizer]), norms
         if self.manual:
-            self.steps_of_batch.append(step)
+            self.optimizer_steps.append(step)
         else:
-            self.steps_of_batch = [step]  # an optimizer may ask for its gradient several times
+            self.optimizer_steps = [step]  # an optimizer may ask for its gradient several times
 
     def end_batch(self, trainer: Any, due: bool, last: bool) -> None:
         """Record and show a batch whose optimizers and schedules have stepped.
@@ -227,26 +220,26 @@ class Session:
             self.log.sync_steps()
             trainer.callback_metrics.update(as_tensors(self.log.monitored()))
             trainer.progress_bar_metrics.update(self.log.bar())
-        self.steps.record_batch(self.recorder)
+        self.metrics.record_batch(self.recorder)
         self.timing.samples += self.share.samples
         position = self.progress.position
         position.batch += 1
-        rate = self.steps_of_batch[0][1] if self.steps_of_batch else rate_of(trainer.optimizers)
+        rate = self.optimizer_steps[0][1] if self.optimizer_steps else rate_of(trainer.optimizers)
         if due := due or self.manual:
             self.results.require_monitored(trainer, "step", position.batch)
             self._record_step(trainer.optimizers, rate, last)
-        self.steps.log_points(position.steps if due else None, rate, position.epochs)
+        self.metrics.log_points(position.steps if due else None, rate, position.epochs)
         if self.log.step_values and due and position.steps % self.plan.log_every_n_steps == 0:
             self.results.to_loggers(self.log.step(), position.epochs)
         self.log.end_batch()
         self.progress.time_limit.ends(position.steps)
         self.phases.step()
         if last:
-            self.steps.monitor.end_steps(position.epochs + 1)
+            self.metrics.monitor.end_steps(position.epochs + 1)
             self.timing.end_steps()
 
     def _record_step(self, optimizers: list[Optimizer], rate: float, last: bool) -> None:
-        norms = [norm for _, _, norms in self.steps_of_batch for norm in norms]
+        norms = [norm for _, _, norms in self.optimizer_steps for norm in norms]
         logged = self.log.of_record() if self.log.step_values else None
         self.recorder.steps.step(rate, norms, logged)
         self.progress.position.steps += 1
@@ -265,7 +258,7 @@ class Session:
         self.timing.pause()
         self.evaluating.enter_context(self.plan.strategy.computing(self.module))
         self._metrics_in_float64()
-        self.steps.begin_evaluation(stage)
+        self.metrics.begin_evaluation(stage)
         self.log.begin_epoch(stage)
         self.results.validated = self.results.validated or stage == "val"
 
@@ -279,22 +272,18 @@ class Session:
             metric.reset()
             restore_metric(metric, before[name])
         for loader in self.data.of_stage.get("val", []):
-            loader.taken.clear()  # batches that it has made beyond
+            loader.shares.clear()  # batches that it has made beyond
         self.progress.checking = self.results.validated = False
 
     def begin_evaluation_batch(self, stage: str, loader: int) -> None:
         share = self.data.next_share(stage, loader)
         self.log.enter(stage)
-        self.log.begin_batch(share.own, loader if len(self.data.of_stage[stage]) > 1 else None)
+        self.log.begin_batch(share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
 
     def end_evaluation(self) -> None:
         """End an evaluation, behind its last hook. What it took is no part of the epoch's training."""
         self.evaluating.close()
         self.timing.resume()
-
-
-def _nothing(*_: Any, **named: Any) -> None:
-    """`self.log` in a run with barebones, as in Lightning."""
 
 
 def rate_of(optimizers: Sequence[Optimizer]) -> float:

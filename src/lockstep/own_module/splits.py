@@ -10,7 +10,7 @@ from lockstep.data.loader import create_loader
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData
 from lockstep.own_module.create import LoaderSource
-from lockstep.own_module.loaders import RankLoader, Share, Taken
+from lockstep.own_module.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.sampler import ShardSampler, evaluation_batch
@@ -27,8 +27,8 @@ class SplitSource(LoaderSource):
     def has(self, stage: str) -> bool:
         return self.plan.validates if stage == "val" else len(getattr(self.data, stage)) > 0
 
-    def loaders(self, stage: str, share: Share) -> list[RankLoader]:
-        return [SplitLoader(self.plan, self.data, stage, share, self.device)]  # type: ignore[arg-type]
+    def loaders(self, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
+        return [SplitLoader(self.plan, self.data, stage, rank_slice, self.device)]  # type: ignore[arg-type]
 
 
 class SplitLoader(RankLoader):
@@ -39,13 +39,13 @@ class SplitLoader(RankLoader):
         plan: Plan,
         data: TensorData | SampleData,
         stage: Literal["train", "val", "test"],
-        share: Share,
+        rank_slice: RankSlice,
         device: torch.device,
     ) -> None:
-        super().__init__(share, plan.seed, stage == "train")
+        super().__init__(rank_slice, plan.seed, stage == "train")
         self.plan, split = plan, getattr(data, stage)
         self.samples, self.batch_size = len(split), plan.batch_size
-        options: dict[str, Any] = {"rank": share.rank, "world_size": share.world_size}
+        options: dict[str, Any] = {"rank": rank_slice.rank, "world_size": rank_slice.world_size}
         if self.training:
             options |= {"seed": plan.order_seed, "drop_last": plan.drop_last, "batches": plan.epoch_batches}
         else:
@@ -61,7 +61,7 @@ class SplitLoader(RankLoader):
         self.shards.set_epoch(self.epoch)
         for number, batch in enumerate(self.loader, start=self.first):
             samples = min(self.batch_size, self.samples - number * self.batch_size)
-            self.taken.append(Taken(batch.ids, samples, self._step_samples(number)))
+            self.shares.append(BatchShare(batch.ids, samples, self._step_samples(number)))
             yield batch
 
     def _step_samples(self, batch: int) -> int | None:

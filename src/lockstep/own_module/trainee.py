@@ -12,11 +12,12 @@ from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.own_module.create import LoaderSource
 from lockstep.own_module.logged import Logged
+from lockstep.own_module.protocols import Metrics, Step
 from lockstep.own_module.rank_data import RankData
 from lockstep.own_module.splits import SplitSource
-from lockstep.own_module.steps import Steps
+from lockstep.own_module.task_metrics import TaskMetrics
 from lockstep.own_module.task_module import TaskModule
-from lockstep.own_module.task_steps import TaskSteps
+from lockstep.own_module.task_step import TaskStep
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
@@ -31,7 +32,8 @@ class Trainee:
     net: nn.Module
     data: RankData
     log: Logged
-    steps: Steps
+    step: Step
+    metrics: Metrics
 
 
 def create_trainee(plan: Plan, context: RankContext, begin: Progress, lightning: bool) -> Trainee:
@@ -68,9 +70,10 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
     )
     source.seed_setup()
     log = Logged(module, context.rank, device, active=bool(plan.callbacks))
-    steps = TaskSteps(plan, context, module, masks, splits)
+    step = TaskStep(plan, module, masks)
+    metrics = TaskMetrics(plan, context, step, splits)
     rank_data = RankData(plan, context, source, module, begin, virtual_ranks=1)
-    return Trainee(module, net, rank_data, log, steps)
+    return Trainee(module, net, rank_data, log, step, metrics)
 
 
 def _task_class(lightning: bool) -> type[TaskModule]:

@@ -16,7 +16,8 @@ from lockstep.launch.topology import RankContext
 from lockstep.own_module.create import LoaderSource, create_module
 from lockstep.own_module.facts import filled
 from lockstep.own_module.logged import Logged
-from lockstep.own_module.module_steps import ModuleSteps
+from lockstep.own_module.module_metrics import ModuleMetrics
+from lockstep.own_module.module_step import ModuleStep
 from lockstep.own_module.plateau import require_monitors
 from lockstep.own_module.rank_data import RankData
 from lockstep.own_module.replace_method import replace_method
@@ -40,7 +41,8 @@ def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Tra
     log = Logged(module, context.rank, device, active=True)
     _draw_from_the_seed(plan, module, source)
     rank_data = RankData(plan, context, source, module, begin, plan.strategy.virtual_ranks(plan.devices))
-    return Trainee(module, module, rank_data, log, ModuleSteps(plan, module, log, rank_data))
+    step = ModuleStep(plan, module, log, rank_data.transfer)
+    return Trainee(module, module, rank_data, log, step, ModuleMetrics(plan, step, rank_data))
 
 
 def _known(plan: Plan) -> dict[str, Any]:

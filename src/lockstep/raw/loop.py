@@ -147,7 +147,7 @@ def automatic_step(run: Training, batch: Any, number: int, due: bool) -> dict[st
             return None
         if hooks.named("on_before_backward"):
             hooks.call("on_before_backward", loss / batches)
-        session.steps.backward(loss, batches, precision.scale)
+        session.step.backward(loss, batches, precision.scale)
         hooks.call("on_after_backward")
         mark("backward")
         detached = loss.detach() / batches
@@ -169,7 +169,7 @@ def automatic_step(run: Training, batch: Any, number: int, due: bool) -> dict[st
         with run.wrapped.accumulating():
             forward_backward()
         return outputs
-    if session.steps.overrides_optimizer_step or isinstance(optimizer, LBFGS):
+    if session.step.overrides_optimizer_step or isinstance(optimizer, LBFGS):
         module.optimizer_step(run.trainer.current_epoch, number, optimizer, closure)
     else:
         precision.step(optimizer, closure)

@@ -154,7 +154,7 @@ class RawTrainer:
         Raises:
             ConfigError: automatic optimization has more than one.
         """
-        object.__setattr__(module, "optimizers", self.session.steps.virtual_optimizers(self._of_module))
+        object.__setattr__(module, "optimizers", self.session.step.virtual_optimizers(self._of_module))
         if not self.session.manual and len(self.optimizers) > 1:
             name = self.session.plan.model.name
             count = len(self.optimizers)

@@ -35,7 +35,7 @@ class Training:
             optimizers = self.module.configure_optimizers()
             trainer.optimizers, trainer.lr_scheduler_configs = configured(optimizers)
             trainer.check_optimizers(self.module)
-        session.steps.watch(trainer.callbacks, trainer.optimizers, self.wrapped.ddp)
+        session.step.watch(trainer.callbacks, trainer.optimizers, self.wrapped.ddp)
         if session.manual:
             watch_manual_steps(self)
 

@@ -1,12 +1,11 @@
-"""What a session does around the steps of a TaskModule: exact sums become the record, curves, metrics and pictures."""
+"""What a TaskModule measures: exact sums become the record, curves, metrics and pictures."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
 
 from lockstep import schemas
 from lockstep.checkpoint.content import PREFIX, Content, Progress
@@ -17,10 +16,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import Example, show_net
-from lockstep.own_module.loaders import Taken
-from lockstep.own_module.loss_weight import LossWeighting, Scale
-from lockstep.own_module.task_module import TaskModule
-from lockstep.parallel import GlobalMasks
+from lockstep.own_module.task_step import TaskStep
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
@@ -28,62 +24,38 @@ from lockstep.run_files import save_confusion
 from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
-from lockstep.sums.step_counts import StepCounts
 
 
-class TaskSteps:
-    """`stats` are what the last training batch has added to the sums, `evaluation` the sums of a split.
+class TaskMetrics:
+    """`stats`: what the last training batch has added to the sums; `evaluation`: the sums of a split.
 
     prefix: in front of the names of weights in checkpoints.
     """
 
     prefix = PREFIX
-    overrides_optimizer_step = False
     evaluation: EvaluationSums
 
     def __init__(
-        self,
-        plan: Plan,
-        context: RankContext,
-        module: TaskModule,
-        masks: GlobalMasks,
-        splits: TensorData | SampleData | None,
+        self, plan: Plan, context: RankContext, step: TaskStep, splits: TensorData | SampleData | None
     ) -> None:
-        """`splits`: the data, where it is not in loaders of the user's."""
-        self.plan, self.context, self.module, self.masks = plan, context, module, masks
-        self.net, self.splits = module.net, splits
+        """`splits`: the data, unless it is in a user's loaders."""
+        self.plan, self.context, self.step, self.module = plan, context, step, step.module
+        self.net, self.splits = self.module.net, splits
         self.device, *_ = plan.strategy.devices(plan)
-        self.loss = LossWeighting()
-        self.counts = StepCounts(plan.objective, self.device)
         self.measured, self.curve = Measured(plan.objective, self.device), StepCurve(plan.objective, self.device)
         self.stats: BatchStats = ()
         self.epoch_is_summed = False
-        module.sums = self
+        self.module.sums = self
 
     def open(self, loggers: Loggers) -> None:
         shape = (self.plan.data if self.splits is None else self.splits).shape  # type: ignore[union-attr]
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.net, shape)
 
-    def wrap(self) -> None:
-        """Weight the loss where Lightning itself goes backward."""
-        original = getattr(self.module, "backward", None)
-        if original is not None:
-            object.__setattr__(
-                self.module, "backward", lambda loss, *rest, **named: original(loss * self.loss.weight, *rest, **named)
-            )
-
-    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """No-op: nothing but the net has weights, and nothing else steps."""
-
-    def virtual_optimizers(self, optimizers: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the module's `optimizers` method as it is: virtual ranks are within the net's forward."""
-        return optimizers
-
     # called by the module's steps
 
     def training_batch(self, stats: BatchStats) -> None:
         self.stats = stats
-        self.counts.add(stats)
+        self.step.counts.add(stats)
 
     def evaluation_batch(self, stats: BatchStats, outputs: Any, batch: Batch) -> None:
         self.evaluation.add(stats, outputs, batch.targets, batch.inputs)
@@ -93,27 +65,9 @@ class TaskSteps:
     def begin_epoch(self, position: Progress) -> None:
         self.curve.resume(self.curve.sums if position.batch else RunningSums(self.plan.objective))
 
-    def begin_batch(self, share: Taken, position: Progress, batches: int) -> None:
-        """Begin a batch of an optimizer step that has so many."""
-        self.share, self.module.is_dummy_batch = share, share.stand_in
-        self.loss.weight = self.plan.world_size * batches / (share.window or share.samples * batches)
-        self.masks.begin(position.epochs, position.batch)
-
-    @property
-    def samples(self) -> int:
-        """This rank's samples of the batch."""
-        return 0 if self.share.stand_in else self.share.own
-
-    def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
-        self.loss.backward(loss, batches, scale)
-
-    def before_optimizer_step(self, recorder: Recorder, optimizer: Optimizer, resumed: bool) -> Sequence[Tensor]:
-        """Return the norms of the gradients, which are complete and averaged over ranks."""
-        self.counts.weigh(recorder.parameters)
-        return recorder.norms(recorder.parameters)
-
     def record_batch(self, recorder: Recorder) -> None:
-        recorder.batch(self.stats, self.share.ids[:0] if self.share.stand_in else self.share.ids)
+        share = self.step.share
+        recorder.batch(self.stats, share.ids[:0] if share.is_dummy else share.ids)
         self.measured.epoch.add(self.stats)
 
     def log_points(self, step: int | None, rate: float, epoch: int) -> None:
@@ -210,7 +164,7 @@ class TaskSteps:
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """Take over what a checkpoint holds of this rank's sums; `window` are those of the optimizer step under way."""
-        self.counts.resume(window)
+        self.step.counts.resume(window)
         self.measured.epoch = RunningSums(self.plan.objective, sums["epoch"])
         self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
         self.measured.results = dict(content.results)

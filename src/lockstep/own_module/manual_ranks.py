@@ -19,17 +19,17 @@ from lockstep.private_api.lightning import TOGGLED
 Gradients = dict[nn.Parameter, Tensor | None]
 
 
-class Ended(BaseException):
-    """Another rank has failed; past what a user's code might catch."""
+class Cancelled(BaseException):
+    """Another rank has failed. No `except Exception` in a user's code catches it."""
 
 
-class Turn:
-    """One rank's step under way. `contribution`: of its backward pass, on which it waits."""
+class RankStep:
+    """One rank's step under way, in a thread. `contribution`: the gradients of the backward pass at which it waits."""
 
     def __init__(self, step: Callable[[], Any]) -> None:
         self.step = step
         self.go, self.paused = threading.Event(), threading.Event()
-        self.done = self.ended = False
+        self.done = self.cancelled = False
         self.result: Any = None
         self.error: BaseException | None = None
         self.gradients: Gradients = {}
@@ -42,7 +42,7 @@ class Turn:
         try:
             self._wait()
             self.result = self.step()
-        except Ended:
+        except Cancelled:
             pass
         except BaseException as error:
             self.error = error
@@ -50,46 +50,46 @@ class Turn:
         self.paused.set()
 
     def pause(self) -> None:
-        """To be called in the rank's own thread: until it is its turn again."""
+        """Wait until it is this rank's turn again. To be called in its thread."""
         self.paused.set()
         self._wait()
 
     def _wait(self) -> None:
         self.go.wait()
         self.go.clear()
-        if self.ended:
-            raise Ended
+        if self.cancelled:
+            raise Cancelled
 
     def resume(self) -> None:
-        """To be called in the main thread: until the rank waits, or is done."""
+        """Let the rank go on until it waits, or is done. To be called in the main thread."""
         self.paused.clear()
         self.go.set()
         self.paused.wait()
 
 
-class Turns:
-    """`rank` is whose turn it is."""
+class ManualRankScheduler:
+    """Runs the steps of all virtual ranks in turn. `rank` is the one whose turn it is."""
 
     def __init__(self, module: Any, virtual: VirtualRanks) -> None:
         self.module, self.virtual = module, virtual
         self.rank = 0
-        self.turns: list[Turn] = []
+        self.turns: list[RankStep] = []
 
     def run(self, steps: Sequence[Callable[[], Any]], begin: Callable[[int], None]) -> list[Any]:
-        """What each rank's step returns.
+        """Run a step of each rank, and return what each has returned.
 
         Args:
-            begin: told the rank, before it goes on.
+            begin: called with the rank before it goes on.
 
         Raises:
             RuntimeError: ranks do not come to the same number of backward passes.
         """
         parameters = [*self.module.parameters()]
         context = _autocast()
-        self.turns = [Turn(_within(context, step)) for step in steps]
+        self.turns = [RankStep(_within(context, step)) for step in steps]
         for turn in self.turns:
-            turn.gradients = {own: own.grad for own in parameters}
-            turn.trainable = {own: own.requires_grad for own in parameters}
+            turn.gradients = {parameter: parameter.grad for parameter in parameters}
+            turn.trainable = {parameter: parameter.requires_grad for parameter in parameters}
             turn.toggled = getattr(self.module, TOGGLED, None)
             turn.thread.start()
         try:
@@ -101,85 +101,85 @@ class Turns:
         finally:
             self._end()
         first = self.turns[0]
-        for own in parameters:
-            own.grad, own.requires_grad = first.gradients[own], first.trainable[own]
+        for parameter in parameters:
+            parameter.grad, parameter.requires_grad = first.gradients[parameter], first.trainable[parameter]
         setattr(self.module, TOGGLED, first.toggled)
         self.rank = 0
         return [turn.result for turn in self.turns]
 
     def backward(self, call: Callable[[], None]) -> None:
-        """A backward pass in a rank's thread: ends with the gradient of all ranks."""
+        """Run a backward pass in a rank's thread; it ends with the gradient of all ranks."""
         turn = self.turns[self.rank]
         parameters = [*turn.gradients]
-        before: Gradients = {own: own.grad for own in parameters}
-        for own in parameters:
-            own.grad = None
+        before: Gradients = {parameter: parameter.grad for parameter in parameters}
+        for parameter in parameters:
+            parameter.grad = None
         call()
-        turn.contribution = {own: own.grad for own in parameters}
-        for own in parameters:
-            own.grad = before[own]
+        turn.contribution = {parameter: parameter.grad for parameter in parameters}
+        for parameter in parameters:
+            parameter.grad = before[parameter]
         turn.pause()
 
-    def _take(self, rank: int, turn: Turn) -> None:
-        """A rank's gradients and switches are the parameters', until it waits."""
+    def _take(self, rank: int, turn: RankStep) -> None:
+        """Put a rank's gradients and switches into the parameters, and let it go on until it waits."""
         self.rank = rank
-        for own, gradient in turn.gradients.items():
-            own.grad, own.requires_grad = gradient, turn.trainable[own]
+        for parameter, gradient in turn.gradients.items():
+            parameter.grad, parameter.requires_grad = gradient, turn.trainable[parameter]
         setattr(self.module, TOGGLED, turn.toggled)
         with self.virtual.as_rank(rank):
             turn.resume()
         if turn.error is not None:
             raise turn.error
-        turn.gradients = {own: own.grad for own in turn.gradients}
-        turn.trainable = {own: own.requires_grad for own in turn.gradients}
+        turn.gradients = {parameter: parameter.grad for parameter in turn.gradients}
+        turn.trainable = {parameter: parameter.requires_grad for parameter in turn.gradients}
         turn.toggled = getattr(self.module, TOGGLED, None)
 
     def _add(self, parameters: Sequence[nn.Parameter]) -> None:
-        """The ranks' backward passes, added to what each had."""
+        """Add the sum of the ranks' backward passes to the gradients of each."""
         waiting = [turn for turn in self.turns if not turn.done]
         if not waiting:
             return
         if len(waiting) < len(self.turns):
             raise RuntimeError("the ranks of strategy=virtual do not come to the same number of backward passes")
-        for own in parameters:
-            parts = [part for turn in self.turns if (part := turn.contribution[own]) is not None]
-            for turn in self.turns:
-                held = turn.gradients[own]
-                if parts:
-                    total = torch.stack(parts).sum(0)
-                    turn.gradients[own] = total if held is None else held + total
+        for parameter in parameters:
+            gradients = [each for turn in self.turns if (each := turn.contribution[parameter]) is not None]
+            for turn in self.turns if gradients else []:
+                total, before = torch.stack(gradients).sum(0), turn.gradients[parameter]
+                turn.gradients[parameter] = total if before is None else before + total
 
     def _end(self) -> None:
-        """No thread waits on."""
+        """Let no thread wait on."""
         for turn in self.turns:
             if not turn.done:
-                turn.ended = True
+                turn.cancelled = True
                 turn.go.set()
             turn.thread.join(10.0)
 
 
-class Stepless:
-    """An optimizer, or a schedule, as a virtual rank above 0 has it: rank 0 steps for all."""
+class NoOpOptimizer:
+    """An optimizer or a schedule of a virtual rank above 0, which does not step: rank 0 steps for all."""
 
-    def __init__(self, own: Any) -> None:
-        self.own = own
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.own, name)
+        return getattr(self.wrapped, name)
 
     def step(self, *arguments: Any, closure: Callable[[], Any] | None = None, **named: Any) -> Any:
-        """The closure alone, whose backward pass is awaited."""
+        """Call the closure alone, which other ranks expect to go backward."""
         call = closure or next(filter(callable, arguments), None)
         return None if call is None else call()
 
 
-def stepless(found: Any) -> Any:
-    """One, several or none."""
-    return [Stepless(own) for own in found] if isinstance(found, list) else None if found is None else Stepless(found)
+def without_steps(returned: Any) -> Any:
+    """Return one, several or no optimizers or schedules as such that do not step."""
+    if isinstance(returned, list):
+        return [NoOpOptimizer(each) for each in returned]
+    return None if returned is None else NoOpOptimizer(returned)
 
 
 def _autocast() -> Any:
-    """The autocast of this thread, for others."""
+    """Return a context with the autocast of this thread, for others."""
     if not torch.is_autocast_enabled("cpu"):
         return nullcontext
     dtype = torch.get_autocast_dtype("cpu")

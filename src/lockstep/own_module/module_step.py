@@ -1,0 +1,211 @@
+"""How much a rank's loss counts in a step of a user's LightningModule: the gradient is that of the global batch.
+
+Methods of this one object are wrapped: `training_step` notes its loss and runs virtual ranks, `backward` weights the
+loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.checkpoint.content import Progress
+from lockstep.config_error import config_error
+from lockstep.own_module.gradient_watch import GradientWatch
+from lockstep.own_module.logged import Logged, metric_modules
+from lockstep.own_module.loss_weight import LossWeighting, Scale, loss_of, loss_weight
+from lockstep.own_module.manual_ranks import without_steps
+from lockstep.own_module.rank_loader import BatchShare
+from lockstep.own_module.replace_method import replace_method
+from lockstep.own_module.virtual_steps import VirtualSteps
+from lockstep.own_module.whole_weights import WholeWeights
+from lockstep.parallel.fixed_bucket_ddp import average_late
+from lockstep.plan import Plan
+from lockstep.private_api.torchmetrics import metric_state, restore_metric
+from lockstep.random_state import random_state, restore_random_state
+from lockstep.record.recorder import Recorder
+from lockstep.targets.kinds import overrides
+
+
+class ModuleStep:
+    """`share`: the rank's share of the batch under way; `loss`: what its step has returned, over all virtual ranks.
+
+    averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
+    """
+
+    def __init__(self, plan: Plan, module: Any, log: Logged, transfer: Callable[[Any], Any]) -> None:
+        """`transfer` brings the batch of a virtual rank to the device."""
+        self.plan, self.module, self.log = plan, module, log
+        virtual_ranks = plan.strategy.virtual_ranks(plan.devices)
+        self.ranks = plan.world_size * virtual_ranks
+        self.weighting = LossWeighting()
+        self.virtual = VirtualSteps(plan, module, log, self.weighting, transfer) if virtual_ranks > 1 else None
+        self.gradients = GradientWatch(plan.model.name, module, self.ranks)
+        self.weights = WholeWeights(plan, module)
+        self.averaged: frozenset[int] | None = None
+        self.share = BatchShare(torch.arange(0), 0, None)
+        self.loss: Tensor | None = None
+        self.is_simple = self.virtual is None and not self.gradients.active and not plan.strategy.sharded
+        """Whether the step needs no more than its loss noted."""
+        self.has_default_backward = self.is_simple and not overrides(module, "backward")
+        self.overrides_optimizer_step = overrides(module, "optimizer_step")
+
+    def wrap(self) -> None:
+        """Wrap methods of the module: steps are weighted, hooks see full weights where they are sharded."""
+        replace_method(self.module, "training_step", self._training_step)
+        replace_method(self.module, "backward", self._backward)
+        replace_method(self.module, "optimizer_step", self._optimizer_step)
+        replace_method(self.module, "lr_schedulers", self.virtual_optimizers)
+        self.weights.wrap()
+
+    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
+        """Take over the callbacks of the run and what the module has configured.
+
+        Args:
+            wrapped: what averages gradients, a FixedBucketDDP or anything else.
+        """
+        self.weights.wrap_callbacks(callbacks)
+        self.weights.take_optimizers(optimizers)
+        self.averaged = getattr(wrapped, "averaged", None)
+
+    def virtual_optimizers(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a method that returns optimizers or schedules: a virtual rank above 0 gets such as do not step."""
+        if self.virtual is None or (turns := self.virtual.turns) is None:
+            return method
+
+        @wraps(method)
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            returned = method(*arguments, **options)
+            return without_steps(returned) if turns.rank else returned
+
+        return wrapped
+
+    def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
+        """Begin a batch of an optimizer step that has `batches` of them."""
+        self.share, self.loss = share, None
+        self.weighting.weight = 1.0
+        if self.virtual is None:
+            self.weighting.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
+        else:
+            self.virtual.begin(share, batches)
+
+    @property
+    def samples(self) -> int:
+        """This process's samples of the batch: those of all virtual ranks, but none of a dummy batch."""
+        if self.virtual is not None:
+            return self.share.samples
+        return 0 if self.share.is_dummy else self.share.count
+
+    def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
+        """Go backward from the loss of one of `batches` batches, by the module's method if it overrides `backward`."""
+        if self.has_default_backward:
+            self.weighting.backward(loss, batches, scale)
+        else:
+            self.module.backward((loss if scale is None else scale(loss)) / batches)
+
+    def gradient_norms(self, recorder: Recorder, optimizer: Optimizer, resumed: bool) -> Sequence[Tensor]:
+        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if not parameters:  # the optimizer of a module whose configure_optimizers returns None
+            return []
+        self.gradients.require_averaged(parameters, resumed)
+        if self.averaged is not None:
+            average_late(parameters, self.averaged)
+        return recorder.norms(parameters)
+
+    # methods of the module
+
+    def _training_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def training_step(batch: Any, *rest: Any, **options: Any) -> Any:
+            if self.is_simple and not self.share.is_dummy:
+                outputs = original(batch, *rest, **options)
+                self.loss = _detached(self._require_loss(outputs))
+                return outputs
+            with self.plan.strategy.computing(self.module):
+                self.gradients.watch()
+                return self._run(batch, lambda part: original(part, *rest, **options))
+
+        return training_step
+
+    def _run(self, batch: Any, step: Callable[[Any], Any]) -> Any:
+        """Run a step that is on a dummy batch, on virtual ranks, or of sharded weights."""
+        if self.virtual is not None:
+            outputs, self.loss = self.virtual.run(batch, step, self._require_loss)
+            return outputs
+        outputs = self._without_traces(lambda: step(batch)) if self.share.is_dummy else step(batch)
+        self.loss = _detached(self._require_loss(outputs))
+        return outputs
+
+    def _without_traces(self, step: Callable[[], Any]) -> Any:
+        """Run the step on a dummy batch: metrics and generators are put back, and the loss has weight 0."""
+        metrics = {name: copy.deepcopy(metric_state(metric)) for name, metric in metric_modules(self.module)}
+        device = next(self.module.parameters()).device
+        random = random_state([device])
+        outputs = step()
+        restore_random_state(random, [device])
+        for name, metric in metric_modules(self.module):
+            metric.reset()
+            restore_metric(metric, metrics[name])
+        return outputs
+
+    def _require_loss(self, outputs: Any) -> Tensor | None:
+        """Return the loss among the outputs of a step. None skips an optimizer step, where one rank trains.
+
+        Raises:
+            ConfigError: a step of automatic optimization has no loss, and other ranks would wait for its gradient.
+        """
+        loss = loss_of(outputs)
+        if loss is not None or not self.module.automatic_optimization or (outputs is None and self.ranks == 1):
+            return loss
+        if outputs is None:
+            reason = f"its training_step returns None, and the other of {self.ranks} ranks would wait for its gradient"
+            hint = "one that returns a loss, 0 * that of the batch, say, or strategy=single, which skips the step"
+        else:
+            reason = f"its training_step returns a {type(outputs).__name__} without a tensor as its loss"
+            is_mapping = isinstance(outputs, Mapping)
+            hint = "one whose dictionary has it under the key loss" if is_mapping else "one that returns a loss"
+        raise config_error("model", self.plan.model.name, reason, hint)
+
+    def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def backward(loss: Tensor, *arguments: Any, **options: Any) -> None:
+            weight = self.weighting.weight
+            weighted = loss if weight == 1.0 else loss * weight
+            call = self.gradients.averaged(lambda: original(weighted, *arguments, **options))
+            sharded = self.plan.strategy.sharded_module(self.module)
+            if sharded is not None:
+                sharded.backward(call)
+            elif self.virtual is not None and self.virtual.turns is not None:
+                self.virtual.turns.backward(call)
+            else:
+                call()
+
+        return backward
+
+    def _optimizer_step(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def optimizer_step(epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+            if isinstance(optimizer, torch.optim.LBFGS):
+                original(epoch, batch_idx, optimizer, lambda: self._global_loss(optimizer_closure()))
+            else:
+                original(epoch, batch_idx, optimizer, optimizer_closure)
+
+        return optimizer_step
+
+    def _global_loss(self, loss: Tensor | None) -> Tensor | None:
+        """Return the loss over all ranks for an optimizer that judges by it: by their own losses, ranks would part."""
+        if loss is None or self.plan.world_size == 1:
+            return loss
+        total = (loss.detach() * self.weighting.weight).to(torch.float64)
+        dist.all_reduce(total)
+        return (total / self.plan.world_size).to(loss.dtype)
+
+
+def _detached(loss: Tensor | None) -> Tensor | None:
+    return None if loss is None else loss.detach()

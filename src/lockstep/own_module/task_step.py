@@ -1,0 +1,62 @@
+"""How much a rank's loss counts in a step of a TaskModule, which returns its loss summed over samples."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.checkpoint.content import Progress
+from lockstep.own_module.loss_weight import LossWeighting, Scale
+from lockstep.own_module.rank_loader import BatchShare
+from lockstep.own_module.task_module import TaskModule
+from lockstep.parallel import GlobalMasks
+from lockstep.plan import Plan
+from lockstep.record.recorder import Recorder
+from lockstep.sums.step_counts import StepCounts
+
+
+class TaskStep:
+    """`counts` corrects the gradients where some targets are ignored."""
+
+    overrides_optimizer_step = False
+
+    def __init__(self, plan: Plan, module: TaskModule, masks: GlobalMasks) -> None:
+        self.plan, self.module, self.masks = plan, module, masks
+        self.loss = LossWeighting()
+        device, *_ = plan.strategy.devices(plan)
+        self.counts = StepCounts(plan.objective, device)
+
+    def wrap(self) -> None:
+        """Weight the loss where Lightning itself goes backward."""
+        original = getattr(self.module, "backward", None)
+        if original is not None:
+            object.__setattr__(
+                self.module, "backward", lambda loss, *rest, **named: original(loss * self.loss.weight, *rest, **named)
+            )
+
+    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
+        """No-op: nothing but the net has weights, and nothing else steps."""
+
+    def virtual_optimizers(self, optimizers: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the module's `optimizers` method as it is: virtual ranks are within the net's forward."""
+        return optimizers
+
+    def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
+        """Begin a batch of an optimizer step that has `batches` of them."""
+        self.share, self.module.is_dummy_batch = share, share.is_dummy
+        self.loss.weight = self.plan.world_size * batches / (share.step_samples or share.samples * batches)
+        self.masks.begin(position.epochs, position.batch)
+
+    @property
+    def samples(self) -> int:
+        """This rank's samples of the batch."""
+        return 0 if self.share.is_dummy else self.share.count
+
+    def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
+        self.loss.backward(loss, batches, scale)
+
+    def gradient_norms(self, recorder: Recorder, optimizer: Optimizer, resumed: bool) -> Sequence[Tensor]:
+        """Return the norms of the gradients, which are complete and averaged over ranks."""
+        self.counts.weigh(recorder.parameters)
+        return recorder.norms(recorder.parameters)
