@@ -1,6 +1,7 @@
 """The lean loop calls what Lightning's own calls: the same hooks with the same values, and the same counts."""
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -99,10 +100,16 @@ class Listener(Callback):
         def heard(trainer: pl.Trainer, module: pl.LightningModule, *arguments: Any) -> None:
             progress = trainer.fit_loop.epoch_loop.batch_progress.state_dict()
             counts = trainer.global_step, trainer.current_epoch, trainer.is_last_batch, progress
-            logged = {key: value.item() for key, value in trainer.callback_metrics.items()}
-            self.said.append((name, module._current_fx_name, [plain(own) for own in arguments], counts, logged))
+            self.said.append((name, [plain(own) for own in arguments], counts))
 
         return heard
+
+
+def session_of_one_rank(module: pl.LightningModule) -> Any:
+    """Return what the loop needs of a session, where the loss has no weight."""
+    step = SimpleNamespace(backward=lambda loss, batches, _: (loss / batches).backward())
+    data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
+    return SimpleNamespace(phases=Phases(), step=step, data=data)
 
 
 def plain(value: Any) -> Any:
@@ -135,10 +142,10 @@ def heard(
         callbacks=[Listener(said)],
         **options,
     )
-    own = trainer.fit_loop.epoch_loop
-    trainer.fit_loop.epoch_loop = epoch_loop = loop(trainer, own.min_steps, own.max_steps)
-    if isinstance(epoch_loop, FastTrainingEpochLoop):
-        epoch_loop.phases = Phases()
+    object.__setattr__(module, "log", lambda *_, **options: None)  # the session's log in a run
+    steps = trainer.fit_loop.epoch_loop.min_steps, trainer.fit_loop.epoch_loop.max_steps
+    session = (session_of_one_rank(module),) if issubclass(loop, FastTrainingEpochLoop) else ()
+    trainer.fit_loop.epoch_loop = loop(*session, trainer, *steps)
     trainer.fit(module, loader, loader)
     state = trainer.fit_loop.state_dict()
     return said, (state, trainer.global_step, plain(module.net.state_dict()), plain(trainer.callback_metrics))
