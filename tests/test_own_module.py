@@ -373,13 +373,13 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
     [
         (
             (*MODULES["classifier"], "strategy=dp", "devices=2"),
-            "strategy=dp: each replica would log, measure and step by itself, and what it keeps would be lost with it; "
-            "write strategy=virtual, which gives each rank of one process its share, or strategy=ddp.",
+            "strategy=dp: each replica would log, measure and step separately, and its state would be lost; "
+            "write strategy=virtual, which runs the ranks of ddp in one process, or strategy=ddp.",
         ),
         (
             (*MODULES["classifier"], "strategy=model_parallel", "devices=2"),
-            "strategy=model_parallel: it spreads the stages of a net, and a LightningModule computes past them; write "
-            "strategy=fsdp, which divides its weights among ranks.",
+            "strategy=model_parallel: it places the stages of a net on devices, and a LightningModule does not "
+            "compute by stages alone; write strategy=fsdp, which shards the weights.",
         ),
         (
             (*MODULES["gan"], "accumulate_grad_batches=2"),

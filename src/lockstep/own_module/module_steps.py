@@ -28,6 +28,7 @@ TRAIN_LOSS = "train/loss"
 class ModuleSteps:
     """`step` wraps the training step of the module, so that its loss is weighted.
 
+    virtual: the ranks that this process runs in turn; None without strategy=virtual.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
@@ -37,6 +38,7 @@ class ModuleSteps:
     def __init__(self, plan: Plan, module: Any, log: Logged, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
         self.step = WeighedStep(plan, module, log, data.transfer)
+        self.virtual = self.step.virtual
         self.overrides_optimizer_step = overrides(module, "optimizer_step")
         self.weights = FullWeights(plan, module)
         self.averaged: frozenset[int] | None = None
@@ -119,8 +121,8 @@ class ModuleSteps:
 
     def begin_evaluation(self, stage: str) -> None:
         """Drop the buffers of virtual ranks: as under DDP all ranks take over rank 0's to evaluate."""
-        if self.step.virtual is not None:
-            self.step.virtual.buffers = {}
+        if self.virtual is not None:
+            self.virtual.buffers = {}
 
     def end_stage(
         self, stage: str, position: Progress, within: bool, work: Mapping[str, float]

@@ -11,6 +11,7 @@ from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.own_module.loaders import Taken
 from lockstep.own_module.loss_weight import Scale
+from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.record.recorder import Recorder
 
 
@@ -20,6 +21,7 @@ class Steps(Protocol):
     prefix: str
     overrides_optimizer_step: bool
     monitor: EpochMonitor
+    virtual: VirtualRanks | None
 
     def open(self, loggers: Loggers) -> None: ...
     def wrap(self) -> None: ...

@@ -21,6 +21,7 @@ from lockstep.own_module.loaders import Taken
 from lockstep.own_module.loss_weight import LossWeighting, Scale
 from lockstep.own_module.task_module import TaskModule
 from lockstep.parallel import GlobalMasks
+from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
@@ -59,6 +60,7 @@ class TaskSteps:
         self.stats: BatchStats = ()
         self.epoch_is_summed = False
         module.sums = self
+        self.virtual = module.compute if isinstance(module.compute, VirtualRanks) else None
 
     def open(self, loggers: Loggers) -> None:
         shape = (self.plan.data if self.splits is None else self.splits).shape  # type: ignore[union-attr]

@@ -37,8 +37,9 @@ class WeighedStep:
     def __init__(self, plan: Plan, module: Any, logged: Logged, transfer: Transfer) -> None:
         self.plan, self.module, self.logged, self.transfer = plan, module, logged, transfer
         self.virtual: VirtualRanks | None = None
-        if (ranks := plan.strategy.virtual_ranks(plan.devices)) > 1:
-            self.virtual = VirtualRanks(module, ranks, plan.seed)
+        if (virtual_ranks := plan.strategy.layout(plan.devices).virtual_ranks) > 1:
+            self.virtual = VirtualRanks(module, virtual_ranks, plan.seed)
+        self.ranks = plan.world_size * virtual_ranks
         manual = not module.automatic_optimization
         self.turns = Turns(module, self.virtual) if self.virtual is not None and manual else None
         self.taken = Taken(torch.arange(0), 0, None)
@@ -83,7 +84,7 @@ class WeighedStep:
                 outputs = original(batch, *rest, **named)
                 self._note_loss(outputs)
                 return outputs
-            with self.plan.strategy.computing(self.module):
+            with self.plan.strategy.tensors.full_weights(self.module):
                 self._watch()
                 return counted(batch, lambda part: original(part, *rest, **named))
 
@@ -175,11 +176,6 @@ class WeighedStep:
             instead = "one whose dictionary has it under the key loss"
         raise config_error("model", plan.model.name, why, f"{instead}{alone}")
 
-    @property
-    def ranks(self) -> int:
-        """Virtual ones too."""
-        return self.plan.world_size * self.plan.strategy.virtual_ranks(self.plan.devices)
-
     def _watch(self) -> None:
         """See which parameters get gradients past `manual_backward`, by their places among the module's."""
         if self.module.automatic_optimization or self.ranks == 1:
@@ -256,7 +252,7 @@ class WeighedStep:
             self._forget_zeroed()
             weight = self.weighting.weight
             weighed = loss if weight == 1.0 else loss * weight
-            sharded = self.plan.strategy.sharded_module(self.module)
+            sharded = self.plan.strategy.tensors.sharded_module(self.module)
 
             def call() -> None:
                 self.within_backward = True
