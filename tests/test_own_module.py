@@ -90,6 +90,13 @@ def test_virtual_ranks_are_ranks(name: str, make_own: MakeOwn) -> None:
     assert verdict.max_diff < 1e-10
 
 
+def test_one_virtual_rank_is_one_device(make_own: MakeOwn) -> None:
+    job = (*MODULES["classifier"], "max_epochs=1", "engine=raw")
+    single = trained(make_own(*job, *SINGLE, folder="single"))
+    virtual = trained(make_own(*job, "strategy=virtual", "devices=1", folder="virtual"))
+    assert compare(single, virtual).within_tolerance
+
+
 def test_unequal_shares_are_weighed_and_values_of_steps_meet(make_own: MakeOwn) -> None:
     """Ranks without a sample, batches of a dataclass, a schedule that steps by the loss of each batch."""
     job = ("model=uneven", "data=uneven_data", "precision=64-true", "engine=raw", "logger=csv", "log_every_n_steps=1")

@@ -163,7 +163,9 @@ def test_the_learning_rate_scales_when_asked(make_plan: MakePlan) -> None:
 def test_gpu_tensors_do_not_go_round_a_ring_of_gloo(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp", "devices=2", "strategy.share_device=true", "engine=raw")
     shared = dataclasses.replace(plan, accelerator="gpu")
-    with pytest.raises(ConfigError, match=r"engine.gradient_sync=ring: gloo cannot send .*write engine.gradient_sync=bucket"):
+    with pytest.raises(
+        ConfigError, match=r"engine.gradient_sync=ring: gloo cannot .*write engine.gradient_sync=bucket"
+    ):
         dataclasses.replace(shared, engine=Raw("raw", "ring"))
     dataclasses.replace(plan, engine=Raw("raw", "ring"))
 

@@ -234,7 +234,7 @@ def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) ->
     [
         (
             ["engine=raw", "engine.gradient_sync=ring"],
-            "engine.gradient_sync=ring: strategy=fsdp sums gradients in shards",
+            "engine.gradient_sync=ring: strategy=fsdp reduces gradients to shards",
         ),
         (["memory_format=channels_last"], "memory_format=channels_last: strategy=fsdp shards contiguous weights"),
         (["strategy.max_restarts=-1"], "strategy.max_restarts=-1: it must be 0 or more"),
