@@ -200,7 +200,7 @@ def tamper(folder: Path, key: str) -> None:
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         kind, field = path.split(".", 1)
         fields = next(line[kind] for line in lines if kind in line)
-        fields[field] = changed(fields[field])
+        fields[field] = "ddp_spawn" if field == "strategy" else changed(fields[field])
         file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     else:
         rows = [*csv.reader(file.read_text().splitlines())]

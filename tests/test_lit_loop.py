@@ -142,9 +142,9 @@ def heard(
         callbacks=[Listener(said)],
         **options,
     )
-    object.__setattr__(module, "log", lambda *_, **options: None)  # the session's log in a run
+    object.__setattr__(module, "log", lambda *_, **__: None)  # the session's log in a run
     steps = trainer.fit_loop.epoch_loop.min_steps, trainer.fit_loop.epoch_loop.max_steps
-    session = (session_of_one_rank(module),) if issubclass(loop, FastTrainingEpochLoop) else ()
+    session: Any = (session_of_one_rank(module),) if issubclass(loop, FastTrainingEpochLoop) else ()
     trainer.fit_loop.epoch_loop = loop(*session, trainer, *steps)
     trainer.fit(module, loader, loader)
     state = trainer.fit_loop.state_dict()

@@ -91,7 +91,7 @@ def test_an_error_in_a_data_set_with_its_cause(
 
 
 def test_an_error_of_ours_is_shown_whole(make_plan: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("lockstep.raw.run"), "Report", None)
+    monkeypatch.setattr(importlib.import_module("lockstep.raw.run"), "RawTrainer", None)
     text = shown(make_plan("engine=raw", "logger=none", "strategy.in_process=true"))
     assert frames(text) == [("in_process.py", "run_in_process"), ("worker.py", "run_engine"), ("run.py", "run")]
 

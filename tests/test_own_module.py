@@ -90,6 +90,13 @@ def test_virtual_ranks_are_ranks(name: str, make_own: MakeOwn) -> None:
     assert verdict.max_diff < 1e-10
 
 
+def test_one_virtual_rank_is_one_device(make_own: MakeOwn) -> None:
+    job = (*MODULES["classifier"], "max_epochs=1", "engine=raw")
+    single = trained(make_own(*job, *SINGLE, folder="single"))
+    virtual = trained(make_own(*job, "strategy=virtual", "devices=1", folder="virtual"))
+    assert compare(single, virtual).within_tolerance
+
+
 def test_unequal_shares_are_weighed_and_values_of_steps_meet(make_own: MakeOwn) -> None:
     """Ranks without a sample, batches of a dataclass, a schedule that steps by the loss of each batch."""
     job = ("model=uneven", "data=uneven_data", "precision=64-true", "engine=raw", "logger=csv", "log_every_n_steps=1")
@@ -373,13 +380,13 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
     [
         (
             (*MODULES["classifier"], "strategy=dp", "devices=2"),
-            "strategy=dp: each replica would log, measure and step by itself, and what it keeps would be lost with it; "
-            "write strategy=virtual, which gives each rank of one process its share, or strategy=ddp.",
+            "strategy=dp: each replica would log, measure and step separately, and its state would be lost; "
+            "write strategy=virtual, which runs the ranks of ddp in one process, or strategy=ddp.",
         ),
         (
             (*MODULES["classifier"], "strategy=model_parallel", "devices=2"),
-            "strategy=model_parallel: it spreads the stages of a net, and a LightningModule computes past them; write "
-            "strategy=fsdp, which divides its weights among ranks.",
+            "strategy=model_parallel: it places the stages of a net on devices, and a LightningModule does not "
+            "compute by stages alone; write strategy=fsdp, which shards the weights.",
         ),
         (
             (*MODULES["gan"], "accumulate_grad_batches=2"),

@@ -98,7 +98,7 @@ def test_replicas_have_chunks_of_the_mask(make_plan: MakePlan, samples: int) -> 
 
 def test_micro_batches_have_no_slice(make_plan: MakePlan) -> None:
     with pytest.raises(
-        ConfigError, match=r"dropout_rng=global: a mask is of a whole batch.*write dropout_rng=per_rank"
+        ConfigError, match=r"dropout_rng=global: a mask belongs to an undivided batch.*write dropout_rng=per_rank"
     ):
         make_plan("strategy=model_parallel", "model=split_cnn", "strategy.micro_batches=2", "dropout_rng=global")
 

@@ -108,7 +108,7 @@ def test_checkpoints_are_whole_and_any_strategy_goes_on_with_them(engine: str, m
         ),
         (
             (*TEACHER, "model._target_=strange_weights.Remembering", "+model.early=none"),
-            "strategy=fsdp: Adafactor computes with rows and columns of whole weights, and each rank has a shard; "
+            "strategy=fsdp: Adafactor computes with rows and columns of full weights, and each rank has a shard; "
             "write strategy=ddp.",
         ),
     ],

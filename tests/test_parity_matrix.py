@@ -62,7 +62,7 @@ COMMON = [
 def refusal_of(net: str, strategy: str) -> str | None:
     """Why a cell of the table cannot be, in the words that say so."""
     if strategy == "model_parallel" and net != "split_cnn":
-        return "strategy=model_parallel spreads a net's stages, and it has none"
+        return "strategy=model_parallel needs a net with stages, and it has none"
     if strategy == "dp" and net == "cnn-sync":
         return "sync_batchnorm=true: each replica of strategy=dp normalises its own slice of the batch"
     return None

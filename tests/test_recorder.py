@@ -18,6 +18,11 @@ from lockstep.sums.running import BatchStats
 from tests.conftest import MakePlan
 
 
+def step(recorder: Recorder, lr: float) -> None:
+    """Record the gradients of an optimizer step."""
+    recorder.steps.step(lr, recorder.norms(recorder.parameters))
+
+
 def net_with_gradients(*gradients: float) -> nn.Module:
     net = nn.Linear(1, 1)
     for parameter, gradient in zip(net.parameters(), gradients, strict=True):
@@ -40,8 +45,8 @@ def test_a_line_for_each_optimizer_step(make_plan: MakePlan) -> None:
     recorder = Recorder(plan, 0, net_with_gradients(3.0, 4.0))
     recorder.batch(stats(0.1, 3), torch.tensor([4, 2, 0]))
     recorder.batch(stats(0.2, 3), torch.tensor([1, 5, 3]))
-    recorder.step(lr=0.1 + 0.2)
-    recorder.step(lr=0.5)
+    step(recorder, 0.1 + 0.2)
+    step(recorder, 0.5)
     recorder.batch(stats(7.0, 1), torch.tensor([6]))
     recorder.end_epoch(epoch=3, last_step=10)
     first, second = lines(plan, "step")
@@ -57,7 +62,7 @@ def test_parameters_without_a_gradient_are_left_out(make_plan: MakePlan) -> None
     net = net_with_gradients(3.0, 4.0)
     recorder = Recorder(plan, 0, net)
     for index in range(2):
-        recorder.step(lr=0.1)
+        step(recorder, 0.1)
         recorder.batch(stats(1.0, 1), torch.tensor([index]))
         list(net.parameters())[1].grad = None
     recorder.end_epoch(1, 2)
@@ -67,7 +72,7 @@ def test_parameters_without_a_gradient_are_left_out(make_plan: MakePlan) -> None
 def test_what_is_no_number_is_null(make_plan: MakePlan) -> None:
     plan = make_plan("accelerator=cpu", "detect_nan=false")
     recorder = Recorder(plan, 0, net_with_gradients(math.nan, 1.0))
-    recorder.step(lr=0.1)
+    step(recorder, 0.1)
     recorder.batch(stats(math.inf, 2), torch.tensor([0, 1]))
     recorder.end_epoch(1, 1)
     [line] = lines(plan, "step")
@@ -129,7 +134,7 @@ def test_heading_validation_and_tensors(make_plan: MakePlan) -> None:
 def test_other_ranks_write_nothing(make_plan: MakePlan) -> None:
     plan = make_plan("accelerator=cpu")
     recorder = Recorder(plan, 1, net_with_gradients(0.0, 0.0))
-    recorder.step(lr=0.1)
+    step(recorder, 0.1)
     recorder.batch(stats(1.0, 1), torch.tensor([0]))
     recorder.end_epoch(1, 1)
     recorder.end()
@@ -142,9 +147,9 @@ def test_an_engine_may_tell_of_batch_or_step_first(make_plan: MakePlan, order: s
     recorder = Recorder(plan, 0, net_with_gradients(3.0, 4.0))
     for index in range(3):
         if order == "step first":
-            recorder.step(lr=0.1)
+            step(recorder, 0.1)
         recorder.batch(stats(index, 1), torch.tensor([index]))
         if order == "batch first":
-            recorder.step(lr=0.1)
+            step(recorder, 0.1)
     recorder.end_epoch(1, 3)
     assert [(line["step"], line["loss_sum"]) for line in lines(plan, "step")] == [(1, 0.0), (2, 1.0), (3, 2.0)]

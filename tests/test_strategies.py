@@ -67,11 +67,11 @@ class Toy(Strategy):
     def gradient_sync(self, plan):
         return self.way
 
-    def wrap(self, plan, net):
+    def wrap(self, plan, module):
         from lockstep.parallel.reduce import average_gradients
 
-        plain = super().wrap(plan, net)
-        return Wrapped(net, plain.forward, plain.evaluate, lambda: average_gradients(self.way, net))
+        plain = super().wrap(plan, module)
+        return Wrapped(plain.forward, lambda: average_gradients(self.way, module))
 
     def lightning(self, plan):
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment

@@ -234,7 +234,7 @@ def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) ->
     [
         (
             ["engine=raw", "engine.gradient_sync=ring"],
-            "engine.gradient_sync=ring: strategy=fsdp sums gradients in shards",
+            "engine.gradient_sync=ring: strategy=fsdp reduces gradients to shards",
         ),
         (["memory_format=channels_last"], "memory_format=channels_last: strategy=fsdp shards contiguous weights"),
         (["strategy.max_restarts=-1"], "strategy.max_restarts=-1: it must be 0 or more"),
@@ -255,5 +255,5 @@ def test_on_gpus_it_refuses_a_loss_scaler(make_plan: Callable[..., Plan]) -> Non
 def test_on_gpus_it_takes_nccl(make_plan: Callable[..., Plan]) -> None:
     plan = make_plan("strategy=fsdp", "devices=2", "accelerator=cpu")
     assert replace(plan, accelerator="gpu").world.backend == "nccl"
-    with pytest.raises(ConfigError, match=r"process_group.backend=gloo: strategy=fsdp passes the shards .* by nccl"):
+    with pytest.raises(ConfigError, match=r"process_group.backend=gloo: strategy=fsdp sends the shards .* by nccl"):
         replace(plan, accelerator="gpu", process_group=replace(plan.process_group, backend="gloo"))

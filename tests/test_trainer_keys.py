@@ -339,13 +339,13 @@ def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path)
 @pytest.mark.parametrize("engine", RUN)
 def test_torchs_flags_hold_while_it_trains(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    step = Recorder.step
+    stepped = Recorder.stepped
 
-    def seeing(self: Recorder, lr: float) -> None:
+    def seeing(self: Recorder, *optimizers: Any, last: bool) -> None:
         seen.append((*flags(), torch.is_anomaly_enabled()))
-        step(self, lr)
+        stepped(self, *optimizers, last=last)
 
-    monkeypatch.setattr(Recorder, "step", seeing)
+    monkeypatch.setattr(Recorder, "stepped", seeing)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     wanted = ("trainer.deterministic=warn", "trainer.benchmark=true", "trainer.detect_anomaly=true")
     before = flags()

@@ -157,14 +157,14 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     values |= {key: coerce_value(kind, key, values[key]) for key, kind in SOURCES.items()}
     # what is below 1 the plan refuses by name; nothing that is derived from it may be refused first
     devices, nodes = (max(1, values[key]) for key in ("devices", "num_nodes"))
-    sharers = values["strategy"].sharers(devices)  # of each machine
+    data_parallel_size = values["strategy"].layout(devices).data_parallel_size  # on each machine
     if (per_device := values.pop("batch_size_per_device")) is not None:
         example = "batch_size_per_device=32, say"
         require(per_device >= 1, "batch_size_per_device", per_device, "it must be 1 or more", example)
-        values["batch_size"] = per_device * sharers * nodes
+        values["batch_size"] = per_device * data_parallel_size * nodes
     if values.pop("scale_lr"):
         optimizer = values["optimizer"]
-        values["optimizer"] = optimizer.with_lr(optimizer.lr * sharers * nodes)
+        values["optimizer"] = optimizer.with_lr(optimizer.lr * data_parallel_size * nodes)
     if values["trainer"].fast_dev_run:
         values |= {"max_epochs": 1, "logger": []}
     if values["trainer"].barebones:
@@ -173,10 +173,10 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     if values["strategy"].in_process is None:
         values["strategy"] = replace(values["strategy"], in_process=at_a_terminal())
     if values["threads"] is None:
-        values["threads"] = max(1, usable_cores() // sharers)
+        values["threads"] = max(1, usable_cores() // data_parallel_size)
     values["accelerator"] = resolve_accelerator(values["accelerator"], devices, values["strategy"])
     if values["accelerator"] == "cpu" or values["strategy"].share_device:
-        _require_bearable("devices", sharers)
+        _require_bearable("devices", data_parallel_size)
     _require_bearable("threads", values["threads"])
     return values
 

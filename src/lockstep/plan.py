@@ -72,7 +72,7 @@ class Plan:
             self.strategy.name,
             self.strategy.start,
             self.strategy.distributed,
-            self.strategy.ranks(self.devices),
+            self.strategy.layout(self.devices).processes,
             self.num_nodes,
             self.accelerator,
             self.strategy.share_device,

@@ -57,7 +57,7 @@ def _check_batches(plan: "Plan") -> None:
     theirs = isinstance(plan.data, schemas.Loaders)  # ranks may have unequal shares, or none
     if theirs and not plan.data.regular:  # type: ignore[union-attr]
         return
-    world, samples = plan.world_size * plan.strategy.virtual_ranks(plan.devices), plan.data.train_samples
+    world, samples = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks, plan.data.train_samples
     if plan.batch_size < world and not theirs:
         why = f"batch_size={plan.batch_size} is less than a sample for each of {world} ranks"
         nodes = f" with num_nodes={plan.num_nodes}" if plan.num_nodes > 1 else ""

@@ -575,7 +575,7 @@ MUTATIONS = [
             ("hooks see shards", WHOLE, "replace_method(self.module, name, self._whole)", "pass"),
             (
                 "a scalar's norm counts twice",
-                "strategies/fsdp.py",
+                "parallel/sharded_tensors.py",
                 "squares /= torch.tensor(copies",
                 "torch.tensor(copies",
             ),

@@ -17,6 +17,7 @@ from lockstep.checkpoint.identity import identity
 from lockstep.checkpoint.reading import of_the_file
 from lockstep.disk import not_written, of_the_disk
 from lockstep.parallel import gather_bytes
+from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of
@@ -29,8 +30,10 @@ from lockstep.world_dependence import world_dependent
 class CheckpointManager:
     """One for each rank; all of them call the same methods at the same moments, and rank 0 writes."""
 
-    def __init__(self, plan: Plan, rank: int, recorder: Recorder) -> None:
-        self.plan, self.rank, self.recorder = plan, rank, recorder
+    def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: VirtualRanks | None = None) -> None:
+        """`virtual`: the ranks that this process runs in turn, if there are several."""
+        self.plan, self.rank, self.recorder, self.virtual = plan, rank, recorder, virtual
+        self.tensors = plan.strategy.tensors
         self.monitor = plan.monitor
         self.best: float | None = None
         self.best_yet = False
@@ -59,14 +62,14 @@ class CheckpointManager:
     def _restore_rank(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
         strategy = self.plan.strategy
         state = content.of_rank(self.rank, self.plan.world_size, strategy.sharded)
-        if len(content.ranks) == strategy.virtual_ranks(self.plan.devices) > 1:
+        if self.virtual is not None and len(content.ranks) == self.virtual.count > 1:
             state = replace(state, random=content.ranks[0].random)
-            strategy.restore_other_ranks(net, [(other.random, other.buffers) for other in content.ranks[1:]])
+            self.virtual.restore([(other.random, other.buffers) for other in content.ranks[1:]])
         if state.random:
             restore_random_state(state.random, strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
             if name in state.gradients:
-                parameter.grad = strategy.part(state.gradients[name], like=parameter)
+                parameter.grad = self.tensors.shard_like(state.gradients[name], like=parameter)
         for name, buffer in buffers_of(net).items():
             if name in state.buffers:
                 buffer.copy_(state.buffers[name])
@@ -103,7 +106,7 @@ class CheckpointManager:
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
         under_way = self.plan.model.manual or position.batch % self.plan.batches_per_step(position.epochs) > 0
         gradients = {
-            name: self.plan.strategy.whole(own.grad).cpu()
+            name: self.tensors.full_tensor(own.grad).cpu()
             for name, own in net.named_parameters()
             if under_way and own.grad is not None
         }
@@ -111,7 +114,7 @@ class CheckpointManager:
         random = random_state(self.plan.strategy.devices(self.plan))
         ranks = self._gathered(RankState(random, here, gradients, buffers, module or {}))
         nothing = {name: torch.zeros_like(own) for name, own in here.items()}
-        for generators, statistics in self.plan.strategy.other_ranks(net):
+        for generators, statistics in self.virtual.states() if self.virtual is not None else ():
             ranks.append(RankState(generators, nothing, gradients, statistics))
         own = identity(self.plan, world_dependent(self.plan, self.recorder.net))
         best = None if self.best is None else (self.monitor[0], self.best)
@@ -146,7 +149,7 @@ class CheckpointManager:
 
     def _check_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
-            own = self.plan.strategy.whole(weight.detach())
+            own = self.tensors.full_tensor(weight.detach())
             odd = own[~own.isfinite()]
             if len(odd):
                 raise not_finite(f"after step {step} the weight {name}", odd[0].item())

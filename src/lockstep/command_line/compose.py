@@ -15,7 +15,7 @@ from lockstep.strategies import STRATEGIES
 
 def ranks_of(strategy: str, devices: int) -> int:
     """Processes of a strategy on one machine, for launchers that start them."""
-    return STRATEGIES[strategy].ranks(devices)
+    return STRATEGIES[strategy].layout(devices).processes
 
 
 def gpus_of(accelerator: str, devices: int) -> int | None:

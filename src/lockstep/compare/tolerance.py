@@ -74,13 +74,13 @@ def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
     by_hand = heading["gradient_sync"] if heading["world_size"] > 2 else "any"
     alike = ("precision", "threads", "sync_batchnorm")
     laid_out = heading.get("memory_format", "auto")  # an older record has none
-    sums = _strategy(heading).summation(heading)
+    sums = _strategy(heading).reduction_order(heading)
     return *_masks(heading), *sums, by_hand, laid_out, *(heading[key] for key in alike)
 
 
 def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides how a batch is split, and so which dropout masks are drawn where each rank draws its own."""
-    return *_strategy(heading).batch_split(heading), heading["accelerator"], _dropout(heading)
+    return *_strategy(heading).batch_layout(heading), heading["accelerator"], _dropout(heading)
 
 
 def _strategy(heading: Mapping[str, Any]) -> type[Strategy]:

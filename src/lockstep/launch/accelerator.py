@@ -34,7 +34,7 @@ def resolve_accelerator(
         return "gpu"
     if devices > gpus:
         why = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
-        sharing = ", strategy.share_device=true" if strategy.offers_shared_devices else ""
+        sharing = ", strategy.share_device=true" if "share_device" in vars(strategy) else ""
         raise config_error("devices", devices, why, f"devices={gpus}{sharing}, or accelerator=cpu")
     return "gpu"
 

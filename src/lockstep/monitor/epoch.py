@@ -38,9 +38,11 @@ class EpochMonitor:
     def end_steps(self, epoch: int) -> None:
         """After the last step of an epoch, from 1: a copy of its gradients, since a validation may clear them."""
         if self._histograms_due(epoch):
-            whole, parameters = self.plan.strategy.whole, self.net.named_parameters()
+            full_tensor = self.plan.strategy.tensors.full_tensor
             self.gradients = {
-                name: whole(own.grad).detach().clone() for name, own in parameters if own.grad is not None
+                name: full_tensor(parameter.grad).detach().clone()
+                for name, parameter in self.net.named_parameters()
+                if parameter.grad is not None
             }
 
     def begin_validation(self) -> Shown | None:
@@ -71,7 +73,7 @@ class EpochMonitor:
 
     def _show_histograms(self, step: int) -> None:
         for name, parameter in self.net.named_parameters():
-            weight = self.plan.strategy.whole(parameter.detach())  # on every rank: it may be sharded
+            weight = self.plan.strategy.tensors.full_tensor(parameter.detach())  # on every rank: it may be sharded
             if self.board is not None:
                 self.board.log_histogram(f"weights/{name}", weight, step)
                 if name in self.gradients:

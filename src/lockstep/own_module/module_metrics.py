@@ -67,7 +67,7 @@ class ModuleMetrics:
     def begin_evaluation(self, stage: str) -> None:
         """Drop the buffers of virtual ranks: as under DDP, all ranks evaluate with rank 0's."""
         if self.step.virtual is not None:
-            self.step.virtual.ranks.buffers = {}
+            self.step.virtual.buffers = {}
 
     def end_stage(
         self, stage: str, position: Progress, within: bool, work: Mapping[str, float]

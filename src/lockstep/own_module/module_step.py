@@ -25,6 +25,7 @@ from lockstep.own_module.replace_method import replace_method
 from lockstep.own_module.virtual_steps import VirtualSteps
 from lockstep.own_module.whole_weights import WholeWeights
 from lockstep.parallel.fixed_bucket_ddp import average_late
+from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import random_state, restore_random_state
@@ -41,10 +42,14 @@ class ModuleStep:
     def __init__(self, plan: Plan, module: Any, log: Logged, transfer: Callable[[Any], Any]) -> None:
         """`transfer` brings the batch of a virtual rank to the device."""
         self.plan, self.module, self.log = plan, module, log
-        virtual_ranks = plan.strategy.virtual_ranks(plan.devices)
+        virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
         self.ranks = plan.world_size * virtual_ranks
         self.weighting = LossWeighting()
-        self.virtual = VirtualSteps(plan, module, log, self.weighting, transfer) if virtual_ranks > 1 else None
+        self.virtual_steps: VirtualSteps | None = None
+        self.virtual: VirtualRanks | None = None
+        if virtual_ranks > 1:
+            self.virtual_steps = VirtualSteps(plan, module, log, self.weighting, transfer)
+            self.virtual = self.virtual_steps.ranks
         self.gradients = GradientWatch(plan.model.name, module, self.ranks)
         self.weights = WholeWeights(plan, module)
         self.averaged: frozenset[int] | None = None
@@ -75,7 +80,7 @@ class ModuleStep:
 
     def virtual_optimizers(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a method that returns optimizers or schedules: a virtual rank above 0 gets such as do not step."""
-        if self.virtual is None or (turns := self.virtual.turns) is None:
+        if self.virtual_steps is None or (turns := self.virtual_steps.turns) is None:
             return method
 
         @wraps(method)
@@ -89,10 +94,10 @@ class ModuleStep:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share, self.loss = share, None
         self.weighting.weight = 1.0
-        if self.virtual is None:
+        if self.virtual_steps is None:
             self.weighting.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
         else:
-            self.virtual.begin(share, batches)
+            self.virtual_steps.begin(share, batches)
 
     @property
     def samples(self) -> int:
@@ -127,7 +132,7 @@ class ModuleStep:
                 outputs = original(batch, *rest, **options)
                 self.loss = _detached(self._require_loss(outputs))
                 return outputs
-            with self.plan.strategy.computing(self.module):
+            with self.plan.strategy.tensors.full_weights(self.module):
                 self.gradients.watch()
                 return self._run(batch, lambda part: original(part, *rest, **options))
 
@@ -135,8 +140,8 @@ class ModuleStep:
 
     def _run(self, batch: Any, step: Callable[[Any], Any]) -> Any:
         """Run a step that is on a dummy batch, on virtual ranks, or of sharded weights."""
-        if self.virtual is not None:
-            outputs, self.loss = self.virtual.run(batch, step, self._require_loss)
+        if self.virtual_steps is not None:
+            outputs, self.loss = self.virtual_steps.run(batch, step, self._require_loss)
             return outputs
         outputs = self._without_traces(lambda: step(batch)) if self.share.is_dummy else step(batch)
         self.loss = _detached(self._require_loss(outputs))
@@ -178,11 +183,11 @@ class ModuleStep:
             weight = self.weighting.weight
             weighted = loss if weight == 1.0 else loss * weight
             call = self.gradients.averaged(lambda: original(weighted, *arguments, **options))
-            sharded = self.plan.strategy.sharded_module(self.module)
+            sharded = self.plan.strategy.tensors.sharded_module(self.module)
             if sharded is not None:
                 sharded.backward(call)
-            elif self.virtual is not None and self.virtual.turns is not None:
-                self.virtual.turns.backward(call)
+            elif self.virtual_steps is not None and self.virtual_steps.turns is not None:
+                self.virtual_steps.turns.backward(call)
             else:
                 call()
 

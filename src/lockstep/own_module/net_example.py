@@ -31,7 +31,7 @@ def show_module(
         example = _example(module, batch) if overrides(module, "forward") else Example()
     if plan.world_size > 1 and collective_in(type(module), "forward"):
         example = replace(example, waits=True)
-    with plan.strategy.computing(module):
+    with plan.strategy.tensors.full_weights(module):
         show_net(plan, loggers, module, example, device)
 
 

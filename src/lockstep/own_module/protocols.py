@@ -11,6 +11,7 @@ from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.own_module.loss_weight import Scale
 from lockstep.own_module.rank_loader import BatchShare
+from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.record.recorder import Recorder
 
 
@@ -18,6 +19,7 @@ class Step(Protocol):
     """How much a rank's loss counts in a step of training: `task_step` for a TaskModule, `module_step` for others."""
 
     overrides_optimizer_step: bool
+    virtual: VirtualRanks | None
 
     def wrap(self) -> None: ...
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None: ...

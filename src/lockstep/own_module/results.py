@@ -93,7 +93,7 @@ class Results:
     def end_training(self) -> None:
         """End the record. A callback may put other weights into the module now, to be tested."""
         self.recorder.end()
-        self.digest = digest(self.plan.strategy.state_dict(self.net))
+        self.digest = digest(self.plan.strategy.tensors.state_dict(self.net))
 
     def finish(self, seconds: float) -> Metrics:
         """Return what metrics.json holds, on every rank.
@@ -112,7 +112,7 @@ class Results:
         }
         logged = {name: value for name, value in self.values.items() if name not in metrics}
         best = self.checkpoints.best_metrics if plan.train else {}
-        final = self.digest or digest(plan.strategy.state_dict(self.net))
+        final = self.digest or digest(plan.strategy.tensors.state_dict(self.net))
         return {**metrics, **logged, **best, **self.metrics.final_metrics(), "digest": final}
 
     def require_monitored(self, trainer: Any, interval: str, index: int) -> None:

@@ -99,7 +99,7 @@ class Session:
             if self.data.runs("val") and not self.progress.is_finished:
                 self.data.loaders("val")  # what is wrong with them is told before the first step
             self.recorder = self.start.recorder(plan, self.context.rank, self.net)
-            self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder)
+            self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
             self.results.begin(self.recorder, self.checkpoints)
         if plan.trainer.enable_model_summary and self.context.rank == 0:
             from lockstep.private_api.lightning import summary  # with Lightning
@@ -110,7 +110,7 @@ class Session:
         """Load the weights of the checkpoint, if there is one."""
         if self.start.checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            self.plan.strategy.load_state_dict(self.net, own_names(self.start.checkpoint), strict)
+            self.plan.strategy.tensors.load_state_dict(self.net, own_names(self.start.checkpoint), strict)
 
     def restore(self) -> None:
         """Restore this rank's part of the checkpoint that training goes on from; the engine restores the rest."""
@@ -256,7 +256,7 @@ class Session:
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
         self.timing.pause()
-        self.evaluating.enter_context(self.plan.strategy.computing(self.module))
+        self.evaluating.enter_context(self.plan.strategy.tensors.full_weights(self.module))
         self._metrics_in_float64()
         self.metrics.begin_evaluation(stage)
         self.log.begin_epoch(stage)

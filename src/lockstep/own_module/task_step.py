@@ -11,19 +11,24 @@ from lockstep.own_module.loss_weight import LossWeighting, Scale
 from lockstep.own_module.rank_loader import BatchShare
 from lockstep.own_module.task_module import TaskModule
 from lockstep.parallel import GlobalMasks
+from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.sums.step_counts import StepCounts
 
 
 class TaskStep:
-    """`counts` corrects the gradients where some targets are ignored."""
+    """`counts` corrects the gradients where some targets are ignored.
+
+    virtual: the ranks that the net's forward runs in turn; None without strategy=virtual.
+    """
 
     overrides_optimizer_step = False
 
     def __init__(self, plan: Plan, module: TaskModule, masks: GlobalMasks) -> None:
         self.plan, self.module, self.masks = plan, module, masks
         self.loss = LossWeighting()
+        self.virtual = module.compute if isinstance(module.compute, VirtualRanks) else None
         device, *_ = plan.strategy.devices(plan)
         self.counts = StepCounts(plan.objective, device)
 

@@ -40,7 +40,7 @@ def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Tra
     source.seed_setup()
     log = Logged(module, context.rank, device, active=True)
     _draw_from_the_seed(plan, module, source)
-    rank_data = RankData(plan, context, source, module, begin, plan.strategy.virtual_ranks(plan.devices))
+    rank_data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
     step = ModuleStep(plan, module, log, rank_data.transfer)
     return Trainee(module, module, rank_data, log, step, ModuleMetrics(plan, step, rank_data))
 

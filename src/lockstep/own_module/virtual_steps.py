@@ -28,7 +28,7 @@ class VirtualSteps:
         self, plan: Plan, module: Any, log: Logged, weighting: LossWeighting, transfer: Callable[[Any], Any]
     ) -> None:
         self.plan, self.log, self.weighting, self.transfer = plan, log, weighting, transfer
-        self.ranks = VirtualRanks(module, plan.strategy.virtual_ranks(plan.devices), plan.seed)
+        self.ranks = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
         self.turns = None if module.automatic_optimization else ManualRankScheduler(module, self.ranks)
         self.batches = 1
 

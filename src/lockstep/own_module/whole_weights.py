@@ -31,7 +31,7 @@ class WholeWeights:
     """Of one module. Does nothing where its strategy shards nothing."""
 
     def __init__(self, plan: Plan, module: Any) -> None:
-        self.plan, self.module = plan, module
+        self.plan, self.module, self.tensors = plan, module, plan.strategy.tensors
 
     def wrap(self) -> None:
         """The module's own methods, of this one object."""
@@ -62,7 +62,7 @@ class WholeWeights:
         Raises:
             ConfigError: one would not see the module's gradients, or would compute with a part of them.
         """
-        sharded = self.plan.strategy.sharded_module(self.module)
+        sharded = self.tensors.sharded_module(self.module)
         if sharded is None:
             return
         key, name, instead = "strategy", self.plan.strategy.name, "strategy=ddp"
@@ -77,7 +77,7 @@ class WholeWeights:
     def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def whole(*arguments: Any, **named: Any) -> Any:
-            with self.plan.strategy.computing(self.module):
+            with self.tensors.full_weights(self.module):
                 return original(*arguments, **named)
 
         return whole
@@ -87,6 +87,6 @@ class WholeWeights:
 
         def saving(checkpoint: dict[str, Any]) -> None:
             original(checkpoint)
-            checkpoint |= {name: each_tensor(own, self.plan.strategy.whole) for name, own in checkpoint.items()}
+            checkpoint |= {name: each_tensor(own, self.tensors.full_tensor) for name, own in checkpoint.items()}
 
         return saving

@@ -26,7 +26,7 @@ class GlobalMasks:
 
     def __init__(self, plan: "Plan", rank: int) -> None:
         self.plan, self.rank = plan, rank
-        self.replicas = plan.strategy.replicas(plan.devices)
+        self.replicas = plan.strategy.layout(plan.devices).replicas
         self.begin(0, 0)
 
     def begin(self, epoch: int, batch: int) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def show_shapes(plan: "Plan", net: nn.Module) -> None:
     """Have every replica, in a process or a thread of its own, print its first shapes, where the plan asks for it."""
-    left = plan.strategy.replicas(plan.devices)
+    left = plan.strategy.layout(plan.devices).replicas
 
     def show(module: nn.Module, inputs: Any, outputs: Any) -> None:
         nonlocal left

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,6 @@ class VirtualRanks:
                 seed_rank(seed, rank)
                 self.random[rank] = random_state([])
         self.buffers: dict[int, dict[str, Tensor]] = {}
-        RANKS[net] = self
 
     def __call__(self, inputs: Tensor) -> Any:
         if not self.net.training:
@@ -106,7 +104,3 @@ def _named(rank: int) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"In rank {rank} of strategy=virtual.")
         raise
-
-
-RANKS: "WeakKeyDictionary[nn.Module, VirtualRanks]" = WeakKeyDictionary()
-"""By their net."""

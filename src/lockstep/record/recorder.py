@@ -91,16 +91,13 @@ class Recorder:
         self.losses.add(stats[LOSS], self.epoch, self.steps.next_batch)
         self.steps.batch(stats, ids)
 
-    def step(self, lr: float) -> None:
-        """An optimizer step is due: the gradient is complete, averaged over ranks, and not clipped yet."""
-        self.steps.step(lr, self.norms(self.parameters))
-
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
-        """Of each gradient there is, over all ranks."""
-        return self.plan.strategy.norms([own.grad for own in parameters if own.grad is not None])
+        """Return the norm of each gradient that is not None, reduced over all ranks."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        return self.plan.strategy.tensors.gradient_norms(gradients)
 
     def stepped(self, *optimizers: Optimizer, last: bool | None = None) -> None:
-        """After `step` and `batch` of an optimizer step, when its optimizers and schedules have stepped.
+        """Take fingerprints after an optimizer step, when its optimizers and schedules have stepped.
 
         Args:
             last: whether it is the epoch's last; None: by the plan's count.
@@ -110,7 +107,7 @@ class Recorder:
         """
         last = self.steps.next_batch == self.plan.epoch_batches if last is None else last
         if self.plan.record.weights == "step" or last:
-            own = fingerprints(self.net, optimizers, self.plan.strategy.held)
+            own = fingerprints(self.net, optimizers, self.plan.strategy.tensors.local_shard)
             self.fingerprints[len(self.steps.rates) - 1] = own
 
     def flush(self, epoch: int, last_step: int) -> None:
@@ -170,7 +167,7 @@ class Recorder:
 
     def end(self) -> None:
         """The run is over: the digest of every parameter and buffer."""
-        state = tensors_of(self.plan.strategy.state_dict(self.net))
+        state = tensors_of(self.plan.strategy.tensors.state_dict(self.net))
         if self.file:
             self.file.append({"tensor": {"name": name, "digest": digest({name: own})}} for name, own in state.items())
             self.file.sync()

@@ -1,8 +1,8 @@
-"""The strategies, one file each: how ranks start, who shares a batch, what wraps the net, what it is comparable with.
+"""The strategies, one file each: how ranks start, how a batch is split, what wraps the net, which runs are comparable.
 
-A module here that defines a subclass of `Strategy` with a literal `name` is an option of the group `strategy`. Nobody
-else asks for a name: what differs from strategy to strategy is a question to `Strategy`. No torch here: a method that
-needs it imports it.
+A module in this folder that defines a subclass of `Strategy` with a literal `name` is an option of the group
+`strategy`. No other code depends on a strategy's name: what differs between strategies is a method of `Strategy`. The
+folder can be imported without torch; methods that need torch import it.
 """
 
 from collections.abc import Iterator
@@ -10,18 +10,18 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import get_args, get_type_hints
 
-from lockstep.strategies.strategy import Strategy, Wrapped, plain_net
+from lockstep.strategies.strategy import Strategy, Wrapped
 
-__all__ = ["STRATEGIES", "Strategy", "Wrapped", "plain_net"]
-
-
-def _found() -> Iterator[tuple[str, type[Strategy]]]:
-    for found in iter_modules(__path__):
-        module = import_module(f"{__name__}.{found.name}")
-        for own in vars(module).values():
-            if isinstance(own, type) and issubclass(own, Strategy) and own.__module__ == module.__name__:
-                yield from ((name, own) for name in get_args(get_type_hints(own)["name"]))
+__all__ = ["STRATEGIES", "Strategy", "Wrapped"]
 
 
-STRATEGIES: dict[str, type[Strategy]] = dict(_found())
-"""By name, in the order of their files."""
+def _strategies() -> Iterator[tuple[str, type[Strategy]]]:
+    for file in iter_modules(__path__):
+        module = import_module(f"{__name__}.{file.name}")
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Strategy) and value.__module__ == module.__name__:
+                yield from ((name, value) for name in get_args(get_type_hints(value)["name"]))
+
+
+STRATEGIES: dict[str, type[Strategy]] = dict(_strategies())
+"""The strategies by name, in the order of their files."""

@@ -1,4 +1,4 @@
-"""A process a device, gradients averaged over ranks; torch's elastic agent starts all anew after a failure."""
+"""DistributedDataParallel: one process per device; torch's elastic agent restarts all ranks after a failure."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 class Replicated(Distributed):
-    """Each rank has the whole net, however ranks start."""
+    """The base of strategies with a replica of the net on each rank.
+
+    find_unused_parameters: whether DDP accepts parameters that get no gradient in some steps.
+    """
 
     find_unused_parameters: bool = False
-    """Whether DDP looks in each step for parameters that get no gradient in it, and does not wait for theirs."""
 
     def gradient_sync(self, plan: "Plan") -> str:
         return plan.engine.gradient_sync
@@ -25,13 +27,13 @@ class Replicated(Distributed):
     def check(self, plan: "Plan") -> None:
         super().check(plan)
         if plan.world.backend == "gloo" and plan.accelerator == "gpu" and plan.gradient_sync == "ring":
-            why = "ranks talk by gloo here, which passes no GPU tensors from rank to rank"
-            raise config_error("engine.gradient_sync", "ring", why, "engine.gradient_sync=bucket")
+            reason = "gloo cannot send GPU tensors from rank to rank"
+            raise config_error("engine.gradient_sync", "ring", reason, "engine.gradient_sync=bucket")
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Wrap the training step, since that is where the loss comes from; a manual one calls no forward of DDP.
+        """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so.
 
-        DDP gives every rank the first weights of rank 0. By hand nobody does: they are the same by the same seed.
+        DDP broadcasts the initial weights of rank 0. Without DDP they are the same because the seed is.
         """
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
         from lockstep.parallel.reduce import average_gradients
@@ -44,7 +46,7 @@ class Replicated(Distributed):
         return Wrapped(ddp, accumulating=ddp.no_sync, ddp=ddp)
 
     def _ddp_options(self, plan: "Plan") -> dict[str, bool]:
-        """A module that steps several optimizers by itself gives each backward to some of its parameters."""
+        """Return the options of DDP. With several optimizers a backward pass reaches only some of the parameters."""
         unused = self.find_unused_parameters or plan.model.manual
         return {"gradient_as_bucket_view": True, "find_unused_parameters": unused}
 
@@ -57,7 +59,7 @@ class Replicated(Distributed):
         options = self._ddp_options(plan)
 
         class FixedBucketDDPStrategy(DDPStrategy):
-            """Wraps the module as the raw engine wraps its net."""
+            """Wraps the module in the same class as the raw engine."""
 
             def configure_ddp(self) -> None:
                 assert self.model is not None

@@ -1,4 +1,4 @@
-"""What ddp does, on ranks that torch.multiprocessing starts."""
+"""The same as ddp, but torch.multiprocessing starts the ranks."""
 
 from dataclasses import dataclass
 from typing import Literal

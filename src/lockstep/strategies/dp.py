@@ -1,11 +1,11 @@
-"""One process, a replica of the net on every device."""
+"""DataParallel: one process, a replica of the net on every device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error
-from lockstep.strategies.strategy import Forward, Strategy, every_device
+from lockstep.strategies.strategy import Forward, Layout, Strategy, every_device
 
 if TYPE_CHECKING:
     import torch
@@ -19,23 +19,19 @@ class DP(Strategy):
     name: Literal["dp"]
     in_process: bool | None = None
     refuses_modules: ClassVar[tuple[str, str] | None] = (
-        "each replica would log, measure and step by itself, and what it keeps would be lost with it",
-        "strategy=virtual, which gives each rank of one process its share, or strategy=ddp",
+        "each replica would log, measure and step separately, and its state would be lost",
+        "strategy=virtual, which runs the ranks of ddp in one process, or strategy=ddp",
     )
 
     @classmethod
-    def sharers(cls, devices: int) -> int:
-        return devices
-
-    @classmethod
-    def replicas(cls, devices: int) -> int:
-        return devices
+    def layout(cls, devices: int) -> Layout:
+        return Layout(data_parallel_size=devices, replicas=devices)
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
         if plan.sync_batchnorm:
-            why = "each replica of strategy=dp normalises its own slice of the batch"
-            raise config_error("sync_batchnorm", True, why, "sync_batchnorm=false, or strategy=ddp")
+            reason = "each replica of strategy=dp normalises its own slice of the batch"
+            raise config_error("sync_batchnorm", True, reason, "sync_batchnorm=false, or strategy=ddp")
 
     def devices(self, plan: "Plan") -> "list[torch.device]":
         return every_device(plan)
@@ -53,5 +49,5 @@ class DP(Strategy):
         return nn.DataParallel(autocasting, device_ids=list(range(plan.devices))).__call__
 
     @classmethod
-    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        return "dp", heading["devices"]
+    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
+        return "dp", run_metadata["devices"]

@@ -1,4 +1,4 @@
-"""One process, the net's stages on the devices in turn; a batch goes through them in so many micro-batches."""
+"""Pipeline parallelism: one process, the stages of a net on several devices, a batch divided into micro-batches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,25 +22,25 @@ class ModelParallel(Strategy):
     micro_batches: int
     in_process: bool | None = None
     refuses_modules: ClassVar[tuple[str, str] | None] = (
-        "it spreads the stages of a net, and a LightningModule computes past them",
-        "strategy=fsdp, which divides its weights among ranks",
+        "it places the stages of a net on devices, and a LightningModule does not compute by stages alone",
+        "strategy=fsdp, which shards the weights",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         key, value = "strategy.micro_batches", self.micro_batches
-        require(value >= 1, key, value, "it must be 1 or more", f"{key}=1 for the whole batch at once")
+        require(value >= 1, key, value, "it must be 1 or more", f"{key}=1 for an undivided batch")
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
         stages = plan.model.stages
-        why = "strategy=model_parallel spreads a net's stages, and it has none"
-        require(stages > 0, "model", plan.model.name, why, "model=split_cnn, or strategy=single")
-        why = f"model={plan.model.name} has {stages} stages to spread"
-        require(plan.devices <= stages, "devices", plan.devices, why, f"devices={stages}, or fewer")
+        reason = "strategy=model_parallel needs a net with stages, and it has none"
+        require(stages > 0, "model", plan.model.name, reason, "model=split_cnn, or strategy=single")
+        reason = f"model={plan.model.name} has {stages} stages"
+        require(plan.devices <= stages, "devices", plan.devices, reason, f"devices={stages}, or fewer")
         if self.micro_batches > 1 and plan.dropout_rng == "global":
-            why = "a mask is of a whole batch, and stages see micro-batches"
-            raise config_error("dropout_rng", "global", why, "dropout_rng=per_rank, or strategy.micro_batches=1")
+            reason = "a mask belongs to an undivided batch, and stages get micro-batches"
+            raise config_error("dropout_rng", "global", reason, "dropout_rng=per_rank, or strategy.micro_batches=1")
         if plan.show_shapes:
             raise config_error("show_shapes", True, "stages are no replicas", "show_shapes=false, or strategy=dp")
 
@@ -51,7 +51,7 @@ class ModelParallel(Strategy):
         return self._stages(plan, net)
 
     def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
-        """Move each stage to its own device; what belongs to none, to the first."""
+        """Move each stage to its device, and modules outside of stages to the first device."""
         super().move_to_devices(plan, module)
         self._stages(plan, plain_net(module)).to_devices()
 
@@ -67,27 +67,19 @@ class ModelParallel(Strategy):
         move_to_devices = self.move_to_devices
 
         class PipelineStagesStrategy(SingleDeviceStrategy):
-            """Batches and losses are on the first device, each stage is on its own.
-
-            Lightning's single-device strategy would gather the whole net on the first.
-            """
+            """SingleDeviceStrategy with the stages on several devices; batches and losses are on the first one."""
 
             def model_to_device(self) -> None:
                 assert self.lightning_module is not None
                 move_to_devices(plan, self.lightning_module)
 
             def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-                """Each parameter's state goes to where the parameter is; Lightning would bring all to one device."""
+                """Load each parameter's state to the device of the parameter (Lightning uses one device)."""
                 for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
                     optimizer.load_state_dict(state)
 
         return PipelineStagesStrategy(self.devices(plan)[0])
 
     @classmethod
-    def sharers(cls, devices: int) -> int:
-        """Each device sees all of a batch, one after the other."""
-        return 1
-
-    @classmethod
-    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        return "whole", heading["micro_batches"]
+    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
+        return "undivided", run_metadata["micro_batches"]

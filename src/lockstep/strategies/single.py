@@ -18,10 +18,10 @@ class Single(Strategy):
 
     def check(self, plan: "Plan") -> None:
         if plan.devices > 1:
-            why = f"strategy={self.name} trains on one device"
-            raise config_error("devices", plan.devices, why, "devices=1, or strategy=ddp")
+            reason = f"strategy={self.name} trains on one device"
+            raise config_error("devices", plan.devices, reason, "devices=1, or strategy=ddp")
         super().check(plan)
 
     @classmethod
-    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        return "whole", heading["micro_batches"]
+    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
+        return "undivided", run_metadata["micro_batches"]

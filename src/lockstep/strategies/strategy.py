@@ -1,8 +1,8 @@
-"""The questions that a strategy answers, and the answers of one process on one device."""
+"""The base class of strategies. Its defaults are those of one process on one device."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, not_negative
@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     import torch
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
-    from lockstep.parallel.sharded_module import ShardedModule
+    from lockstep.parallel.tensor_layout import TensorLayout
     from lockstep.plan import Plan
 
 Forward = Callable[["Tensor"], Any]
-"""From inputs to the net's outputs: a tensor, or for a task that takes it a structure of tensors."""
+"""Computes the outputs of a net from its inputs: a tensor, or a structure of tensors if the task accepts one."""
 
 
 def _nothing() -> None:
@@ -26,214 +25,162 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Wrapped:
-    """How the raw engine computes the training step of a module under a strategy."""
+    """The training step of a module as the raw engine calls it under a strategy."""
 
     forward: Callable[..., Any]
-    """The step; backward from its loss leads to gradients over all ranks, at the latest after `synchronise`."""
+    """The step. After backward from its loss, and `synchronise`, the gradients are averaged over all ranks."""
     synchronise: Callable[[], None] = _nothing
-    """To be called after the last backward of an optimizer step. Under DDP backward has done it already."""
+    """Called after the last backward of an optimizer step. No-op under DDP, which synchronises during backward."""
     accumulating: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Around forward and backward of all batches of a step but the last: they need not be synchronised."""
+    """Context of forward and backward for all batches of an optimizer step but the last: gradients stay local."""
     ddp: Any = None
-    """The DistributedDataParallel that averages the gradients, if one does."""
+    """The DistributedDataParallel that averages the gradients, if there is one."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the devices of one machine are used.
+
+    processes: how many are started.
+    data_parallel_size: how many devices take different samples of a batch, at the same time.
+    replicas: copies of the net in one process; each takes a chunk of the batch.
+    virtual_ranks: ranks that one process runs in turn.
+    """
+
+    processes: int = 1
+    data_parallel_size: int = 1
+    replicas: int = 1
+    virtual_ranks: int = 1
 
 
 def plain_net(module: Any) -> Any:
-    """Return the net of a TaskModule, which strategies may divide or replicate alone; of other modules all."""
+    """Return the net of a TaskModule, which strategies may shard, split or replicate alone; else the module itself."""
     return module.net if getattr(module, "computes_with_net", False) else module
 
 
 class Strategy:
-    """A frozen dataclass with a literal `name` and the options of conf/strategy/NAME.yaml as its fields.
+    """The base of frozen dataclasses with a literal `name` and the options of conf/strategy/NAME.yaml as fields.
 
-    Where all is one process, it may be that of the command (`in_process`; None: where somebody sits at a terminal).
+    in_process: whether to train in the process of the command, if there is one process; None: if at a terminal.
+    max_restarts: how often all ranks are restarted after one has failed.
+    share_device: whether several ranks may use the same GPU, if there are fewer GPUs than ranks.
+    micro_batches: the number of parts in which a batch passes through the net, one after the other.
+    start: whether torch's elastic agent or torch.multiprocessing starts the ranks.
+    distributed: whether there is a rank for each device, in a process group; else there is one process.
+    refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
+    sharded: whether each rank stores a shard of every parameter.
     """
 
     name: str
     in_process: bool | None = False
     max_restarts: int = 0
-    """How often all ranks are started anew after one has failed."""
     share_device: bool = False
-    """Whether several ranks lie on each GPU in turn, where there are fewer GPUs."""
     micro_batches: int = 1
-    """Parts in which a batch goes through the net, one after the other."""
 
     start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
-    """By torch's elastic agent, or by torch.multiprocessing."""
     distributed: ClassVar[bool] = False
-    """Whether there is a rank for each device, and the ranks form a process group. Else there is one process."""
     refuses_modules: ClassVar[tuple[str, str] | None] = None
-    """Of a strategy that trains no LightningModule: why, and what to write instead."""
     sharded: ClassVar[bool] = False
-    """Whether each rank holds a shard of every parameter, so that ranks' weights differ by right."""
 
     def __post_init__(self) -> None:
         not_negative("strategy.max_restarts", self.max_restarts)
 
     @classmethod
-    def ranks(cls, devices: int) -> int:
-        """Processes on a machine with so many devices."""
-        return devices if cls.distributed else 1
-
-    @classmethod
-    def sharers(cls, devices: int) -> int:
-        """How many devices of a machine share a batch, and compute side by side."""
-        return cls.ranks(devices)
-
-    @classmethod
-    def replicas(cls, devices: int) -> int:
-        """Copies of the net in one process, each of which takes a chunk of its batch."""
-        return 1
-
-    @classmethod
-    def virtual_ranks(cls, devices: int) -> int:
-        """Ranks that one process is, one after the other."""
-        return 1
+    def layout(cls, devices: int) -> Layout:
+        """Return how a machine with this number of devices is used."""
+        processes = devices if cls.distributed else 1
+        return Layout(processes, data_parallel_size=processes)
 
     @property
-    def offers_shared_devices(self) -> bool:
-        """Whether `share_device` is one of its options."""
-        return is_dataclass(self) and any(field.name == "share_device" for field in fields(self))
+    def tensors(self) -> "TensorLayout":
+        """How parameters, gradients and optimizer states lie on ranks."""
+        from lockstep.parallel.tensor_layout import TensorLayout
+
+        return TensorLayout()
 
     def gradient_sync(self, plan: "Plan") -> str:
-        """How gradients are averaged over ranks, as a record says it."""
+        """Return how gradients are averaged over ranks, for records and metrics."""
         return "none"
 
     def check(self, plan: "Plan") -> None:
-        """Refuse a plan that the strategy cannot run.
+        """Check that the strategy can run a plan.
 
         Raises:
-            ConfigError: names the key to change.
+            ConfigError: it cannot; the message names the key to change.
         """
         if plan.model.lightning and self.refuses_modules is not None:
             raise config_error("strategy", self.name, *self.refuses_modules)
         if plan.num_nodes > 1 and not self.distributed:
-            why = f"strategy={self.name} is one process on one machine"
-            raise config_error("num_nodes", plan.num_nodes, why, "num_nodes=1, or strategy=ddp")
+            reason = f"strategy={self.name} is one process on one machine"
+            raise config_error("num_nodes", plan.num_nodes, reason, "num_nodes=1, or strategy=ddp")
 
     def check_optimizer(self, kinds: Collection[str]) -> None:
-        """Refuse an optimizer of classes with these names that would compute something else than in one process.
+        """Check that an optimizer computes the same under this strategy as in one process.
+
+        Args:
+            kinds: the names of its class and of the base classes.
 
         Raises:
-            ConfigError: names it.
+            ConfigError: it computes something else.
         """
 
-    # how it trains
-
     def devices(self, plan: "Plan") -> "list[torch.device]":
-        """The devices of this process, its first one first: where batches arrive and losses are computed."""
+        """Return the devices of this process. Batches are moved to the first one, where losses are computed."""
         import torch
 
         return [torch.device("cuda", torch.cuda.current_device()) if plan.accelerator == "gpu" else torch.device("cpu")]
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
-        """How this process computes the net's outputs.
+        """Return the function by which this process computes the outputs of a net.
 
-        A function and no module: `net` stays the owner of its parameters, so no strategy changes their names.
+        It is no module, so the names of the parameters of `net` do not depend on the strategy.
         """
         return net.__call__
 
     def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
-        """Move the module to where it computes."""
+        """Move a module to the devices that it computes on."""
         module.to(self.devices(plan)[0])
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """For the raw engine: move the module to where it computes, and put around its step what the strategy needs."""
+        """Move a module to its devices and wrap its training step, for the raw engine."""
         self.move_to_devices(plan, module)
         return Wrapped(module.training_step)
 
-    def sharded_module(self, module: Any) -> "ShardedModule | None":
-        """What holds a LightningModule's weights in shards, once it is wrapped; None where they are whole anyway."""
-        return None
-
-    def computing(self, module: Any) -> AbstractContextManager[None]:
-        """Around a LightningModule's own code: its weights are whole. To be entered by every rank."""
-        sharded = self.sharded_module(module)
-        return nullcontext() if sharded is None else sharded.computing()
-
     def lightning(self, plan: "Plan") -> "LightningStrategy":
-        """For Lightning: the wrapping alone, since the processes are there, and so is their group."""
+        """Return the Lightning strategy that wraps a module the same way. Processes and their group exist already."""
         from lightning.pytorch.strategies import SingleDeviceStrategy
 
         return SingleDeviceStrategy(self.devices(plan)[0])
 
-    # shards and whole tensors: every rank calls these at the same moments
-
-    def held(self, tensor: "Tensor") -> "Tensor":
-        """What this rank holds of a tensor."""
-        return tensor
-
-    def whole(self, tensor: "Tensor") -> "Tensor":
-        """All of a tensor, on every rank."""
-        return tensor
-
-    def part(self, whole: "Tensor", like: "Tensor") -> "Tensor":
-        """What belongs in the place of `like`, of a whole tensor that every rank has."""
-        return whole.to(like.device)
-
-    def norms(self, gradients: "Sequence[Tensor]") -> "Sequence[Tensor]":
-        """Of each gradient over all ranks."""
-        from lockstep.private_api.torch import norms
-
-        return norms(gradients)
-
-    def state_dict(self, net: "nn.Module") -> "Mapping[str, Tensor]":
-        """Whole parameters and buffers."""
-        state: Mapping[str, Tensor] = net.state_dict()
-        return state
-
-    def load_state_dict(self, net: "nn.Module", state: "Mapping[str, Tensor]", strict: bool = True) -> None:
-        """Of whole parameters and buffers."""
-        net.load_state_dict(state, strict=strict)
-
-    def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
-        """The optimizer's state_dict, of whole tensors."""
-        return optimizer.state_dict()
-
-    def load_optimizer_state(self, optimizer: "Optimizer", state: Mapping[str, Any]) -> None:
-        """Of whole tensors."""
-        optimizer.load_state_dict({**state})
-
-    def other_ranks(self, net: "nn.Module") -> "Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]]":
-        """Of virtual ranks above 0 the random state and the buffers, for a checkpoint."""
-        return ()
-
-    def restore_other_ranks(
-        self, net: "nn.Module", states: "Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]]"
-    ) -> None:
-        """What `other_ranks` gave."""
-
-    # what it may be compared with, and gone on from
-
     @classmethod
-    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        """How a batch is split: which masks are drawn, and over which samples BatchNorm's statistics are.
+    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
+        """Return a key of how a batch is split, which decides dropout masks and the samples of BatchNorm statistics.
 
         Args:
-            heading: the first line of a run's record.
+            run_metadata: the first line of a run's record.
         """
-        return heading["strategy"], heading["devices"], heading["world_size"]
+        return run_metadata["strategy"], run_metadata["devices"], run_metadata["world_size"]
 
     @classmethod
-    def summation(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        """In which order sums are added: runs that are equal in this are bit-equal."""
-        return cls.batch_split(heading)
+    def reduction_order(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
+        """Return a key of the order in which sums are added. Runs with equal keys are bit-identical."""
+        return cls.batch_layout(run_metadata)
 
     @property
     def resumes_as(self) -> str:
-        """Where each rank draws masks of its own, a checkpoint is gone on from by a strategy of the same word."""
+        """A key of strategies that resume each other's checkpoints even if each rank draws masks of its own."""
         return self.name
 
 
 class Distributed(Strategy):
-    """A rank for each device, each with a share of every batch, however ranks start and whatever they hold."""
+    """The base of strategies with a rank for each device; each rank takes different samples of every batch."""
 
     distributed: ClassVar[bool] = True
 
     @classmethod
-    def batch_split(cls, heading: Mapping[str, Any]) -> tuple[object, ...]:
-        """A rank's share, its masks and its statistics depend on the number of ranks alone."""
-        return "ddp", heading["world_size"]
+    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
+        """Return a key of the number of ranks: masks and statistics of a rank depend on nothing else."""
+        return "ddp", run_metadata["world_size"]
 
     @property
     def resumes_as(self) -> str:
@@ -241,7 +188,7 @@ class Distributed(Strategy):
 
 
 def every_device(plan: "Plan") -> "list[torch.device]":
-    """All devices of a machine, for one process."""
+    """Return all devices of a machine, for strategies with one process."""
     import torch
 
     if plan.accelerator == "gpu":

@@ -80,9 +80,8 @@ class SweepJob:
     @property
     def samples_a_device(self) -> float:
         """Of one batch."""
-        strategy = STRATEGIES[self.config["strategy"]["name"]]
-        sharers = strategy.sharers(self.results["devices"]) * self.results["num_nodes"]
-        return float(self.config["batch_size"] / sharers)
+        layout = STRATEGIES[self.config["strategy"]["name"]].layout(self.results["devices"])
+        return float(self.config["batch_size"] / (layout.data_parallel_size * self.results["num_nodes"]))
 
     def does_the_work_of(self, other: "SweepJob") -> bool:
         return all(self.config.get(key) == other.config.get(key) for key in SAME_WORK)
