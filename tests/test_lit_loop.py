@@ -124,7 +124,7 @@ def plain(value: Any) -> Any:
 
 
 def heard(
-    loop: type[_TrainingEpochLoop], kind: type[Module] = Module, returns: str = "dict", **options: Any
+    loop: Callable[..., _TrainingEpochLoop], kind: type[Module] = Module, returns: str = "dict", **options: Any
 ) -> tuple[list[Any], Any]:
     """All that happened in two epochs, and the trainer's state at the end."""
     torch.manual_seed(0)
@@ -144,7 +144,7 @@ def heard(
     )
     object.__setattr__(module, "log", lambda *_, **__: None)  # the session's log in a run
     steps = trainer.fit_loop.epoch_loop.min_steps, trainer.fit_loop.epoch_loop.max_steps
-    session: Any = (session_of_one_rank(module),) if issubclass(loop, FastTrainingEpochLoop) else ()
+    session: Any = () if loop is _TrainingEpochLoop else (session_of_one_rank(module),)
     trainer.fit_loop.epoch_loop = loop(*session, trainer, *steps)
     trainer.fit(module, loader, loader)
     state = trainer.fit_loop.state_dict()

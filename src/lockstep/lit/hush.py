@@ -16,6 +16,9 @@ NOT_FOR_US = (
 )
 
 
+NO_VALIDATION = "You defined a `validation_step` but have no `val_dataloader`"
+
+
 def hush() -> None:
     """Leave the terminal to the run's own lines, and the driver in peace."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
