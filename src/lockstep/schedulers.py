@@ -23,7 +23,7 @@ CHILDREN = "schedulers"
 
 def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
     """The schedule of the whole run, to step as its `interval` says; None keeps the rate."""
-    choice, total = plan.scheduler, plan.total_steps
+    choice, total = plan.scheduler, plan.steps.total_steps
     match choice:
         case schemas.Constant():
             return None

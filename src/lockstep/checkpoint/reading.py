@@ -128,7 +128,7 @@ def _is_finished(plan: Plan, checkpoint: Mapping[str, Any], content: Content, ke
     reached = steps == max_steps or lightning  # a module that steps several optimizers a batch may go past it
     trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or content.ended)
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
-    more = not plan.trained(at.epochs, steps) or (trained and (keep_finished or not finished))
+    more = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
     key, bound, done = (
         ("trainer.max_steps", max_steps, steps) if by_steps else ("max_epochs", plan.max_epochs, at.epochs)
     )
