@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from lockstep import launch, schemas
-from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
@@ -24,6 +23,7 @@ from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
+from tests.checkpoints import net_state
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
 from tests.rank_helpers import by_engines, on_ranks

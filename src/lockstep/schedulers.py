@@ -36,13 +36,6 @@ def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
             return _own_scheduler(choice, optimizer, steps, plan.objective.better(choice.watched(plan)))
 
 
-def step_plateau(plan: Plan, scheduler: LRScheduler, measured: Mapping[str, float]) -> None:
-    """Of an interval `plateau`: after an epoch's validation, and before its checkpoint."""
-    assert isinstance(plan.scheduler, schemas.OwnScheduler)
-    assert isinstance(scheduler, ReduceLROnPlateau)
-    scheduler.step(measured[plan.scheduler.watched(plan)])
-
-
 # of the user's own
 
 

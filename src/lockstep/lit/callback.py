@@ -26,7 +26,7 @@ class SessionCallback(Callback):
         self.trainer, session, module = trainer, self.session, self.session.module
         object.__setattr__(module, "optimizers", session.steps.virtual_optimizers(module.optimizers))
         for name, then in (
-            ("on_fit_start", self._restore_groups),
+            ("on_fit_start", self._restore_optimizers),
             ("on_train_start", self._restore_metrics),
             ("on_train_batch_end", self._end_batch),
             ("on_train_epoch_end", self._end_training_stage),
@@ -47,9 +47,10 @@ class SessionCallback(Callback):
         self.session.steps.watch(callbacks, trainer.optimizers, trainer.strategy.model)
         self.session.begin()
 
-    def _restore_groups(self) -> None:
-        """Behind callbacks that restore their own, before Lightning loads the optimizers."""
-        self.session.state.restore_groups(self.trainer.optimizers)
+    def _restore_optimizers(self) -> None:
+        """Restore after callbacks that restore groups; Lightning loads the same again, but accepts missing states."""
+        schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        self.session.state.restore_optimizers(self.trainer.optimizers, schedulers)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Lightning has restored weights, optimizers and schedules by now."""

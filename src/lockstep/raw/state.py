@@ -69,13 +69,9 @@ def load_optimizers(run: "Training") -> None:
     checkpoint: Any = session.start.checkpoint
     if checkpoint is None:
         return
-    session.state.restore_groups(trainer.optimizers)
-    with of_the_file(Path(str(session.plan.ckpt_path))):
-        for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
-            session.plan.strategy.load_optimizer_state(optimizer, state)
-        for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
-            config.scheduler.load_state_dict(state)
-        if run.precision.scale is not None and SCALER in checkpoint:
+    session.state.restore_optimizers(trainer.optimizers, [config.scheduler for config in trainer.lr_scheduler_configs])
+    if run.precision.scale is not None and SCALER in checkpoint:
+        with of_the_file(Path(str(session.plan.ckpt_path))):
             run.precision.scaler.load_state_dict(checkpoint[SCALER])
     trainer.global_step = int(checkpoint["global_step"])
     trainer.current_epoch = session.progress.position.epochs
