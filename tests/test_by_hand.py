@@ -23,12 +23,12 @@ import pytest
 import torch
 
 from lockstep import data, schemas
-from lockstep.checkpoint.content import net_state
 from lockstep.data.tensors import Split, TensorData
 from lockstep.launch import RankContext
 from lockstep.nets.linear import Linear
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from tests.checkpoints import net_state
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.files import damage
+from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command, Ended
 
 SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.hidden=[4]", "hydra.run.dir=run", "accelerator=cpu")

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.checkpoint.content import net_state
 from lockstep.compare import compare
 from lockstep.data.own import load
 from lockstep.plan import Plan
 from lockstep.schemas import OwnData
+from tests.checkpoints import net_state
 from tests.conftest import MakeOwn
 from tests.own_code.strange_tasks import Pixels, Tokens
 from tests.test_own_module import trained

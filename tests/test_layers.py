@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ LAYERS = [
     {"parallel", "run_summary", "run_bar"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
-    {"world", "targets", "plan_checks"},
+    {"world", "targets", "plan_checks", "step_plan"},
     {"plan", "data"},
     {"memory", "world_dependence", "loggers", "torch_flags", "time_limit", "quick_exit"},
     {"optimizers", "seeding"},
@@ -37,7 +38,6 @@ LAYERS = [
     {"checkpoint"},
     {"compare"},
     {"launch", "monitor"},
-    {"session"},
     {"own_module"},
     {"lit", "raw", "early_start"},
     {"tool_command"},
@@ -97,6 +97,60 @@ def test_every_file_has_a_floor() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
 def test_a_file_imports_from_below_or_from_its_own_room(path: Path) -> None:
     assert not [name for name in imports(path.read_text()) if forbidden(room(path), name)]
+
+
+def runtime_imports(source: str) -> set[str]:
+    """Return the modules that a file imports when it runs, and names that may be submodules of them.
+
+    `from a.b import c` depends on `a.b` and on a file `a.b.c`; `import a.b.c` on the last one alone.
+    """
+    tree, names = ast.parse(source), set()
+    for branch in [node for node in ast.walk(tree) if isinstance(node, ast.If)]:
+        if ast.unparse(branch.test) == "TYPE_CHECKING":
+            branch.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def circle_of_imports(sources: dict[str, str]) -> list[str]:
+    """Return the modules of a circle of imports, the first one again at the end; none if there is no circle."""
+    graph = {name: runtime_imports(source) & sources.keys() - {name} for name, source in sources.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_circle_of_imports() -> None:
+    names = {path: ".".join(path.relative_to(SRC.parent).with_suffix("").parts) for path in SRC.rglob("*.py")}
+    assert not circle_of_imports({name.removesuffix(".__init__"): path.read_text() for path, name in names.items()})
+
+
+@pytest.mark.parametrize(
+    ("source", "has_circle"),
+    [
+        ("from a import plan", True),
+        ("import a.plan", True),
+        ("def later():\n    from a.plan import Plan", True),
+        ("if TYPE_CHECKING:\n    from a.plan import Plan", False),
+        ("if not TYPE_CHECKING:\n    from a.plan import Plan", True),
+        ("from a.net import Net", False),
+    ],
+)
+def test_a_circle_is_found(source: str, has_circle: bool) -> None:
+    sources = {"a": "", "a.net": "", "a.plan": "from a.steps import Steps", "a.steps": source}
+    circle = circle_of_imports(sources)
+    assert set(circle) == ({"a.plan", "a.steps"} if has_circle else set())
+
+
+def test_a_package_and_its_file_are_a_circle() -> None:
+    assert circle_of_imports({"a": "from a.net import Net", "a.net": "from a import steps"})
+    assert not circle_of_imports({"a": "from a.net import Net", "a.net": "import a.steps", "a.steps": ""})
 
 
 def test_nothing_imports_the_tools() -> None:

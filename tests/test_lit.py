@@ -12,7 +12,7 @@ from lockstep import data
 from lockstep.data.tensors import Split, TensorData
 from lockstep.launch import RankContext
 from lockstep.lit import run
-from lockstep.own_module import trainee
+from lockstep.own_module import create_trainee
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.seeding import build_model
@@ -48,7 +48,7 @@ def test_one_step_by_hand(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) 
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
     monkeypatch.setattr(data, "load_splits", lambda *_: integers())
-    monkeypatch.setattr(trainee, "build_model", lambda *_: net)
+    monkeypatch.setattr(create_trainee, "build_model", lambda *_: net)
     run(plan, ALONE)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 

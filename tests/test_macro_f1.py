@@ -10,11 +10,11 @@ import torch
 from sklearn.metrics import confusion_matrix, f1_score
 
 from lockstep import data
-from lockstep.checkpoint.content import net_state
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics, save_metrics
 from lockstep.seeding import build_model
+from tests.checkpoints import net_state
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
 OWN = ("model=mlp", "model.hidden=[16]", "max_epochs=2", "batch_size=60", "logger=none", "checkpoint.monitor=val/f1")

@@ -13,10 +13,10 @@ import torch
 from sklearn.metrics import balanced_accuracy_score
 
 from lockstep import data
-from lockstep.checkpoint.content import net_state
 from lockstep.compare import compare
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
+from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command, events_of
 
 PLACE = '    Mean("acc", "max", correct),\n'

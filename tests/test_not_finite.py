@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from lockstep import launch
-from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.files import damage
 from lockstep.errors import NotFinite
 from lockstep.launch import RankFailed
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
+from tests.checkpoints import net_state
 from tests.conftest import Command, MakePlan
 from tests.rank_helpers import with_engine
 

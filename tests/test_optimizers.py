@@ -47,7 +47,7 @@ def test_schedules_last_the_whole_run(make_plan: Callable[..., Plan], name: str)
     plan = make_plan(
         f"scheduler={name}", "max_epochs=10", "optimizer=sgd", "optimizer.lr=0.5", "optimizer.momentum=0.25"
     )
-    assert plan.total_steps == 200
+    assert plan.steps.total_steps == 200
     optimizer = create_optimizer(plan.optimizer, nn.Linear(1, 1))
     scheduler = create_scheduler(plan, optimizer)
     rates = []

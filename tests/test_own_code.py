@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from lockstep import launch
-from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
@@ -19,6 +18,7 @@ from lockstep.data.own import load
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests import conftest
+from tests.checkpoints import net_state
 from tests.conftest import OWN, Command, MakeOwn
 from tests.own_code.strange_nets import Residual
 from tests.test_resume import same_after_kill, start

@@ -14,13 +14,13 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from lockstep import launch
-from lockstep.checkpoint.content import net_state
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.own_module.batches import GlobalBatches
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
+from tests.checkpoints import net_state
 from tests.conftest import OWN, QUIET, Command, MakeOwn
 from tests.rank_helpers import by_engines, on_ranks
 from tests.test_resume import same_after_kill, start

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from lockstep.checkpoint.content import net_state
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from tests.checkpoints import net_state
 from tests.conftest import MakeOwn
 from tests.test_own_module import MODULES, PLAIN, SINGLE, VIRTUAL, by_both, trained
 from tests.test_resume import same_after_kill, start

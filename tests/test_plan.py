@@ -180,26 +180,12 @@ def test_devices_that_do_not_share_a_batch_scale_nothing(make_plan: MakePlan) ->
     assert seen == {"ddp": (0.2, 16, 2), "dp": (0.2, 16, 1), "model_parallel": (0.1, 8, 1)}
 
 
-def test_the_part_of_a_batch_in_the_mean_of_its_step(make_plan: MakePlan) -> None:
-    """130 samples in batches of 12, three a step: the last step holds 12 + 10 samples."""
-    small = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "accumulate_grad_batches=3")
-    plan = make_plan("strategy=ddp", "devices=2", *small)
-    assert [plan.loss_scale(batch) for batch in (0, 2, 3, 9, 10)] == [6 / 36, 6 / 36, 6 / 36, 6 / 22, 6 / 22]
-
-
 def test_threads_are_the_cores_shared_and_at_least_one(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.build.usable_cores", lambda: 8)
     assert make_plan().threads == 8
     assert make_plan("strategy=ddp", "devices=3", "batch_size=12").threads == 2
     assert make_plan("strategy=ddp", "devices=16").threads == 1
     assert make_plan("threads=5").threads == 5
-
-
-def test_steps_by_hand(make_plan: MakePlan) -> None:
-    # 1,257 digits in batches of 64: 19 full and one of 41
-    assert make_plan("max_epochs=3").total_steps == 3 * 20
-    assert make_plan("max_epochs=3", "drop_last=true").total_steps == 3 * 19
-    assert make_plan("max_epochs=3", "accumulate_grad_batches=3").total_steps == 3 * 7
 
 
 def test_the_best_is_judged_by_what_there_is(make_plan: MakePlan) -> None:

@@ -139,7 +139,7 @@ def test_whatever_is_trained_how(
     plan = replace(plan, checkpoint=replace(plan.checkpoint, every_n_steps=1))
     whole = with_engine(plan, engine, tmp_path / "whole")
     expected = start(whole, monkeypatch)
-    for step in range(2, plan.total_steps + 1, 5):
+    for step in range(2, plan.steps.total_steps + 1, 5):
         same_after_kill(whole, step, expected, monkeypatch)
 
 
@@ -406,7 +406,7 @@ def test_stopped_in_the_middle_of_an_accumulation(
     """Batches 3 + 3 + 1 an epoch: the gradients of each rank, its sums and its ids are carried over, bit for bit."""
     plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "accumulate_grad_batches=3", "accelerator=cpu")
     expected = start(with_engine(plan, engine, tmp_path / "whole"), monkeypatch)
-    assert (plan.epoch_batches, expected["steps"]) == (7, 6)
+    assert (plan.steps.epoch_batches, expected["steps"]) == (7, 6)
     for batch, steps in stops:
         own = with_engine(plan, engine, tmp_path / f"stopped-after-{batch}")
         monkeypatch.setenv("STOP_AFTER", str(batch))

@@ -12,9 +12,9 @@ import torch
 
 from lockstep import data
 from lockstep.build import plan_from
-from lockstep.checkpoint.content import net_state
 from lockstep.command_line.compose import compose_job
 from lockstep.seeding import build_model
+from tests.checkpoints import net_state
 from tests.conftest import MNIST_ROOT, ROOT, Command
 from tests.oracle import largest_difference
 

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep import launch
-from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.identity import identity
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
@@ -20,6 +19,7 @@ from lockstep.data.own import load
 from lockstep.plan import Plan
 from lockstep.schemas import OwnData
 from tests import test_own_code
+from tests.checkpoints import net_state
 from tests.conftest import MakeOwn
 from tests.own_code.strange_nets import Residual
 from tests.own_code.strange_tasks import Absolute, Coder, Pixels, Tokens, Variational

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from lockstep import launch, schemas
-from lockstep.checkpoint.content import net_state
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
@@ -24,6 +23,7 @@ from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
+from tests.checkpoints import net_state
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
 from tests.rank_helpers import by_engines, on_ranks
@@ -51,11 +51,11 @@ PLATEAU = ("+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "+s
 )
 def test_an_epoch_by_hand(words: tuple[str, ...], samples: int, steps: int, make_plan: MakePlan) -> None:
     plan = make_plan(*SMALL, *words)
-    assert (plan.epoch_samples, plan.epoch_steps) == (samples, steps)
-    assert plan.total_steps == steps * plan.max_epochs
-    sizes = [min(60, samples - 60 * batch) for batch in range(plan.epoch_batches)]
-    scaled = sum(size * plan.loss_scale(batch) for batch, size in enumerate(sizes))
-    assert scaled / plan.accumulate_grad_batches == pytest.approx(steps), "each step is a mean"
+    assert (plan.steps.epoch_samples, plan.steps.epoch_steps) == (samples, steps)
+    assert plan.steps.total_steps == steps * plan.max_epochs
+    sizes = [min(60, samples - 60 * batch) for batch in range(plan.steps.epoch_batches)]
+    weights = sum(size / plan.steps.samples_in_step(0, batch) for batch, size in enumerate(sizes))
+    assert weights == pytest.approx(steps), "each step is a mean"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,8 @@ def test_max_steps_ends_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> 
     cut = by_both(make_plan(*job, *CUT), tmp_path / "cut")
     assert lines(cut, "step") == lines(whole, "step")[:6]
     assert [line["epoch"] for line in lines(cut, "validation")] == [1]
-    assert (make_plan(*job, *CUT).total_steps, make_plan(*job, "trainer.max_steps=500").total_steps) == (6, 500)
+    plans = make_plan(*job, *CUT), make_plan(*job, "trainer.max_steps=500")
+    assert [plan.steps.total_steps for plan in plans] == [6, 500]
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])

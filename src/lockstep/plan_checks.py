@@ -80,7 +80,7 @@ def _check_length(plan: "Plan") -> None:
     if plan.model.lightning or not isinstance(plan.data, schemas.Loaders):
         return
     counts = isinstance(plan.scheduler, schemas.OneCycle | schemas.WarmupLinear)
-    if counts and not plan.total_steps:
+    if counts and not plan.steps.total_steps:
         why = f"its curve is of the whole run, and data={plan.data.name} does not say how long an epoch is"
         raise config_error("scheduler", plan.scheduler.name, why, "scheduler=none, or one by _target_")
     if plan.dropout_rng != "per_rank":

@@ -23,7 +23,7 @@ CHILDREN = "schedulers"
 
 def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
     """The schedule of the whole run, to step as its `interval` says; None keeps the rate."""
-    choice, total = plan.scheduler, plan.total_steps
+    choice, total = plan.scheduler, plan.steps.total_steps
     match choice:
         case schemas.Constant():
             return None
@@ -34,13 +34,6 @@ def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
         case schemas.OwnScheduler():
             steps = total if choice.interval == "step" else plan.max_epochs
             return _own_scheduler(choice, optimizer, steps, plan.objective.better(choice.watched(plan)))
-
-
-def step_plateau(plan: Plan, scheduler: LRScheduler, measured: Mapping[str, float]) -> None:
-    """Of an interval `plateau`: after an epoch's validation, and before its checkpoint."""
-    assert isinstance(plan.scheduler, schemas.OwnScheduler)
-    assert isinstance(scheduler, ReduceLROnPlateau)
-    scheduler.step(measured[plan.scheduler.watched(plan)])
 
 
 # of the user's own

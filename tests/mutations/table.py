@@ -99,8 +99,8 @@ MUTATIONS = [
     Mutation(
         "the record joins batches by the first epoch's number",
         "record/step_buffer.py",
-        "self.plan.batches_per_step(self.epoch)",
-        "self.plan.batches_per_step(0)",
+        "self.plan.steps.batches_per_step(self.epoch)",
+        "self.plan.steps.batches_per_step(0)",
         "tests/test_callbacks.py::test_batches_of_a_step_change_with_the_epochs[module]",
     ),
     Mutation(
@@ -545,9 +545,9 @@ MUTATIONS = [
     ),
     Mutation(
         "max_steps counts batches of a module with several optimizers",
-        "own_module/session.py",
-        "passed or self.plan.trained(self.at.epochs, trainer.global_step)",
-        "passed or self.plan.trained(self.at.epochs, self.at.steps)",
+        "own_module/progress.py",
+        "passed or self.plan.steps.is_finished(self.position.epochs, trainer.global_step)",
+        "passed or self.plan.steps.is_finished(self.position.epochs, self.position.steps)",
         "tests/test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]",
     ),
     Mutation(

@@ -56,7 +56,7 @@ def collectives(context: BenchContext) -> list[Measurement]:
         context.report(f"{engine}, epochs: {epochs}, batch size: {batch_size}")
         with context.folder() as folder:
             plan = context.plan(folder, *shared, f"engine={engine}", f"max_epochs={epochs}", f"batch_size={batch_size}")
-            return *launch.start(BenchPayload(plan, ENGINES[engine]), COLLECTIVE_COUNTS), plan.total_steps
+            return *launch.start(BenchPayload(plan, ENGINES[engine]), COLLECTIVE_COUNTS), plan.steps.total_steps
 
     found = []
     for name in ENGINES:

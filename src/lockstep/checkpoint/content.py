@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from lockstep.objectives.objective import SAMPLES
 from lockstep.record.file import Mark
-from lockstep.safe_loading import load
 
 OWN = "lockstep"
 SCALER = "MixedPrecision"
@@ -120,17 +118,7 @@ class Content:
         return torch.stack([torch.zeros_like(like) if part is None else part for part in parts])
 
 
-def prefixed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A net's parameters and buffers by the names that checkpoints give them."""
-    return {PREFIX + name: tensor for name, tensor in state.items()}
-
-
 def own_names(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return a checkpoint's parameters and buffers by the net's own names."""
     prefix = checkpoint.get(OWN, {}).get("prefix", PREFIX)
     return {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()}
-
-
-def net_state(path: Path) -> dict[str, Tensor]:
-    """The parameters and buffers in a checkpoint file, by the net's own names."""
-    return own_names(load(path))

@@ -12,13 +12,11 @@ from lockstep.checkpoint.content import OWN, Content, Progress, own_names
 from lockstep.checkpoint.files import can_be_mapped, damage
 from lockstep.checkpoint.identity import require_same
 from lockstep.config_error import config_error, errors_as, require
-from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
 from lockstep.record.file import Mark, lines_so_far
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import METRICS
 from lockstep.safe_loading import load
-from lockstep.schedulers import create_scheduler
 from lockstep.structures import tensors_of
 
 HINT = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
@@ -58,21 +56,6 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
     if not finished:
         lines_so_far(Path(str(plan.ckpt_path)), Path(plan.run_dir), content.mark)
     return finished
-
-
-def resume_state(plan: Plan, net: nn.Module) -> ResumeState:
-    """Read the plan's checkpoint, if it has one, and check that it fits the net, the optimizer and the schedule."""
-    start = read_start(plan)
-    if start.checkpoint is not None:
-        require_net(plan, net, start.checkpoint)
-    if start.checkpoint is not None and start.content is not None:
-        with of_the_file(Path(str(plan.ckpt_path))):  # Lightning restores them later, with a traceback
-            optimizer = create_optimizer(plan.optimizer, net)
-            scheduler = create_scheduler(plan, optimizer)
-            optimizer.load_state_dict(start.checkpoint["optimizer_states"][0])
-            if scheduler is not None:
-                scheduler.load_state_dict(start.checkpoint["lr_schedulers"][0])
-    return start
 
 
 def read_start(plan: Plan) -> ResumeState:
@@ -128,7 +111,7 @@ def _is_finished(plan: Plan, checkpoint: Mapping[str, Any], content: Content, ke
     reached = steps == max_steps or lightning  # a module that steps several optimizers a batch may go past it
     trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or content.ended)
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
-    more = not plan.trained(at.epochs, steps) or (trained and (keep_finished or not finished))
+    more = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
     key, bound, done = (
         ("trainer.max_steps", max_steps, steps) if by_steps else ("max_epochs", plan.max_epochs, at.epochs)
     )

@@ -104,7 +104,7 @@ class CheckpointManager:
         if self.plan.detect_nan:
             self._check_weights(position.steps)
         here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
-        under_way = self.plan.model.manual or position.batch % self.plan.batches_per_step(position.epochs) > 0
+        under_way = self.plan.model.manual or position.batch % self.plan.steps.batches_per_step(position.epochs) > 0
         gradients = {
             name: self.tensors.full_tensor(own.grad).cpu()
             for name, own in net.named_parameters()

@@ -26,8 +26,7 @@ class SessionCallback(Callback):
         self.trainer, session, module = trainer, self.session, self.session.module
         object.__setattr__(module, "optimizers", session.step.virtual_optimizers(module.optimizers))
         for name, then in (
-            # behind callbacks that restore their own, before Lightning loads the optimizers
-            ("on_fit_start", lambda: session.state.restore_groups(trainer.optimizers)),
+            ("on_fit_start", lambda: _restore_optimizers(session, trainer)),
             ("on_train_start", self._restore_metrics),
             ("on_train_batch_end", self._end_batch),
             ("on_train_epoch_end", self._end_training_stage),
@@ -132,6 +131,12 @@ class SessionCallback(Callback):
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.results.end_validation()
             self.saving.save_within_epoch(self.trainer, due=True)
+
+
+def _restore_optimizers(session: Session, trainer: pl.Trainer) -> None:
+    """Restore after callbacks that restore groups; Lightning loads the same again, but accepts missing states."""
+    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+    session.state.restore_optimizers(trainer.optimizers, schedulers)
 
 
 def _followed(hook: Callable[..., Any], then: Callable[..., None]) -> Callable[..., Any]:

@@ -29,6 +29,7 @@ class SessionCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint: dict[str, Any] = load(path)
         require_net(self.session.plan, self.session.net, checkpoint)
+        self.session.state.checkpoint = checkpoint
         checkpoint["pytorch-lightning_version"] = lightning.__version__
         checkpoint.pop("loops", None)
         if self.session.plan.train:

@@ -13,9 +13,9 @@ from lightning.pytorch.loggers.logger import DummyLogger
 
 from lockstep import schemas, targets
 from lockstep.config_error import require
-from lockstep.loggers import trackers
 from lockstep.loggers.logger import Logger, Value
 from lockstep.loggers.tensorboard import FOLDER, TensorBoard
+from lockstep.loggers.trackers import create_mlflow, create_wandb, finish, set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
 
@@ -27,7 +27,7 @@ class FromLightning(Logger):
     """A Lightning logger, made on rank 0. It gets the hyper-parameters at once; TensorBoard's, with the results."""
 
     def __init__(self, choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, Value]) -> None:
-        trackers.set_rank(0)
+        set_rank(0)
         self.own = made(choice, plan, steps)
         if not isinstance(self.own, theirs.TensorBoardLogger):
             self.own.log_hyperparams({**hparams})
@@ -42,12 +42,12 @@ class FromLightning(Logger):
         if isinstance(self.own, theirs.TensorBoardLogger):
             self.own.log_hyperparams({**hparams}, {f"final/{name}": value for name, value in results.items()})
         self.own.finalize("success")
-        trackers.finish(self.own, failed=False)
+        finish(self.own, failed=False)
 
     def fail(self) -> None:
         self.own.save()
         self.own.finalize("failed")
-        trackers.finish(self.own, failed=True)
+        finish(self.own, failed=True)
 
 
 FILLED = ("save_dir",)
@@ -70,9 +70,9 @@ def made(choice: schemas.Logger, plan: Plan, steps: int) -> theirs.Logger:
     """The Lightning logger that a plan names; a `save_dir` is the run's folder, unless it is given."""
     match choice:
         case schemas.Wandb():
-            return trackers.wandb(choice, plan, steps)
+            return create_wandb(choice, plan, steps)
         case schemas.MLflow():
-            return trackers.mlflow(choice, plan, steps)
+            return create_mlflow(choice, plan, steps)
         case schemas.OwnLogger():
             own = targets.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
             _require_logger(choice, type(own), f"it makes a {type(own).__name__}, and not a Logger of Lightning")
@@ -82,7 +82,7 @@ def made(choice: schemas.Logger, plan: Plan, steps: int) -> theirs.Logger:
 
 def of_rank(loggers: "Loggers") -> list[theirs.Logger]:
     """What a Trainer is handed. On rank 0 they write to the same place as the loggers themselves, elsewhere nowhere."""
-    trackers.set_rank(loggers.rank)
+    set_rank(loggers.rank)
     choices = loggers.plan.logger
     written: list[Logger] | list[None] = loggers.loggers or [None] * len(choices)
     return [_of_rank(loggers, choice, own) for choice, own in zip(choices, written, strict=True)]

@@ -15,24 +15,24 @@ from lockstep.loggers.table import version
 from lockstep.plan import Plan
 
 
-def wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> WandbLogger:
-    """A wandb run in wandb/; a further one for each resume, since its points cannot be taken back."""
+def create_wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> WandbLogger:
+    """Start a wandb run in wandb/; each resume starts another, since logged points cannot be withdrawn."""
     folder = Path(plan.run_dir) / "wandb"
     folders = {f"WANDB_{kind}_DIR": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
     with environment(folders | {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}):
-        import wandb as package
+        import wandb
 
         name = run_name(plan, steps)
         mode: Literal["offline", "online"] = "offline" if choice.offline else "online"
-        settings = package.Settings(mode=mode, console="off")  # else it takes this process's own streams
-        run = package.init(project=choice.project, name=name, dir=plan.run_dir, settings=settings)
+        settings = wandb.Settings(mode=mode, console="off")  # else it takes this process's own streams
+        run = wandb.init(project=choice.project, name=name, dir=plan.run_dir, settings=settings)
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     return WandbLogger(name, plan.run_dir, offline=choice.offline, project=choice.project, experiment=run)
 
 
-def mlflow(choice: schemas.MLflow, plan: Plan, steps: int) -> MLFlowLogger:
-    """A run of the file store in mlruns/, where each resume makes a further one."""
+def create_mlflow(choice: schemas.MLflow, plan: Plan, steps: int) -> MLFlowLogger:
+    """Start a run in the file store mlruns/; each resume starts another."""
     store = (Path(plan.run_dir).absolute() / "mlruns").as_uri()
     with environment({"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}):
         logger = MLFlowLogger(choice.experiment, run_name(plan, steps), store)

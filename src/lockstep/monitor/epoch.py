@@ -64,7 +64,7 @@ class EpochMonitor:
         if self.board is None or self.options is None or not validated:
             return
         if self.options.images:
-            self._show_pictures(self.board, counts, self.plan.trained(epoch, step), step)
+            self._show_pictures(self.board, counts, self.plan.steps.is_finished(epoch, step), step)
         if self.shown is not None and self.shown.scores:
             _show_pr_curves(self.board, self.shown.scores, step)
 

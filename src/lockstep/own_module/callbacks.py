@@ -38,7 +38,7 @@ def require_planned_steps(plan: Plan, callbacks: Iterable[Any]) -> None:
     for own in callbacks:
         name = type(own).__name__
         if any(kind.__name__ == SCHEDULER for kind in type(own).__mro__):
-            planned = name == SCHEDULER and {0: 1, **own.scheduling} == plan.accumulation
+            planned = name == SCHEDULER and {0: 1, **own.scheduling} == plan.steps.accumulation
             why = "it changes how many batches a step has, and the configuration does not say so"
             require(planned, "callbacks", name, why, "callbacks=gradient_accumulation_scheduler in its place")
 

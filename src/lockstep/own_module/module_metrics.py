@@ -81,7 +81,7 @@ class ModuleMetrics:
 
     def is_best_measured(self, position: Progress, validated: bool, values: Mapping[str, float]) -> bool:
         """Whether the epoch that is done has measured what says which checkpoint is best."""
-        validates = self.data.runs("val") and self.plan.comes_to_validation
+        validates = self.data.runs("val") and self.plan.steps.reaches_validation
         return validated or not validates or self.plan.monitor[0] in values
 
     # checkpoints, metrics.json

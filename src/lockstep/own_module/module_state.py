@@ -5,12 +5,13 @@ which parameters are in which group of an optimizer: hooks that have changed the
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.reading import ResumeState
+from lockstep.checkpoint.reading import ResumeState, of_the_file
 from lockstep.launch.topology import RankContext
 from lockstep.own_module.logged import Logged, metric_modules
 from lockstep.plan import Plan
@@ -18,11 +19,11 @@ from lockstep.private_api.torchmetrics import metric_state, restore_metric
 
 
 class ModuleState:
-    """Of one rank."""
+    """The state of one rank. `checkpoint` is the loaded one, which hooks may have edited."""
 
     def __init__(self, plan: Plan, context: RankContext, start: ResumeState, module: Any, logged: Logged) -> None:
         self.plan, self.context, self.start = plan, context, start
-        self.module, self.logged = module, logged
+        self.module, self.logged, self.checkpoint = module, logged, start.checkpoint
 
     def saved(self, optimizers: Sequence[Optimizer], within: bool) -> dict[str, Any]:
         """Tensors and plain values.
@@ -39,15 +40,25 @@ class ModuleState:
             "groups": [[_names(group, names) for group in own.param_groups] for own in optimizers],
         }
 
-    def restore_groups(self, optimizers: Sequence[Optimizer]) -> None:
-        """Add the groups that hooks had added, before the optimizers' states are loaded.
+    def restore_optimizers(self, optimizers: Sequence[Optimizer], schedulers: Sequence[Any]) -> None:
+        """Load the states of optimizers and schedules; add the parameter groups that hooks had added first.
 
-        Their options come with the states. A callback may have added its own again by now.
+        A callback may have added its own groups again by now.
+
+        Raises:
+            ConfigError: the checkpoint has other optimizers or schedules.
         """
+        if self.checkpoint is None:
+            return
         parameters = dict(self.module.named_parameters())
-        for own, names in zip(optimizers, self._of_rank_zero("groups", ()), strict=False):
-            for group in names[len(own.param_groups) :]:
-                own.add_param_group({"params": [parameters[name] for name in group]})
+        with of_the_file(Path(str(self.plan.ckpt_path))):
+            for optimizer, names in zip(optimizers, self._of_rank_zero("groups", ()), strict=False):
+                for group in names[len(optimizer.param_groups) :]:
+                    optimizer.add_param_group({"params": [parameters[name] for name in group]})
+            for optimizer, state in zip(optimizers, self.checkpoint["optimizer_states"], strict=True):
+                self.plan.strategy.tensors.load_optimizer_state(optimizer, state)
+            for scheduler, state in zip(schedulers, self.checkpoint["lr_schedulers"], strict=True):
+                scheduler.load_state_dict(state)
 
     def restore(self) -> None:
         """What this rank had logged, and what was frozen."""

@@ -31,14 +31,14 @@ class RunProgress:
     @property
     def batches_per_step(self) -> int:
         """Batches of an optimizer step, in the epoch under way."""
-        return self.plan.batches_per_step(self.position.epochs)
+        return self.plan.steps.batches_per_step(self.position.epochs)
 
     @property
     def is_finished(self) -> bool:
         """Whether training was done when the run was interrupted: what is left is to be tested."""
         if self.start.content is None or self.start.checkpoint is None:
             return False
-        done = self.plan.trained(self.start.at.epochs, self.start.checkpoint["global_step"])
+        done = self.plan.steps.is_finished(self.start.at.epochs, self.start.checkpoint["global_step"])
         return self.plan.train and (done or (self.plan.resume and self.start.content.ended))
 
     @property
@@ -59,11 +59,11 @@ class RunProgress:
         return self.context.stop.should_stop(self._batches(self.position))
 
     def _batches(self, at: Progress) -> int:
-        return at.epochs * (self.plan.epoch_batches or 2**31) + at.batch
+        return at.epochs * (self.plan.steps.epoch_batches or 2**31) + at.batch
 
     def is_over(self, trainer: Any) -> bool:
         """Whether no further epoch begins."""
-        done = self.plan.trained(self.position.epochs, trainer.global_step)
+        done = self.plan.steps.is_finished(self.position.epochs, trainer.global_step)
         return done or self.time_limit.passed or bool(trainer.should_stop)
 
     def interrupts_epoch(self, trainer: Any) -> bool:
@@ -72,7 +72,7 @@ class RunProgress:
         Its checkpoint lies within the epoch, so that training can go on from there; what has been logged of the part
         still becomes results.
         """
-        done = self.time_limit.passed or self.plan.trained(self.position.epochs, trainer.global_step)
+        done = self.time_limit.passed or self.plan.steps.is_finished(self.position.epochs, trainer.global_step)
         self.interrupted_epoch = done and not trainer.should_stop
         return self.interrupted_epoch
 
@@ -83,7 +83,7 @@ class RunProgress:
             last: whether it is the last batch of the epoch.
         """
         plan, epoch = self.plan, self.position.epochs + 1
-        due = plan.due_to_validate(epoch, None if last and plan.validation_batches is None else self.position.batch)
+        due = plan.steps.is_validation_due(epoch, self.position.batch, last)
         stopped = trainer.should_stop and epoch % plan.trainer.check_val_every_n_epoch == 0
         return self.has_validation and (due or stopped)
 

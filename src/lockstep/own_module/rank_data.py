@@ -53,7 +53,7 @@ class RankData:
             for loader in loaders:
                 loader.begin = (self.begin.epochs, self.begin.batch)
                 loader.set_epoch(self.begin.epochs if training else 0)
-                loader.accumulation = self.plan.batches_per_step
+                loader.accumulation = self.plan.steps.batches_per_step
                 loader.fixed = training and self.plan.trainer.overfit_batches > 0
                 loader.limit = getattr(self.plan.trainer, f"limit_{stage}_batches")
             if not training:

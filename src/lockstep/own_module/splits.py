@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import torch
 
-from lockstep.batch_math import window_samples
 from lockstep.data.loader import create_loader
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData
@@ -25,7 +24,7 @@ class SplitSource(LoaderSource):
         self.owner = self.made = None
 
     def has(self, stage: str) -> bool:
-        return self.plan.validates if stage == "val" else len(getattr(self.data, stage)) > 0
+        return self.plan.steps.validates if stage == "val" else len(getattr(self.data, stage)) > 0
 
     def loaders(self, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
         return [SplitLoader(self.plan, self.data, stage, rank_slice, self.device)]  # type: ignore[arg-type]
@@ -47,9 +46,10 @@ class SplitLoader(RankLoader):
         self.samples, self.batch_size = len(split), plan.batch_size
         options: dict[str, Any] = {"rank": rank_slice.rank, "world_size": rank_slice.world_size}
         if self.training:
-            options |= {"seed": plan.order_seed, "drop_last": plan.drop_last, "batches": plan.epoch_batches}
+            options |= {"seed": plan.order_seed, "drop_last": plan.drop_last, "batches": plan.steps.epoch_batches}
         else:
-            self.samples, self.batch_size = plan.samples_of(stage, self.samples), evaluation_batch(plan.batch_size)  # type: ignore[arg-type]
+            self.samples = plan.steps.samples_of(stage, self.samples)  # type: ignore[arg-type]
+            self.batch_size = evaluation_batch(plan.batch_size)
         self.shards = ShardSampler(self.samples, self.batch_size, **options)
         self.loader = create_loader(data, split, self.shards, device, dtype_of(plan))
 
@@ -61,14 +61,6 @@ class SplitLoader(RankLoader):
         self.shards.set_epoch(self.epoch)
         for number, batch in enumerate(self.loader, start=self.first):
             samples = min(self.batch_size, self.samples - number * self.batch_size)
-            self.shares.append(BatchShare(batch.ids, samples, self._step_samples(number)))
+            step_samples = self.plan.steps.samples_in_step(self.epoch, number) if self.training else None
+            self.shares.append(BatchShare(batch.ids, samples, step_samples))
             yield batch
-
-    def _step_samples(self, batch: int) -> int | None:
-        """Return the samples of the optimizer step that a batch belongs to, over all ranks."""
-        plan, batches = self.plan, self.accumulate
-        if not self.training:
-            return None
-        if batch < len(self) - batches:  # the step is full
-            return plan.batch_size * batches
-        return window_samples(plan.epoch_samples, plan.batch_size, batches, batch, plan.drop_last)

@@ -149,7 +149,7 @@ class TaskMetrics:
 
     def is_best_measured(self, position: Progress, validated: bool, values: Mapping[str, float]) -> bool:
         """Whether the epoch that is done has measured what says which checkpoint is best."""
-        return self.plan.validates_after(position.epochs) or not self.plan.monitor[0].startswith("val/")
+        return self.plan.steps.validates_after(position.epochs) or not self.plan.monitor[0].startswith("val/")
 
     @property
     def results(self) -> Mapping[str, float]:

@@ -43,7 +43,7 @@ class GlobalMasks:
 
         Drawn on the CPU in float32 whatever the net computes in, so that every device and precision has the same mask.
         """
-        step = self.plan.batches_before(self.epoch, self.batch)
+        step = self.plan.steps.batches_before(self.epoch, self.batch)
         key = f"{self.plan.seed} {step} {layer}".encode()
         seed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
         generator = torch.Generator().manual_seed(seed)

@@ -16,13 +16,13 @@ def save_state(run: "Training") -> None:
     """Where training stands, between two batches. To be called by every rank; rank 0 writes."""
     if not run.session.plan.saves:
         return
-    session, module, trainer, tensors = run.session, run.module, run.trainer, run.session.plan.strategy.tensors
+    session, module, trainer, strategy = run.session, run.module, run.trainer, run.session.plan.strategy
     at = session.progress.position
     checkpoint: dict[str, Any] = {
         "epoch": at.epochs if at.batch else at.epochs - 1,
         "global_step": trainer.global_step,
-        "state_dict": tensors.state_dict(module),
-        "optimizer_states": [tensors.optimizer_state(optimizer) for optimizer in trainer.optimizers],
+        "state_dict": strategy.tensors.state_dict(module),
+        "optimizer_states": [strategy.tensors.optimizer_state(own) for own in trainer.optimizers],
         "lr_schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
         "callbacks": {own.state_key: state for own in trainer.callbacks if (state := own.state_dict())},
     }
@@ -69,13 +69,9 @@ def load_optimizers(run: "Training") -> None:
     checkpoint: Any = session.start.checkpoint
     if checkpoint is None:
         return
-    session.state.restore_groups(trainer.optimizers)
-    with of_the_file(Path(str(session.plan.ckpt_path))):
-        for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
-            session.plan.strategy.tensors.load_optimizer_state(optimizer, state)
-        for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
-            config.scheduler.load_state_dict(state)
-        if run.precision.scale is not None and SCALER in checkpoint:
+    session.state.restore_optimizers(trainer.optimizers, [config.scheduler for config in trainer.lr_scheduler_configs])
+    if run.precision.scale is not None and SCALER in checkpoint:
+        with of_the_file(Path(str(session.plan.ckpt_path))):
             run.precision.scaler.load_state_dict(checkpoint[SCALER])
     trainer.global_step = int(checkpoint["global_step"])
     trainer.current_epoch = session.progress.position.epochs

@@ -83,13 +83,13 @@ class RawTrainer:
 
     @property
     def num_training_batches(self) -> float:
-        return self.session.plan.epoch_batches or float("inf")
+        return self.session.plan.steps.epoch_batches or float("inf")
 
     @property
     def estimated_stepping_batches(self) -> float:
         """Optimizer steps of the whole run, by what a step has now; the bound on them where nobody knows."""
         plan, most = self.session.plan, self.max_steps
-        steps = batch_count(plan.epoch_batches, self.accumulate_grad_batches) * plan.max_epochs
+        steps = batch_count(plan.steps.epoch_batches, self.accumulate_grad_batches) * plan.max_epochs
         return most if steps == 0 else steps if most == -1 else min(steps, most)
 
     @property

@@ -36,7 +36,7 @@ class FiniteLosses:
         losses = to_floats(self.unchecked)
         for batch, loss in enumerate(losses, start=self.batch + 1 - len(losses)):
             if not math.isfinite(loss):
-                step = self.plan.steps_before(self.epoch, batch) + 1
+                step = self.plan.steps.steps_before(self.epoch, batch) + 1
                 raise not_finite(f"the loss of step {step}", loss)
         self.unchecked = []
 

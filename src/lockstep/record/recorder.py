@@ -105,7 +105,7 @@ class Recorder:
         Each rank takes the fingerprints of its own memory here, before anything is shared: after the validation, say,
         all have the buffers of rank 0.
         """
-        last = self.steps.next_batch == self.plan.epoch_batches if last is None else last
+        last = self.steps.next_batch == self.plan.steps.epoch_batches if last is None else last
         if self.plan.record.weights == "step" or last:
             own = fingerprints(self.net, optimizers, self.plan.strategy.tensors.local_shard)
             self.fingerprints[len(self.steps.rates) - 1] = own

@@ -66,7 +66,7 @@ class StepBuffer:
 
     def _windows(self) -> tuple[Tensor, Tensor]:
         """Sums (windows, sums) and digests (windows,) of the optimizer steps; the last may be under way."""
-        plan, window = self.plan, self.plan.batches_per_step(self.epoch)
+        plan, window = self.plan, self.plan.steps.batches_per_step(self.epoch)
         under_way = self.first_batch % window
         windows = (under_way + torch.arange(len(self.batches))) // window
         count = -(-(under_way + len(self.batches)) // window)

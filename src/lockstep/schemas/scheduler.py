@@ -50,7 +50,7 @@ class WarmupLinear(Schedule):
         not_negative("scheduler.warmup_steps", self.warmup_steps)
 
     def check(self, plan: "Plan") -> None:
-        key, steps = "scheduler.warmup_steps", plan.total_steps
+        key, steps = "scheduler.warmup_steps", plan.steps.total_steps
         if plan.train and self.warmup_steps >= steps:
             why = f"the whole run has {steps} step{'s' if steps > 1 else ''}"
             raise config_error(key, self.warmup_steps, why, f"{key}={steps // 10}")

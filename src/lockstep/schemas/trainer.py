@@ -90,7 +90,7 @@ class Trainer:
 
     def _check_interval(self, plan: "Plan") -> None:
         """Refuse more batches than there are, and a share of an epoch whose end nobody knows."""
-        key, every, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.epoch_batches
+        key, every, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches
         if not plan.train or self.limit_val_batches == 0:
             return
         if batches == 0 and isinstance(every, float):

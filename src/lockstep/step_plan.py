@@ -1,0 +1,114 @@
+"""Counts of batches and optimizer steps of a run, computed from its plan. No torch here."""
+
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from lockstep import schemas
+from lockstep.batch_math import batch_count, window_samples
+
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
+
+
+class StepPlan:
+    """The schedule of batches, optimizer steps and validations. Epochs and batches are counted from 0 unless noted."""
+
+    def __init__(self, plan: "Plan") -> None:
+        self.plan = plan
+
+    @cached_property
+    def epoch_batches(self) -> int:
+        """Return the global batches of an epoch; 0 if only a user's loader determines the length of an epoch."""
+        plan = self.plan
+        if isinstance(plan.data, schemas.Loaders) and not plan.data.regular:
+            return plan.trainer.kept("train", plan.data.train_batches)
+        return batch_count(self.epoch_samples, plan.batch_size, plan.drop_last)
+
+    @cached_property
+    def epoch_samples(self) -> int:
+        """Return the training samples of an epoch, over all ranks."""
+        plan = self.plan
+        return plan.trainer.limited("train", plan.data.train_samples, plan.batch_size, plan.drop_last)
+
+    def samples_of(self, stage: Literal["val", "test"], size: int) -> int:
+        """Return how many of the `size` samples of a split are evaluated."""
+        return self.plan.trainer.limited(stage, size, self.plan.batch_size)
+
+    @property
+    def validates(self) -> bool:
+        """Whether the run validates: it has validation samples, and training reaches a validation."""
+        return self.samples_of("val", self.plan.data.val_size) > 0 and self.reaches_validation
+
+    @property
+    def reaches_validation(self) -> bool:
+        """Whether the schedule ever reaches a validation, regardless of validation data."""
+        every, max_steps = self.plan.trainer.check_val_every_n_epoch, self.plan.trainer.max_steps
+        steps = self.steps_before(every - 1, (self.validation_batches or 1) - 1)  # before the last batch to train on
+        has_step_count = self.epoch_steps and not self.plan.model.lightning  # a module's optimizers count their steps
+        reached = not has_step_count or max_steps == -1 or steps < max_steps
+        return self.plan.max_epochs >= every and reached
+
+    @cached_property
+    def validation_batches(self) -> int | None:
+        """Return the batches between validations within an epoch; None: at its end, if its length is unknown."""
+        interval = self.plan.trainer.val_check_interval
+        if isinstance(interval, int):
+            return interval
+        return max(1, int(self.epoch_batches * interval)) if self.epoch_batches else None
+
+    def validates_after(self, epoch: int) -> bool:
+        """Whether a validation follows the last batch of an epoch, counted from 1."""
+        return self.validates and self.is_validation_due(epoch, self.epoch_batches, last=True)
+
+    def is_validation_due(self, epoch: int, batch: int, last: bool) -> bool:
+        """Whether the schedule has a validation after `batch` batches of an epoch, both counted from 1.
+
+        Args:
+            last: whether these are all batches of the epoch.
+        """
+        every = self.validation_batches
+        due = last if every is None else batch % every == 0
+        return due and epoch % self.plan.trainer.check_val_every_n_epoch == 0
+
+    def is_finished(self, epochs: int, steps: int) -> bool:
+        """Whether training is over after so many epochs, and steps as counted by Lightning's global_step."""
+        return epochs >= self.plan.max_epochs or 0 < self.plan.trainer.max_steps <= steps
+
+    @cached_property
+    def accumulation(self) -> dict[int, int]:
+        """Return the batches of an optimizer step by the first epoch in which they apply."""
+        schedules = (callback.scheduling for callback in self.plan.callbacks)
+        default = {0: self.plan.accumulate_grad_batches}
+        return next((schedule for schedule in schedules if schedule is not None), default)
+
+    def batches_per_step(self, epoch: int) -> int:
+        """Return the batches of an optimizer step in an epoch."""
+        return self.accumulation[max(first for first in self.accumulation if first <= epoch)]
+
+    @property
+    def epoch_steps(self) -> int:
+        """Return the optimizer steps of the first epoch; the last may have fewer batches."""
+        return self.steps_before(1)
+
+    def steps_before(self, epoch: int, batch: int = 0) -> int:
+        """Return the optimizer steps of the run before batch `batch` of epoch `epoch`."""
+        changes = [*sorted(first for first in self.accumulation if first < epoch), epoch]
+        epochs = ((end - begin, self.accumulation[begin]) for begin, end in pairwise(changes))
+        steps = sum(count * batch_count(self.epoch_batches, batches) for count, batches in epochs)
+        return steps + batch // self.batches_per_step(epoch)
+
+    def samples_in_step(self, epoch: int, batch: int) -> int:
+        """Return the samples, over all ranks, of the optimizer step that contains a batch."""
+        plan, batches = self.plan, self.batches_per_step(epoch)
+        return window_samples(self.epoch_samples, plan.batch_size, batches, batch, plan.drop_last)
+
+    def batches_before(self, epoch: int, batch: int) -> int:
+        """Return the global batches of the run before batch `batch` of epoch `epoch`."""
+        return epoch * self.epoch_batches + batch
+
+    @property
+    def total_steps(self) -> int:
+        """Return the optimizer steps of the run; 0 if unknown."""
+        steps, max_steps = self.steps_before(self.plan.max_epochs), self.plan.trainer.max_steps
+        return steps if max_steps == -1 else min(steps or max_steps, max_steps)

@@ -1,0 +1,48 @@
+"""Counts of batches and optimizer steps, computed by hand."""
+
+import pytest
+
+from tests.conftest import MakePlan
+
+
+def test_total_steps(make_plan: MakePlan) -> None:
+    # 1,257 digits in batches of 64: 19 full and one of 41
+    assert make_plan("max_epochs=3").steps.total_steps == 3 * 20
+    assert make_plan("max_epochs=3", "drop_last=true").steps.total_steps == 3 * 19
+    assert make_plan("max_epochs=3", "accumulate_grad_batches=3").steps.total_steps == 3 * 7
+
+
+def test_the_last_step_has_fewer_samples(make_plan: MakePlan) -> None:
+    """130 samples in batches of 12, three a step: the last step has 12 + 10 samples."""
+    small = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "accumulate_grad_batches=3")
+    steps = make_plan("strategy=ddp", "devices=2", *small).steps
+    assert [steps.samples_in_step(0, batch) for batch in (0, 2, 3, 9, 10)] == [36, 36, 36, 22, 22]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "after"),
+    [
+        ((), [True, True, True, True]),
+        (("data.val_size=0",), [False, False, False, False]),
+        (("trainer.check_val_every_n_epoch=2",), [False, True, False, True]),
+        (("trainer.val_check_interval=6",), [False, False, False, False]),
+        (("trainer.val_check_interval=5",), [True, True, True, True]),
+        (("trainer.max_steps=80", "trainer.check_val_every_n_epoch=4"), [False, False, False, True]),
+        (("trainer.max_steps=79", "trainer.check_val_every_n_epoch=4"), [False, False, False, False]),
+    ],
+)
+def test_validation_after_an_epoch(overrides: tuple[str, ...], after: list[bool], make_plan: MakePlan) -> None:
+    steps = make_plan("max_epochs=4", *overrides).steps
+    assert [steps.validates_after(epoch) for epoch in range(1, 5)] == after
+
+
+def test_a_validation_within_an_epoch(make_plan: MakePlan) -> None:
+    steps = make_plan("trainer.val_check_interval=0.25", "trainer.check_val_every_n_epoch=2").steps
+    assert [batch for batch in range(1, 21) if steps.is_validation_due(2, batch, last=batch == 20)] == [5, 10, 15, 20]
+    assert not [batch for batch in range(1, 21) if steps.is_validation_due(1, batch, last=batch == 20)]
+
+
+def test_training_ends_at_the_first_bound(make_plan: MakePlan) -> None:
+    steps = make_plan("max_epochs=2", "trainer.max_steps=30").steps
+    assert [steps.is_finished(*done) for done in ((1, 29), (1, 30), (2, 29))] == [False, True, True]
+    assert steps.total_steps == 30
