@@ -9,18 +9,20 @@ rank. The median over repetitions counts, after warm-up calls. Send and receive 
 the barrier some microseconds apart, and who leaves first counts its wait for the last: that is in every time.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
 from lockstep.collectives.calls import barrier, own_device
-from lockstep.collectives.primitive import NOTHING, Primitive
-from lockstep.parallel import all_gather_bytes, synchronize
+from lockstep.collectives.primitives import NOTHING, Primitive
+from lockstep.parallel import synchronize
+
+Object = TypeVar("Object")
 
 SIZES = tuple(4**power for power in range(1, 14))
 """4, 16, 64, … bytes, up to 64 MiB."""
@@ -68,11 +70,18 @@ def measure(
         for size in (0,) if primitive.cost is NOTHING else sizes:
             count = primitive.divisible(-(-size // BYTES), world)
             warm_up, counted = repetitions(size)
-            own = json.dumps(time_calls(primitive, count, root, warm_up + counted)).encode()
-            slowest = [max(times) for times in zip(*map(json.loads, all_gather_bytes(own, group)), strict=True)]
+            ranks = all_gather(time_calls(primitive, count, root, warm_up + counted), group)
+            slowest = [max(times) for times in zip(*ranks, strict=True)]
             seconds = median(slowest[warm_up:]) / primitive.trips
             timings.append(Timing(primitive.name, BYTES * count, seconds, counted, primitive.cost.factor(world)))
     return timings
+
+
+def all_gather(value: Object, group: dist.ProcessGroup | None) -> list[Object]:
+    """Return the values of all ranks, in the order of the ranks."""
+    values: list[Object] = [value] * dist.get_world_size()
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 def time_calls(primitive: Primitive, count: int, root: int, repeat: int) -> list[float]:
