@@ -14,15 +14,11 @@ from matplotlib.figure import Figure
 
 from lockstep.bench import runner
 from lockstep.bench.__main__ import HELP
-from lockstep.bench.context import BenchContext, override
-from lockstep.bench.measurement import INCONCLUSIVE, Measurement, take_turns
-from lockstep.bench.options import BenchOptions
-from lockstep.bench.payloads import COLLECTIVE_COUNTS, STOCK, BenchPayload
+from lockstep.bench.context import PROBES, STOCK, BenchContext, BenchPayload, override
+from lockstep.bench.measurement import INCONCLUSIVE, Measurement, bench_table, take_turns
 from lockstep.bench.plot import draw
-from lockstep.bench.runner import describe_machine, run_bench
-from lockstep.bench.table import bench_table
-from lockstep.bench.training import MODULE, Variant, engine, measure_training
-from lockstep.bench.workloads import ON_MNIST, WORKLOADS
+from lockstep.bench.runner import BenchOptions, describe_machine, run_bench
+from lockstep.bench.workloads import MODULE, ON_MNIST, WORKLOADS, Variant, engine, measure_training
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
@@ -275,8 +271,8 @@ def test_collectives_are_counted(tmp_path: Path) -> None:
         plan = context.plan(folder, "strategy=ddp", "devices=2", "accelerator=cpu", "data=points", "batch_size=4")
         from lockstep import launch
 
-        payload = BenchPayload(plan, "tests.engine_counted_collectives")
-        assert launch.start(payload, COLLECTIVE_COUNTS) == (6, 3)
+        payload = BenchPayload(plan, "tests.engine_counted_collectives", "collectives")
+        assert launch.start(payload, PROBES) == (6, 3, plan.total_steps)
     assert not folder.exists()
 
 
