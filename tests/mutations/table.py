@@ -645,13 +645,6 @@ MUTATIONS = [
         "tests/test_run_summary.py::test_no_line_ends_between_a_number_and_its_unit",
     ),
     Mutation(
-        "a long legend within its axes",
-        "sweep/panels.py",
-        "    if max(map(len, names)) <= LINE:\n",
-        "    if True:\n",
-        "tests/test_sweep_plot.py::test_long_names_do_not_spill",
-    ),
-    Mutation(
         "a speed-up of rates",
         "sweep/rows.py",
         "return rows if worlds_differ(rows) else [replace(row, speed_up=None, efficiency=None) for row in rows]",
