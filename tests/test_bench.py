@@ -107,7 +107,7 @@ def test_variants_take_turns() -> None:
 def test_a_row_for_each_goal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first run of all is not counted."""
     seconds = iter((9.0, 2.0, 1.0, 2.0, 1.5))
-    monkeypatch.setattr("lockstep.bench.training.training_seconds", lambda *_: next(seconds))
+    monkeypatch.setattr("lockstep.bench.workloads.training_seconds", lambda *_: next(seconds))
     context = BenchContext(True, 2, 1, "data", tmp_path, lambda _: None)
     variants = {"source": Variant("source"), "raw": engine("raw", source=0.7)}
     alone, beside = measure_training("linear", variants, (), 2, context)

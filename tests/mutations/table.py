@@ -262,8 +262,8 @@ MUTATIONS = [
     Mutation(
         "a bomb is read",
         "data/idx.py",
-        "content = bytearray(file.length + 1)",
-        "content = bytearray(100 * file.length)",
+        "stream.read(file.length + 1)",
+        "stream.read(100 * file.length)",
         BOMB,
     ),
     Mutation(

@@ -72,18 +72,18 @@ TRAINING: dict[str, dict[str, Variant]] = {
 """The variants of each training workload."""
 
 
+def training_seconds(variant: Variant, shared: tuple[str, ...], context: BenchContext) -> float:
+    overrides = (*shared, "test=false", *variant.overrides)
+    if variant.baseline is not None:
+        return context.time_baseline(variant.baseline, *overrides)
+    return float(context.train(*overrides)["train_seconds"])
+
+
 def measure_training(
     workload: str, variants: Mapping[str, Variant], shared: tuple[str, ...], rounds: int, context: BenchContext
 ) -> list[Measurement]:
     """Return a row for each variant and each of its goals, or one for a variant without."""
-
-    def seconds(variant: Variant) -> float:
-        overrides = (*shared, "test=false", *variant.overrides)
-        if variant.baseline is not None:
-            return context.time_baseline(variant.baseline, *overrides)
-        return float(context.train(*overrides)["train_seconds"])
-
-    calls = {name: partial(seconds, variant) for name, variant in variants.items()}
+    calls = {name: partial(training_seconds, variant, shared, context) for name, variant in variants.items()}
     first = next(iter(calls))
     context.report(f"{first}, not counted: the first run finds files and memory cold")
     calls[first]()

@@ -5,7 +5,7 @@ backend can't do this; if only some have it, the group is broken, and the tour e
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 import torch
@@ -54,7 +54,8 @@ def take_tour(payload: TourPayload, primitives: Sequence[Primitive]) -> TourResu
     observations: dict[str, list[Observation]] = {}
     for primitive in primitives:
         if dist.get_world_size() >= primitive.min_ranks:
-            observations[primitive.name] = all_gather(observe(primitive, payload.root), group)
+            ranks = all_gather(asdict(observe(primitive, payload.root)), group)
+            observations[primitive.name] = [Observation(**rank) for rank in ranks]
             if broken(observations[primitive.name]):
                 return TourResult(observations, [])
     able = [one for one in primitives if one.name in observations and not observations[one.name][0].error]

@@ -4,7 +4,7 @@ Hydra's errors differ by their text alone; a text that is not known here is show
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from traceback import extract_tb
 
@@ -41,16 +41,15 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
         return not_made(error, "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir")
     if nameless := next((override for override in overrides if override.startswith("=")), None):
         return ConfigError(f"{nameless}: this has no key; write KEY=VALUE.")
-    if SWEEP_PARAMS in " ".join(overrides) and ("NoneType" in text or "Sweeping over" in text):
-        return sweep_params(overrides)
     if NO_OPTION in text:
-        return no_option(overrides)
+        reason = "null: a group takes the name of one of its options"
+        return odd_option(overrides) or ConfigError(f"{reason}; write that, or leave GROUP=null out.")
     for words, sentence in SENTENCES.items():
-        if found := re.search(words, text):
-            return ConfigError(sentence.format(*found.groups()))
-    for words, refusal in REFUSALS.items():
-        if found := re.search(words, text):
-            return refusal(*found.groups())
+        if match := re.search(words, text):
+            return ConfigError(sentence.format(*map(shorten, match.groups())))
+    for words in UNKNOWN_KEY:
+        if match := re.search(words, text):
+            return unknown(*match.groups())
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         return ConfigError(f"{error.full_key}: {text.splitlines()[0]}; write a value for it.")
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -67,12 +66,6 @@ def unreadable(override: str) -> ConfigError:
     return ConfigError(
         f"{shown}: this cannot be read; write {shorten(shell_quote_override(key, value))}, quotes and all."
     )
-
-
-def no_option(overrides: Sequence[str]) -> ConfigError:
-    """A group was given null, a truth value or nothing: Hydra does not say which."""
-    why = "null: a group takes the name of one of its options"
-    return odd_option(overrides) or ConfigError(f"{why}; write that, or leave GROUP=null out.")
 
 
 NO_NAMES = ("null", "true", "false", "nan", "inf")
@@ -92,15 +85,6 @@ def odd_option(overrides: Sequence[str]) -> ConfigError | None:
     return None
 
 
-def no_such(group: str, option: str) -> ConfigError:
-    return option_error(group, option, "there is no such option", OPTIONS.get(group, []))
-
-
-def several(key: str, values: str) -> ConfigError:
-    instead = f"-m in front of them, or {key}={values.split(',')[0]}"
-    return config_error(key, values, "several values make a sweep", instead)
-
-
 def unknown(key: str, value: str = "") -> ConfigError:
     """The chosen options do not have the key: other options may."""
     group, _, name = key.rpartition(".")
@@ -114,26 +98,6 @@ def unknown(key: str, value: str = "") -> ConfigError:
     return unknown_key(key, value, known_keys())
 
 
-def unfit(key: str, value: str) -> ConfigError:
-    return config_error(key, value, "the key takes another kind of value", f"{key}=FOLDER, say, or leave it out")
-
-
-def sweep_params(overrides: Sequence[str]) -> ConfigError:
-    """Configuration files have them; on the command line the values themselves make the sweep."""
-    given = next(override for override in overrides if SWEEP_PARAMS in override)
-    why = "on the command line a sweep is written without it"
-    return ConfigError(f"{given}: {why}; write -m KEY=VALUE,VALUE, say -m seed=1,2.")
-
-
-def no_plugin(module: str) -> ConfigError:
-    """A launcher or sweeper that is not installed."""
-    package = module.partition("hydra_plugins.")[2].split(".")[0].replace("_", "-")
-    return ConfigError(
-        f"{package or module}: this plugin of Hydra is not installed; install it: pip install {package}."
-    )
-
-
-SWEEP_PARAMS = "hydra.sweeper.params"
 NO_OPTION = "Config group override must be a string or a list"
 THERE = "+{0}: the key is there already; write {0}=VALUE without the plus sign."
 NO_CONFIG = (
@@ -144,25 +108,23 @@ SENTENCES = {
     r"Multiple values for (\S+)\. ": THERE,
     r"An item is already at '([^']+)'": THERE,
     r"Could not delete from config. '([^']+)' does not exist": "~{0}: a key cannot be taken away; write {0}=VALUE.",
-    r"deletion value must be a string : .*input_line='~([^=']+)": (
-        "~{0}: a group cannot be taken away so; write ~{0}, or {0}=OPTION."
+    r"Ambiguous value for argument '([^=]+)=([^,]*)(.*)'": (
+        "{0}={1}{2}: several values make a sweep; write -m in front of them, or {0}={1}."
     ),
-    r"Could not override '([^'@]+)@": "{0}@: a group cannot be put elsewhere; write {0}=OPTION without the @.",
+    r"Unknown plugin class.*?'(?:hydra_plugins\.)?(\w+)": (
+        "{0}: this plugin of Hydra is not installed; install it: pip install {0}."
+    ),
     r"(?:Cannot find primary config|onfig directory)": NO_CONFIG,
 }
 """From Hydra's words to the sentence that says it here, with what is in the brackets."""
 
-REFUSALS: dict[str, Callable[..., ConfigError]] = {
-    r"Ambiguous value for argument '([^=]+)=(.*)'": several,
-    r"Could not override '([^'@]+)'(?s:.*) use \+[^=]+=([^\n]*)": unknown,
-    r"Could not override '([^'@]+)'": unknown,
-    r"Key '[^']+' is not in struct\s+full_key: (\S+)": unknown,
-    r"Override ([^@=]+)\S*=(.*) looks like a config group override": unknown,
-    r"Could not load '([^/']+)/([^']+)'": no_such,
-    r"Error merging override ([^=]+)=([^\n]*)": unfit,
-    r"Unknown plugin class(?:.*?)'([^']+)'": no_plugin,
-}
-"""From Hydra's words to what finds the sentence."""
+UNKNOWN_KEY = (
+    r"Could not override '([^'@]+)'(?s:.*) use \+[^=]+=([^\n]*)",
+    r"Could not override '([^'@]+)'",
+    r"Key '[^']+' is not in struct\s+full_key: (\S+)",
+    r"Override ([^@=]+)\S*=(.*) looks like a config group override",
+)
+"""Hydra's words for a key, and maybe its value, that the configuration does not have."""
 
 
 def known_keys() -> list[str]:
