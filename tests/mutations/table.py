@@ -194,9 +194,9 @@ MUTATIONS = [
     ),
     Mutation(
         "a difference that is always zero",
-        "compare/curve.py",
-        'return value / line["samples"] if',
-        "return value * 0 if",
+        "monitor/difference.py",
+        'line["loss_sum"] / line["samples"] for',
+        'line["loss_sum"] * 0 for',
         "tests/test_monitor.py::test_a_difference_is_seen_where_there_is_one",
     ),
     Mutation(
