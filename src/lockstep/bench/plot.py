@@ -1,7 +1,6 @@
 """The plot of the bench: ratios beside their goals, and throughput over ranks."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -21,15 +20,14 @@ def draw(rows: Sequence[Measurement], path: Path) -> None:
     """Write a PNG file with a panel for each kind that there is: points with the least and the most of the rounds."""
     ratios = [row for row in rows if row.baseline and row.by == "ratio" and row.ranks is None]
     ranks = [row for row in rows if row.ranks is not None]
-    kinds = ((draw_ratios, ratios, 8), (draw_ranks, ranks, 5))
-    panels = [(partial(panel, rows=own), inches) for panel, own, inches in kinds if own]
+    panels = [panel for panel in ((draw_ratios, ratios, 8), (draw_ranks, ranks, 5)) if panel[1]]
     if not panels:
         return
-    widths = [width for _, width in panels]
+    widths = [width for _, _, width in panels]
     with saved_figure(path, width=sum(widths), height=max(4.0, 1.5 + 0.3 * len(ratios))) as figure:
         axes = figure.subplots(1, len(panels), width_ratios=widths, squeeze=False)[0]
-        for own, (panel, _) in zip(axes, panels, strict=True):
-            panel(own)
+        for one, (draw_panel, shown, _) in zip(axes, panels, strict=True):
+            draw_panel(one, shown)
 
 
 def draw_ratios(axes: "Axes", rows: Sequence[Measurement]) -> None:
