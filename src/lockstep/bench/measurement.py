@@ -22,7 +22,7 @@ class Measurement:
     """`values` and `baseline_values` are in `unit`, a number for each round; `by` says how they are compared.
 
     The score, the median over rounds of the comparison, or of the values where there is no baseline, is to be at most
-    `goal`. `ranks` is what the plot is drawn over.
+    `goal`.
     """
 
     workload: str
@@ -33,7 +33,6 @@ class Measurement:
     baseline_values: tuple[float, ...] = ()
     by: Literal["ratio", "difference"] = "ratio"
     goal: float | None = None
-    ranks: int | None = None
 
     @property
     def compared(self) -> tuple[float, ...]:

@@ -162,10 +162,7 @@ def scaling(context: BenchContext) -> list[Measurement]:
     variants = {f"ranks: {ranks}": partial(throughput, ranks) for ranks in RANKS}
     values = take_turns(variants, context.slow_rounds, context.report)
     first = next(iter(values))
-    return [
-        Measurement("scaling", name, "samples/s", throughputs, first, values[first], ranks=ranks)
-        for ranks, (name, throughputs) in zip(RANKS, values.items(), strict=True)
-    ]
+    return [Measurement("scaling", name, "samples/s", values[name], first, values[first]) for name in values]
 
 
 def collectives(context: BenchContext) -> list[Measurement]:

@@ -96,6 +96,8 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
     for words, sentence in SENTENCES.items():
         if match := re.search(words, text):
             return ConfigError(sentence.format(*map(shorten, match.groups())))
+    if match := re.search(r"Could not load '([^/']+)/([^']+)'", text):
+        return option_error(match[1], match[2], "there is no such option", OPTIONS.get(match[1], []))
     for words in UNKNOWN_KEY:
         if match := re.search(words, text):
             return unknown(*match.groups())
