@@ -14,15 +14,11 @@ from matplotlib.figure import Figure
 
 from lockstep.bench import runner
 from lockstep.bench.__main__ import HELP
-from lockstep.bench.context import BenchContext, override
-from lockstep.bench.measurement import INCONCLUSIVE, Measurement, take_turns
-from lockstep.bench.options import BenchOptions
-from lockstep.bench.payloads import COLLECTIVE_COUNTS, STOCK, BenchPayload
+from lockstep.bench.context import PROBES, STOCK, BenchContext, BenchPayload, override
+from lockstep.bench.measurement import INCONCLUSIVE, Measurement, bench_table, take_turns
 from lockstep.bench.plot import draw
-from lockstep.bench.runner import describe_machine, run_bench
-from lockstep.bench.table import bench_table
-from lockstep.bench.training import MODULE, Variant, engine, measure_training
-from lockstep.bench.workloads import ON_MNIST, WORKLOADS
+from lockstep.bench.runner import BenchOptions, run_bench
+from lockstep.bench.workloads import MODULE, ON_MNIST, WORKLOADS, Variant, engine, measure_training
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
@@ -111,7 +107,7 @@ def test_variants_take_turns() -> None:
 def test_a_row_for_each_goal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first run of all is not counted."""
     seconds = iter((9.0, 2.0, 1.0, 2.0, 1.5))
-    monkeypatch.setattr("lockstep.bench.training.training_seconds", lambda *_: next(seconds))
+    monkeypatch.setattr("lockstep.bench.workloads.training_seconds", lambda *_: next(seconds))
     context = BenchContext(True, 2, 1, "data", tmp_path, lambda _: None)
     variants = {"source": Variant("source"), "raw": engine("raw", source=0.7)}
     alone, beside = measure_training("linear", variants, (), 2, context)
@@ -126,7 +122,7 @@ def made_up() -> list[Measurement]:
         Measurement("linear", "raw", "s", (1.0, 1.4), "bare", (1.0, 1.0)),
         Measurement("startup", "ddp 2", "s", (5.0, 5.2), "import", (4.5, 4.7), by="difference", goal=1.5),
         Measurement("startup", "--help", "s", (0.5,), goal=1.0),
-        Measurement("scaling", "ranks: 2", "samples/s", (90.0, 95.0), "ranks: 1", (100.0, 100.0), ranks=2),
+        Measurement("scaling", "ranks: 2", "samples/s", (90.0, 95.0), "ranks: 1", (100.0, 100.0)),
     ]
 
 
@@ -145,9 +141,9 @@ def test_the_table() -> None:
 
 
 def test_the_plot(tmp_path: Path, saved_figures: list[Figure]) -> None:
-    """Ratios at their scores, each in the colour that the legend gives to its result; goals; throughput over ranks."""
+    """Ratios at their scores, each in the colour that the legend gives to its result; goals."""
     draw(made_up(), tmp_path / "bench.png")
-    left, right = saved_figures[0].axes
+    [left] = saved_figures[0].axes
     drawn = [(line, np.asarray(line.get_xydata())) for line in left.get_lines()]
     points = {line.get_color(): xy for line, xy in drawn if line.get_marker() == "o" and len(xy)}
     colors = {line.get_label(): line.get_color() for line, _ in drawn}
@@ -156,13 +152,8 @@ def test_the_plot(tmp_path: Path, saved_figures: list[Figure]) -> None:
     [goal] = [xy for line, xy in drawn if line.get_marker() == "|" and line.get_color() == "black" and len(xy)]
     np.testing.assert_allclose(goal, [[0.2, 0]])
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["linear: raw / source", "linear: raw / bare"]
-    np.testing.assert_allclose(np.asarray(right.get_lines()[0].get_xydata()), np.array([[0.0, 0.0], [2, 92.5]]))
-    np.testing.assert_allclose(np.asarray(right.get_lines()[1].get_xydata()), [[2, 92.5]])
-    labels = (left.get_xlabel(), right.get_xlabel(), right.get_ylabel())
-    assert labels == ("time / the baseline's time", "ranks", "samples/s")
-    assert left.get_xlim()[0] == right.get_xlim()[0] == right.get_ylim()[0] == 0
-    draw([own for own in made_up() if own.ranks], tmp_path / "ranks.png")
-    assert len(saved_figures[1].axes) == 1, "no panel of nothing"
+    assert left.get_xlabel() == "time / the baseline's time"
+    assert left.get_xlim()[0] == 0
     draw([], tmp_path / "empty.png")
 
 
@@ -211,12 +202,6 @@ def test_help_is_there_at_once() -> None:
     assert [line.split()[0] for line in workloads.splitlines()] == [*WORKLOADS]
     assert out.startswith(HELP)
     assert {*WORKLOADS} > ON_MNIST
-
-
-def test_the_head_names_the_machine() -> None:
-    head = describe_machine()
-    assert {"date", "processor", "python", "torch", "lightning"} <= head.keys()
-    assert all(head.values())
 
 
 @pytest.mark.parametrize(
@@ -275,8 +260,8 @@ def test_collectives_are_counted(tmp_path: Path) -> None:
         plan = context.plan(folder, "strategy=ddp", "devices=2", "accelerator=cpu", "data=points", "batch_size=4")
         from lockstep import launch
 
-        payload = BenchPayload(plan, "tests.engine_counted_collectives")
-        assert launch.start(payload, COLLECTIVE_COUNTS) == (6, 3)
+        payload = BenchPayload(plan, "tests.engine_counted_collectives", "collectives")
+        assert launch.start(payload, PROBES) == (6, 3, plan.steps.total_steps)
     assert not folder.exists()
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lockstep.collectives.primitive import ALL_BUT_OWN, Primitive
-from lockstep.collectives.primitives import PRIMITIVES
+from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Primitive
 from lockstep.collectives.ranks import Observation
 from lockstep.collectives.verify import check, check_all, compare
 

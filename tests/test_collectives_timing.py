@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from lockstep.collectives.fit import fit_all, fit_line
-from lockstep.collectives.plot import draw
-from lockstep.collectives.primitive import ALL_BUT_OWN, TWICE_ALL_BUT_OWN
-from lockstep.collectives.primitives import PRIMITIVES
+from lockstep.collectives.fit import draw, fit_all, fit_line, fit_table
+from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, TWICE_ALL_BUT_OWN
 from lockstep.collectives.ranks import TourResult, control_group
 from lockstep.collectives.runner import show_benchmark
-from lockstep.collectives.tables import fit_table
 from lockstep.collectives.timing import SIZES, Timing, measure, repetitions
 from lockstep.launch import RankContext
 from lockstep.plan import Plan
@@ -164,6 +161,6 @@ def test_the_plot_shows_each_measured_time_and_its_line(tmp_path: Path, saved_fi
 
 @pytest.mark.slow
 def test_the_rank_modules_bring_no_more_than_they_need() -> None:
-    code = "import sys, lockstep.collectives.ranks, lockstep.collectives.failure_cases; print(*sys.modules)"
+    code = "import sys, lockstep.collectives.ranks, lockstep.collectives.failures; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert not {"matplotlib", "scipy", "lightning"} & set(out.split())

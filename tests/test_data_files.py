@@ -17,7 +17,7 @@ from PIL import Image
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.data import cifar10_download
+from lockstep.data import cifar10 as cifar10_files
 from lockstep.data.cifar10 import CLASSES, RECORD, cifar10
 from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
@@ -320,15 +320,15 @@ def test_a_missing_archive_is_downloaded_and_checked(tmp_path: Path, monkeypatch
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Serves) as httpd:
         httpd.daemon_threads = True
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        monkeypatch.setattr(cifar10_download, "URL", f"http://127.0.0.1:{httpd.server_port}/")
+        monkeypatch.setattr(cifar10_files, "URL", f"http://127.0.0.1:{httpd.server_port}/")
         with pytest.raises(ConfigError, match=r"its SHA-256 is [0-9a-f]{64}\); put it there, or write data=digits"):
             cifar10(str(tmp_path / "typo"))
         assert not (tmp_path / "typo").exists()
-        monkeypatch.setattr(cifar10_download, "SHA256", hashlib.sha256(content).hexdigest())
+        monkeypatch.setattr(cifar10_files, "SHA256", hashlib.sha256(content).hexdigest())
         assert len(cifar10(str(tmp_path / "new"), val=3)["train"][0]) == 17
         httpd.shutdown()
     assert (tmp_path / "new" / "cifar-10-binary.tar.gz").read_bytes() == content
-    monkeypatch.setattr(cifar10_download, "URL", "http://127.0.0.1:1/")
+    monkeypatch.setattr(cifar10_files, "URL", "http://127.0.0.1:1/")
     assert len(cifar10(str(tmp_path / "new"), val=3)["train"][0]) == 17, "it is there"
     with pytest.raises(ConfigError, match=r"could not be downloaded \(http://127.0.0.1:1/: .*Connection refused"):
         cifar10(str(tmp_path / "offline"))

@@ -9,8 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from lockstep import launch
-from lockstep.collectives.failure_cases import debug_group
-from lockstep.collectives.failures import FailureOptions
+from lockstep.collectives.failures import FailureOptions, debug_group
 from lockstep.collectives.runner import world_of
 from lockstep.launch import RankContext
 from lockstep.launch.rendezvous import Rendezvous

@@ -13,8 +13,8 @@ from lockstep.command_line.overrides import swept_keys
 from lockstep.launch.topology import RankContext
 from lockstep.loggers.run_label import run_label
 from lockstep.loggers.tensorboard import folder_of
+from lockstep.monitor import hparams_of
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.hparams import hparams_of
 from lockstep.monitor.pictures import confusion_picture
 from lockstep.own_module.step_phases import wrap_phases
 from lockstep.plan import Plan
@@ -130,7 +130,7 @@ def test_both_engines_have_their_difference_as_a_curve(tmp_path: Path) -> None:
 
 def test_a_difference_is_seen_where_there_is_one(tmp_path: Path, make_plan: MakePlan) -> None:
     from lockstep.compare import RunFolder
-    from lockstep.compare.curve import differences
+    from lockstep.monitor.difference import differences
 
     folders = [tmp_path / "a", tmp_path / "b"]
     for seed, folder in enumerate(folders):

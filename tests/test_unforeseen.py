@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from lockstep.command_line.compose import compose_job
-from lockstep.command_line.unforeseen import errors_as_config_errors
+from lockstep.command_line.hydra_errors import errors_as_config_errors
 from lockstep.config_error import ConfigError
 from tests.conftest import ROOT, Command
 

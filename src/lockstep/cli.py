@@ -13,10 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep.command_line.compose import compose_job, folder_given
 from lockstep.command_line.flags import require_flags
-from lockstep.command_line.hydra_errors import HYDRA_ERRORS, OPTIONS, explained
+from lockstep.command_line.hydra_errors import HYDRA_ERRORS, OPTIONS, explained, unexpected_as_config_error
 from lockstep.command_line.overrides import require_each_option, require_one_option, swept_keys, verbatim
 from lockstep.command_line.run_dir import remove_empty_dirs
-from lockstep.command_line.unforeseen import unexpected_as_config_error
 from lockstep.config_error import ConfigError, require
 from lockstep.job import execute, planning, prepare, run
 from lockstep.launch import RankContext, RankFailed, exit_now, let_rank_zero_print, print_exit_reason, rank_from_env

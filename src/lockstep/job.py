@@ -21,7 +21,7 @@ from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
 from lockstep.command_line.compose import compose_job, folder_given
-from lockstep.command_line.unforeseen import errors_as_config_errors
+from lockstep.command_line.hydra_errors import errors_as_config_errors
 from lockstep.config_error import option_error
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text

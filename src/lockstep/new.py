@@ -50,14 +50,13 @@ def write(name: str, folder: Path) -> list[Path]:
         there = path if path.exists() else path.parent
         taken = path.exists() or (there.name == name and there.exists())
         require(not taken, "NAME", name, f"{there} is there already", "another name")
-    made: list[Path] = []
+    new = {path for text in texts for path in (text, *text.parents) if not path.exists()}
     try:
         for path, text in texts.items():
-            _make_folder(path.parent, made)
-            made.append(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     except OSError as error:
-        for path in reversed(made):
+        for path in sorted(new, reverse=True):
             with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
         why = f"it cannot be written there ({error.strerror})"
@@ -109,14 +108,6 @@ def _renamed(name: str, checkout: bool) -> dict[str, str]:
             )
             renamed[own] = text
     return renamed
-
-
-def _make_folder(folder: Path, made: list[Path]) -> None:
-    """Make a folder and those above it, and add them to what was made."""
-    if not folder.exists():
-        _make_folder(folder.parent, made)
-        folder.mkdir()
-        made.append(folder)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,9 @@ Workloads
 
 
 def bench(words: Sequence[str]) -> int:
-    from lockstep.bench.options import BenchOptions
+    from lockstep.bench.runner import BenchOptions, run_bench
 
-    chosen = options(BenchOptions, words, COMMAND)
-    from lockstep.bench.runner import run_bench
-
-    return run_bench(chosen)
+    return run_bench(options(BenchOptions, words, COMMAND))
 
 
 def main(words: Sequence[str]) -> int:

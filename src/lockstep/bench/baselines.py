@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from lockstep import data, schemas
-from lockstep.bench.payloads import BenchPayload
+from lockstep.bench.context import BenchPayload
 from lockstep.data.tensors import TensorData
 from lockstep.launch import RankContext
 from lockstep.parallel import synchronize

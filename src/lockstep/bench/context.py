@@ -11,13 +11,32 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lockstep import data, launch
-from lockstep.bench.payloads import BASELINES, STOCK, STRANGERS, BenchPayload
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError, shell_quote_override
 from lockstep.job import run
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from lockstep.schemas.engine import ENGINES
+from lockstep.world import World
+
+BASELINES, STRANGERS, PROBES = "lockstep.bench.baselines", "lockstep.bench.strangers", "lockstep.bench.probes"
+"""Modules that ranks call, named without an import of torch."""
+STOCK = "stock"
+"""The name of Lightning's own Trainer as a baseline."""
+
+
+@dataclass(frozen=True)
+class BenchPayload:
+    """What ranks run: a plan, by a baseline of this name, or, probed, by the engine in this module."""
+
+    plan: Plan
+    subject: str
+    probe: str = ""
+
+    @property
+    def world(self) -> World:
+        return self.plan.world
 
 
 @dataclass(frozen=True)
@@ -33,9 +52,6 @@ class BenchContext:
     root: str
     scratch: Path
     report: Callable[[str], None]
-
-    def pick(self, quick: int, full: int) -> int:
-        return quick if self.quick else full
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
@@ -63,6 +79,13 @@ class BenchContext:
         with self.folder() as folder:
             seconds: float = launch.start(BenchPayload(self.plan(folder, *overrides), name), module)
             return seconds
+
+    def probe(self, name: str, engine: str, *overrides: str) -> tuple[float, ...]:
+        """Return what a probe of probes.py measures in a run of an engine."""
+        with self.folder() as folder:
+            payload = BenchPayload(self.plan(folder, *overrides, f"engine={engine}"), ENGINES[engine], name)
+            numbers: tuple[float, ...] = launch.start(payload, PROBES)
+            return numbers
 
     def time_command(self, *words: str, status: int = 0) -> float:
         """Seconds that a whole command took; raises ConfigError where it ends with another status."""

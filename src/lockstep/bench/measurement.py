@@ -1,16 +1,20 @@
 """What one variant took in each round, beside its baseline in the same round, and its goal: a row of the table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import sqrt
 from statistics import median, stdev
 from typing import Literal
+
+from lockstep.text_table import figures, fitted_text
 
 LONG_ENOUGH = 0.3
 """Seconds that each timing of a ratio has to last: what comes once in a run, as the choice of kernels, is in it."""
 CONFIDENCE = 0.9
 """One-sided, of Student's t: how sure it has to be on which side of its goal the mean over rounds lies."""
 INCONCLUSIVE = "inconclusive"
+HEADINGS = ("workload", "variant", "median", "min … max", "against", "ratio", "min … max", "goal", "met")
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Measurement:
     """`values` and `baseline_values` are in `unit`, a number for each round; `by` says how they are compared.
 
     The score, the median over rounds of the comparison, or of the values where there is no baseline, is to be at most
-    `goal`. `ranks` is what the plot is drawn over.
+    `goal`.
     """
 
     workload: str
@@ -29,7 +33,6 @@ class Measurement:
     baseline_values: tuple[float, ...] = ()
     by: Literal["ratio", "difference"] = "ratio"
     goal: float | None = None
-    ranks: int | None = None
 
     @property
     def compared(self) -> tuple[float, ...]:
@@ -96,3 +99,38 @@ def take_turns(
             report(f"round {number}/{rounds}, {name}")
             found[name].append(measure())
     return {name: tuple(values) for name, values in found.items()}
+
+
+def bench_table(rows: Sequence[Measurement], width: int | None = None) -> str:
+    """In lines of so many characters; None: of any.
+
+    A workload's name stands in its first line alone; so does what a variant took that has two baselines.
+    """
+    cells = []
+    for name, group in groupby(rows, key=lambda row: row.workload):
+        before = ""
+        for number, row in enumerate(group):
+            cells.append([name if number == 0 else "", *line(row, row.variant == before)])
+            before = row.variant
+    return fitted_text(HEADINGS, cells, width, left=2)
+
+
+def line(row: Measurement, again: bool) -> list[str]:
+    own = [row.variant, f"{signed(median(row.values))} {row.unit}", span(row.values)]
+    unit, plus = (f" {row.unit}", "+") if row.by == "difference" else ("", "")
+    compared = ["–"] * 3
+    if row.baseline:
+        score = f"{plus if row.score >= 0 else ''}{signed(row.score)}{unit}"
+        compared = [row.baseline, score, span(row.compared)]
+    goal = "–"
+    if row.goal is not None:
+        goal = f"≤ {plus}{row.goal:g}" + (unit if row.baseline else f" {row.unit}")
+    return [*([""] * len(own) if again else own), *compared, goal, row.goal_met or "–"]
+
+
+def signed(value: float) -> str:
+    return f"-{figures(-value)}" if value < 0 else figures(value)
+
+
+def span(values: Sequence[float]) -> str:
+    return f"{signed(min(values))} … {signed(max(values))}" if len(values) > 1 else "–"

@@ -4,33 +4,70 @@ This process computes nothing. What the runs print goes to runs.log, and only th
 """
 
 import os
-import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
 from lockstep import launch
-from lockstep.bench.context import BenchContext
-from lockstep.bench.measurement import INCONCLUSIVE, Measurement
-from lockstep.bench.options import BenchOptions
-from lockstep.bench.payloads import BASELINES, COLLECTIVE_COUNTS
+from lockstep.bench.context import BASELINES, PROBES, BenchContext
+from lockstep.bench.measurement import INCONCLUSIVE, Measurement, bench_table
 from lockstep.bench.plot import draw
-from lockstep.bench.table import bench_table
 from lockstep.bench.workloads import ON_MNIST, WORKLOADS
-from lockstep.build import usable_cores
-from lockstep.config_error import ConfigError, config_error
+from lockstep.config_error import ConfigError, config_error, option_error, require
+from lockstep.data.idx import find
+from lockstep.data.mnist import FILES
 from lockstep.files import save_table, save_text
 from lockstep.launch.accelerator import gpu_count
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import safe_stream
 from lockstep.text_table import width_shown
 from lockstep.tool_command import make_output_dir, output_dir
+
+ROUNDS = {False: (3, 3), True: (2, 1)}
+"""By `quick`: how often fast and slow variants take their turn."""
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """The keys of the command."""
+
+    quick: bool = False
+    only: str = "all"
+    rounds: int | None = None
+    root: str = "data"
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            require(self.rounds >= 1, "rounds", self.rounds, "it must be 1 or more", "rounds=3, say")
+
+    @property
+    def fast_and_slow_rounds(self) -> tuple[int, int]:
+        return (self.rounds, self.rounds) if self.rounds else ROUNDS[self.quick]
+
+    def names(self, known: Collection[str]) -> list[str]:
+        """The chosen workloads, in the order of the table."""
+        if self.only == "all":
+            return [*known]
+        chosen = self.only.split(",")
+        for name in chosen:
+            if name not in known:
+                raise option_error("only", name, "there is no such workload", known)
+        return [name for name in known if name in chosen]
+
+    def missing_file(self) -> str:
+        """The first of MNIST's files that is not below `root`."""
+        root = Path(self.root)
+        try:
+            return next((file.name for file in FILES if find(root, file) is None), "")
+        except OSError as error:
+            why = f"it cannot be read ({error.strerror})"
+            raise config_error("root", self.root, why, "root=FOLDER with MNIST/raw in it") from None
 
 
 def run_bench(options: BenchOptions) -> int:
@@ -43,22 +80,24 @@ def run_bench(options: BenchOptions) -> int:
     if not names:
         why = f"{missing} is not below it, and all of {', '.join(left_out)} train on MNIST"
         raise config_error("root", options.root, why, "root=FOLDER with MNIST/raw in it")
+    from lockstep.monitor.texts import versions_and_machine  # with torch
+
     began, folder = time.perf_counter(), output_dir("bench")
     make_output_dir(folder)
-    head = "".join(f"{key}: {value}\n" for key, value in describe_machine().items())
+    rows = {"date": f"{datetime.now():%Y-%m-%d %H:%M}", **versions_and_machine(gpu=gpu_count() > 0)}
+    head = "".join(f"{key}: {value}\n" for key, value in rows.items() if value)
     save_text(folder / "machine.txt", head)
     with redirected_output(folder / "runs.log") as terminal:
         print(head, end="", file=terminal, flush=True)
         if left_out:
             why = f"left out, {missing} is not below root={options.root}; write root=FOLDER with MNIST/raw in it"
             print(f"{', '.join(left_out)}: {why}", file=terminal, flush=True)
-        rows = measure(names, options, folder, terminal)
-    draw(rows, folder / "bench.png")
-    results = [row.goal_met for row in rows if row.goal is not None]
+        measurements = measure(names, options, folder, terminal)
+    draw(measurements, folder / "bench.png")
+    results = [row.goal_met for row in measurements if row.goal is not None]
     count = f"{results.count('yes')} of {len(results)} goals met, {results.count(INCONCLUSIVE)} {INCONCLUSIVE}"
-    print(
-        f"\n{bench_table(rows, width_shown())}\n\n{count}; {time.perf_counter() - began:.0f} s\n  {folder}", flush=True
-    )
+    print(f"\n{bench_table(measurements, width_shown())}\n", flush=True)
+    print(f"{count}; {time.perf_counter() - began:.0f} s\n  {folder}", flush=True)
     return 0
 
 
@@ -68,7 +107,7 @@ def measure(names: Sequence[str], options: BenchOptions, folder: Path, terminal:
     Raises:
         ConfigError: nothing could.
     """
-    launch.start_forkserver(*ENGINES.values(), BASELINES, COLLECTIVE_COUNTS)  # one fork server, which imports them once
+    launch.start_forkserver(*ENGINES.values(), BASELINES, PROBES)  # one fork server, which imports them once
     rows: list[Measurement] = []
     refused: ConfigError | None = None
     with tempfile.TemporaryDirectory(prefix="bench-", dir=launch.private_folder()) as scratch:
@@ -111,20 +150,3 @@ def redirected_output(log: Path) -> Iterator[TextIO]:
                 os.dup2(own, number)
     for own in kept:
         os.close(own)
-
-
-def describe_machine() -> dict[str, str]:
-    """Return where and with what the figures were measured."""
-    from lockstep.monitor.texts import processor  # with torch
-
-    head = {
-        "date": f"{datetime.now():%Y-%m-%d %H:%M}",
-        "processor": f"{processor()}, {usable_cores()} cores",
-        "python": platform.python_version(),
-        **{package: version(package) for package in ("torch", "lightning")},
-    }
-    if gpus := gpu_count():
-        import torch
-
-        head["gpu"] = f"{gpus} × {torch.cuda.get_device_name(0)}"
-    return head

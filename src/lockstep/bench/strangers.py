@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from lockstep.bench.payloads import BenchPayload
+from lockstep.bench.context import BenchPayload
 from lockstep.launch import RankContext
 from lockstep.lit.hush import hush
 from lockstep.lit.stopwatch import Stopwatch

@@ -1,45 +1,135 @@
-"""Every failure case in ranks of its own: the error that the user reads, and after how many seconds.
+"""Wrong calls on purpose, each on new ranks: the error that the user reads, and after how many seconds.
 
-On the ranks each is made in a group at torch's debug level DETAIL (what TORCH_DISTRIBUTED_DEBUG=DETAIL does for every
-group): before each collective the ranks then compare what they are about to call, and name who is missing. It costs a
-round of small messages for each call, so it is for finding faults.
+The ranks make each call in a group at torch's debug level DETAIL (as TORCH_DISTRIBUTED_DEBUG=DETAIL sets for every
+group): before each collective they compare what they are about to call, and name the rank that is missing. That costs a
+round of small messages for each call, so it is for debugging.
 """
 
+import faulthandler
+import os
 import re
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+
 from lockstep import launch
-from lockstep.collectives.failure_cases import CALLED, CASES, SLACK, FailureCase, FailurePayload
+from lockstep.collectives.calls import own_device
 from lockstep.collectives.runner import RankOptions, world_of
 from lockstep.config_error import ConfigError, require, shorten
 from lockstep.files import save_table
-from lockstep.launch import RankFailed
+from lockstep.launch import RankContext, RankFailed
 from lockstep.text_table import terminal_width
 from lockstep.tool_command import make_output_dir
 from lockstep.world import World
 
-ENGINE = "lockstep.collectives.failure_cases"
+Group = dist.ProcessGroup | None
+
+CALLED = "called"
+"""A file that ranks touch right before the call: the launcher times from it the call of a rank that crashed."""
+
+SLACK = 5.0
+"""Seconds beyond its timeout after which a case counts as a hang."""
 
 
 @dataclass(frozen=True)
 class FailureOptions(RankOptions):
-    """The keys of the subcommand: `timeout` is that of each case."""
+    """The keys of the subcommand; `timeout` is that of each case."""
 
     devices: int = 2
     timeout: float = 5.0
 
     def __post_init__(self) -> None:
         require(self.devices >= 2, "devices", self.devices, "the failure cases take two", "devices=2, or more")
-        why, instead = "the ranks of each case meet anew, and a file serves once", "init_method=file"
-        require(not self.init_method.startswith("file://"), "init_method", self.init_method, why, instead)
+        reason, hint = "the ranks of each case meet anew, and a file serves once", "init_method=file"
+        require(not self.init_method.startswith("file://"), "init_method", self.init_method, reason, hint)
+
+
+@dataclass(frozen=True)
+class FailurePayload:
+    """What the launcher hands to the ranks of a case."""
+
+    world: World
+    case: str
+
+
+@dataclass(frozen=True)
+class FailureCase:
+    """Every rank makes `call(group, timeout)`; it is caught if the message of rank 0 matches `pattern`."""
+
+    title: str
+    call: Callable[[Group, float], object]
+    pattern: str
+
+
+def ones(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(count, dtype=dtype, device=own_device())
+
+
+def is_last() -> bool:
+    return dist.get_rank() == dist.get_world_size() - 1
+
+
+def different_collectives(group: Group, timeout: float) -> None:
+    if is_last():
+        dist.broadcast(ones(4), src=0, group=group)
+    else:
+        dist.all_reduce(ones(4), group=group)
+
+
+def invalid_peer(group: Group, timeout: float) -> None:
+    """Send to a rank that gloo has no entry for: it crashes or never answers, until torch's or gloo's timeout."""
+    if dist.get_rank() == 0:
+        dist.send(ones(4), dst=dist.get_world_size() + 5)
+
+
+def different_sizes(group: Group, timeout: float) -> None:
+    if dist.get_rank() == 0:
+        dist.send(ones(4), dst=1)
+    elif dist.get_rank() == 1:
+        dist.recv(ones(3), src=0)
+
+
+def missing_rank(group: Group, timeout: float) -> None:
+    if is_last():
+        time.sleep(timeout + 1)
+    else:
+        dist.all_reduce(ones(4), group=group)
+
+
+CASES = {
+    "root": FailureCase(
+        "broadcast from a root that does not exist",
+        lambda group, _timeout: dist.broadcast(ones(4), src=dist.get_world_size() + 5, group=group),
+        "root rank|Global rank",
+    ),
+    "shapes": FailureCase(
+        "all-reduce of different shapes",
+        lambda group, _timeout: dist.all_reduce(ones(3 if is_last() else 4), group=group),
+        r"\[4\].*\[3\]",
+    ),
+    "dtypes": FailureCase(
+        "all-reduce of different dtypes",
+        lambda group, _timeout: dist.all_reduce(ones(4, torch.float64 if is_last() else torch.float32), group=group),
+        "Float.*Double",
+    ),
+    "collectives": FailureCase("different collectives", different_collectives, "ALLREDUCE.*BROADCAST"),
+    "peer": FailureCase(
+        "send to a rank that does not exist (gloo crashes, or waits)", invalid_peer, "rank 0|Wait timeout|Timed out"
+    ),
+    "sizes": FailureCase("receive of another size than was sent (gloo crashes)", different_sizes, "rank 1"),
+    "missing": FailureCase("the last rank does not call the all-reduce", missing_rank, "monitoredBarrier"),
+}
 
 
 def run_failures(options: FailureOptions, names: Sequence[str] = tuple(CASES)) -> int:
-    """Print what comes of each case; exit status 1 if one wasn't caught within its time."""
+    """Print the outcome of each case; return exit status 1 if one wasn't caught within its time."""
     if launch.rank_from_env() is not None:
         raise ConfigError("failures: each starts ranks of its own; write it without torchrun or SLURM around it.")
     world = world_of(options)
@@ -63,16 +153,60 @@ def is_caught(case: FailureCase, message: str, seconds: float, timeout: float) -
 
 
 def run_case(name: str, world: World) -> tuple[str, float]:
-    """One case in ranks of its own: the message, which may be that a rank died, and after how many seconds."""
+    """Start ranks for one case; return the message, which may be that a rank died, and the seconds until it came."""
     folder = Path(world.folder, name)
     folder.mkdir()
-    world = replace(world, distributed=CASES[name].call is not None, folder=str(folder))
     began = time.time()
     try:
-        outcome: tuple[str, float] = launch.start(FailurePayload(world, name), ENGINE)
+        outcome: tuple[str, float] = launch.start(FailurePayload(replace(world, folder=str(folder)), name), __name__)
         return outcome
     except RankFailed as error:
         lines, called = str(error).strip().splitlines(), folder / CALLED
         if called.exists():  # the ranks' start doesn't count
             began = called.stat().st_mtime
         return " ".join(dict.fromkeys((lines[0], lines[-1]))), time.time() - began
+
+
+def run(payload: FailurePayload, context: RankContext) -> tuple[str, float]:
+    """Make the call of a case on this rank; return the message, and after how many seconds it came."""
+    timeout = payload.world.process_group.timeout
+    with exit_if_hung(timeout):
+        group = debug_group(timeout)
+        Path(payload.world.folder, CALLED).touch()
+        began = time.monotonic()
+        try:
+            CASES[payload.case].call(group, timeout)
+            message = "no error: the call returned"
+        except (RuntimeError, ValueError) as error:
+            message = " ".join(str(error).split())
+        return message, time.monotonic() - began
+
+
+def debug_group(timeout: float) -> Group:
+    """Return a second group of all ranks, which compares their calls, once all are connected.
+
+    A rank that fails at once and ends would break the group for one that still connects.
+    """
+    dist.set_debug_level(dist.DebugLevel.DETAIL)  # type: ignore[attr-defined]
+    group = dist.new_group(timeout=timedelta(seconds=timeout))
+    dist.barrier()
+    assert not isinstance(group, int), "this rank is a member"
+    return group
+
+
+@contextmanager
+def exit_if_hung(timeout: float) -> Iterator[None]:
+    """End the process soon after its timeout, even if torch never gives the interpreter back.
+
+    File descriptor 2 is silenced meanwhile: torch's C++ logs to it, which would garble the report.
+    """
+    stderr = os.dup(2)
+    with Path(os.devnull).open("w") as null:
+        os.dup2(null.fileno(), 2)
+        faulthandler.dump_traceback_later(timeout + SLACK, exit=True, file=null)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            os.dup2(stderr, 2)
+            os.close(stderr)

@@ -4,15 +4,22 @@ Times span five orders of magnitude, so the fit minimises the sum of log²((α +
 the largest message alone. How well a line fits, the median of |α + n·β - t| / t says.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from lockstep.collectives.timing import Timing
+from lockstep.plot import saved_figure
+from lockstep.text_table import figures, fitted_text
+
+COLUMNS = 4
+"""Panels of the plot beside each other."""
 
 FLAT = 1e-3
 """Where the largest message takes less than this share of α longer, nothing is known about β."""
@@ -49,12 +56,43 @@ def fit_line(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, f
 
 
 def fit_all(timings: Sequence[Timing]) -> list[Fit]:
-    """A line for each primitive, in the order in which they were measured."""
-    found = []
+    """Fit a line for each primitive, in the order in which they were measured."""
+    fits = []
     for name, group in groupby(timings, key=lambda timing: timing.primitive):
-        own = list(group)
-        alpha, beta = fit_line([timing.bytes for timing in own], [timing.seconds for timing in own])
-        error = median(abs(alpha + timing.bytes * beta - timing.seconds) / timing.seconds for timing in own)
+        measured = list(group)
+        alpha, beta = fit_line([one.bytes for one in measured], [one.seconds for one in measured])
+        error = median(abs(alpha + one.bytes * beta - one.seconds) / one.seconds for one in measured)
         algorithm = 1e-9 / beta if beta else None
-        found.append(Fit(name, 1e6 * alpha, algorithm, algorithm and algorithm * own[0].bus_factor, error))
-    return found
+        fits.append(Fit(name, 1e6 * alpha, algorithm, algorithm and algorithm * measured[0].bus_factor, error))
+    return fits
+
+
+def fit_table(fits: Sequence[Fit], width: int | None = None) -> str:
+    table = []
+    for fit in fits:
+        numbers = map(figures, (fit.alpha_us, fit.algorithm_GB_per_s, fit.bus_GB_per_s))
+        table.append([fit.primitive, *numbers, f"{fit.median_relative_error:.0%}"])
+    headings = ("fit t = α + n·β", "latency α in µs", "bandwidth 1/β: algorithm GB/s", "bus GB/s", "median error")
+    return fitted_text(headings, table, width)
+
+
+def draw(timings: Sequence[Timing], fits: Sequence[Fit], path: Path) -> None:
+    """Plot a panel for each primitive that moves bytes: measured points and the fitted line, on logarithmic axes."""
+    measured = {fit: [one for one in timings if one.primitive == fit.primitive and one.bytes] for fit in fits}
+    drawn = [fit for fit in fits if measured[fit]]
+    rows = max(1, math.ceil(len(drawn) / COLUMNS))
+    with saved_figure(path, width=14, height=3.2 * rows) as figure:
+        panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False).flatten()
+        for panel, fit in zip(panels, drawn, strict=False):
+            sizes = [one.bytes for one in measured[fit]]
+            slope = f" + n / ({figures(fit.algorithm_GB_per_s)} GB/s)" if fit.algorithm_GB_per_s else ""
+            label = f"fit: {figures(fit.alpha_us)} µs{slope}"
+            panel.loglog(sizes, [1e6 * one.seconds for one in measured[fit]], "o", markersize=4, label="measured")
+            panel.loglog(sizes, [1e6 * fit.seconds(size) for size in sizes], label=label)
+            panel.set_title(fit.primitive, fontsize="medium")
+            panel.tick_params(labelbottom=True)
+            panel.legend(fontsize="x-small", loc="upper left")
+        for empty in panels[len(drawn) :]:
+            empty.set_visible(False)
+        figure.supxlabel("message size n in bytes")
+        figure.supylabel("time t in µs, the slowest rank's")

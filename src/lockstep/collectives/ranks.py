@@ -4,7 +4,6 @@ An error is caught where it is raised, and sent to the other ranks over a group 
 backend can't do this; if only some have it, the group is broken, and the tour ends there.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -13,11 +12,9 @@ import torch
 import torch.distributed as dist
 
 from lockstep.collectives.calls import own_device
-from lockstep.collectives.primitive import Primitive
-from lockstep.collectives.primitives import PRIMITIVES
-from lockstep.collectives.timing import Timing, measure
+from lockstep.collectives.primitives import PRIMITIVES, Primitive
+from lockstep.collectives.timing import Timing, all_gather, measure
 from lockstep.launch import RankContext
-from lockstep.parallel import all_gather_bytes
 from lockstep.world import World
 
 
@@ -48,25 +45,21 @@ class TourResult:
 
 
 def run(payload: TourPayload, context: RankContext) -> TourResult:
-    """Called by the launcher on every rank, inside the process group."""
+    """Run the tour on this rank; the launcher calls it inside the process group."""
     return take_tour(payload, PRIMITIVES)
 
 
 def take_tour(payload: TourPayload, primitives: Sequence[Primitive]) -> TourResult:
     group = control_group(payload.world.process_group.timeout)
-    found: dict[str, list[Observation]] = {}
-    able = []
+    observations: dict[str, list[Observation]] = {}
     for primitive in primitives:
-        if dist.get_world_size() < primitive.min_ranks:
-            continue
-        own = json.dumps(asdict(observe(primitive, payload.root)))
-        everyones = [Observation(**json.loads(one)) for one in all_gather_bytes(own.encode(), group)]
-        found[primitive.name] = everyones
-        if broken(everyones):
-            return TourResult(found, [])
-        if not any(one.error for one in everyones):
-            able.append(primitive)
-    return TourResult(found, measure(able, payload.root, group) if payload.bench else [])
+        if dist.get_world_size() >= primitive.min_ranks:
+            ranks = all_gather(asdict(observe(primitive, payload.root)), group)
+            observations[primitive.name] = [Observation(**rank) for rank in ranks]
+            if broken(observations[primitive.name]):
+                return TourResult(observations, [])
+    able = [one for one in primitives if one.name in observations and not observations[one.name][0].error]
+    return TourResult(observations, measure(able, payload.root, group) if payload.bench else [])
 
 
 def observe(primitive: Primitive, root: int) -> Observation:

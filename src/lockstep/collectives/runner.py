@@ -7,9 +7,8 @@ from typing import Literal
 from lockstep import launch
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import TourPayload, TourResult
-from lockstep.collectives.tables import fit_table, tour_table
-from lockstep.collectives.verify import check_all
-from lockstep.config_error import config_error, require
+from lockstep.collectives.verify import check_all, tour_table
+from lockstep.config_error import require
 from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.schemas import ProcessGroup
@@ -68,8 +67,7 @@ def run_tour(options: TourOptions, engine: str = ENGINE) -> int:
 
 def show_benchmark(result: TourResult, folder: Path) -> None:
     """The measured times and the fitted lines: two files and a plot; the fits on the terminal."""
-    from lockstep.collectives.fit import fit_all
-    from lockstep.collectives.plot import draw
+    from lockstep.collectives.fit import draw, fit_all, fit_table
 
     lines = fit_all(result.timings)
     save_table(folder / "bench.csv", [timing.cells() for timing in result.timings])
@@ -100,8 +98,6 @@ def accelerator_of(devices: int, backend: Backend) -> Literal["cpu", "gpu"]:
     if backend in ("gloo", "mpi"):
         return "cpu"
     gpus = gpu_count()
-    if backend == "nccl" and devices > gpus:
-        why = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
-        instead = f"devices={gpus}, or backend=gloo" if gpus else "backend=gloo"
-        raise config_error("devices", devices, why, instead) if gpus else config_error("backend", backend, why, instead)
+    reason = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
+    require(backend == "auto" or devices <= gpus, "backend", backend, reason, "backend=gloo")
     return "gpu" if devices <= gpus else "cpu"

@@ -14,12 +14,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from lockstep.collectives.calls import barrier, own_device
-from lockstep.collectives.primitive import NOTHING, Primitive
+from lockstep.collectives.primitives import NOTHING, Primitive
 from lockstep.parallel import all_gather_bytes, synchronize
 
 SIZES = tuple(4**power for power in range(1, 14))
@@ -68,11 +69,16 @@ def measure(
         for size in (0,) if primitive.cost is NOTHING else sizes:
             count = primitive.divisible(-(-size // BYTES), world)
             warm_up, counted = repetitions(size)
-            own = json.dumps(time_calls(primitive, count, root, warm_up + counted)).encode()
-            slowest = [max(times) for times in zip(*map(json.loads, all_gather_bytes(own, group)), strict=True)]
+            ranks = all_gather(time_calls(primitive, count, root, warm_up + counted), group)
+            slowest = [max(times) for times in zip(*ranks, strict=True)]
             seconds = median(slowest[warm_up:]) / primitive.trips
             timings.append(Timing(primitive.name, BYTES * count, seconds, counted, primitive.cost.factor(world)))
     return timings
+
+
+def all_gather(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
+    """Return the values of all ranks as JSON has them: no rank unpickles what another sent."""
+    return [json.loads(one) for one in all_gather_bytes(json.dumps(value).encode(), group)]
 
 
 def time_calls(primitive: Primitive, count: int, root: int, repeat: int) -> list[float]:

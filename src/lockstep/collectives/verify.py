@@ -1,13 +1,16 @@
-"""What every rank held after each primitive, against what it must hold: a check for each rank."""
+"""Check what every rank held after each primitive against what it must hold."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
-from lockstep.collectives.primitive import Numbers, Primitive
+from lockstep.collectives.primitives import Numbers, Primitive
 from lockstep.collectives.ranks import Observation, broken
 from lockstep.collectives.timing import BYTES
+from lockstep.text_table import columns_text
 
 TOLERANCE = 1e-6
 """Relative: float32 against float64; a mean may be a product with 1/W."""
@@ -26,22 +29,23 @@ class Check:
 
 
 def check_all(
-    primitives: Sequence[Primitive], found: Mapping[str, Sequence[Observation]], world: int, root: int, backend: str
+    primitives: Sequence[Primitive],
+    observations: Mapping[str, Sequence[Observation]],
+    world: int,
+    root: int,
+    backend: str,
 ) -> list[Check]:
-    """All rows of the tour; the last of `found` may be a primitive that broke the group."""
+    """Return all rows of the tour; the last of `observations` may be of a primitive that broke the group."""
     table: list[Check] = []
     for primitive in primitives:
+        if primitive.name in observations:
+            table += check(primitive, observations[primitive.name], root, backend)
+            continue
+        reason = f"not tried: {list(observations)[-1]} had broken the group"
         if primitive.min_ranks > world:
-            table += not_tried(primitive.name, world, f"it needs {primitive.min_ranks} ranks, and there is one")
-        elif primitive.name in found:
-            table += check(primitive, found[primitive.name], root, backend)
-        else:
-            table += not_tried(primitive.name, world, f"not tried: {list(found)[-1]} had broken the group")
+            reason = f"it needs {primitive.min_ranks} ranks, and there is one"
+        table += [Check(primitive.name, rank, "–", "–", "–", reason) for rank in range(world)]
     return table
-
-
-def not_tried(name: str, world: int, why: str) -> list[Check]:
-    return [Check(name, rank, "–", "–", "–", why) for rank in range(world)]
 
 
 def check(primitive: Primitive, ranks: Sequence[Observation], root: int, backend: str) -> list[Check]:
@@ -55,7 +59,7 @@ def check(primitive: Primitive, ranks: Sequence[Observation], root: int, backend
         results, explanation = ["–"] * len(ranks), f"{backend}: {errors[0]}"
     else:
         expected = primitive.expected([one.before for one in ranks], root)
-        results = [compare(one.after, own) for one, own in zip(ranks, expected, strict=True)]
+        results = [compare(one.after, numbers) for one, numbers in zip(ranks, expected, strict=True)]
     return [
         Check(primitive.name, rank, text_of(one.before), text_of(one.after), result, explanation)
         for rank, (one, result) in enumerate(zip(ranks, results, strict=True))
@@ -63,7 +67,7 @@ def check(primitive: Primitive, ranks: Sequence[Observation], root: int, backend
 
 
 def compare(after: Sequence[float], expected: Numbers | None) -> str:
-    """– for a rank that may hold anything."""
+    """Return pass or fail, or – for a rank that may hold anything."""
     if expected is None:
         return "–"
     same = len(after) == len(expected) and np.allclose(after, expected, rtol=TOLERANCE, atol=0)
@@ -71,5 +75,17 @@ def compare(after: Sequence[float], expected: Numbers | None) -> str:
 
 
 def text_of(numbers: Sequence[float]) -> str:
-    """10 -11 2.5: short, and enough to tell ranks apart."""
+    """Format as 10 -11 2.5: short, and enough to tell ranks apart."""
     return " ".join(f"{number:g}" for number in numbers) or "–"
+
+
+def tour_table(checks: Sequence[Check], width: int) -> str:
+    """Format a paragraph for each primitive: its name and explanation, then a line for each rank."""
+    paragraphs = []
+    for name, group in groupby(checks, key=lambda check: check.primitive):
+        rows = list(group)
+        cells = [[f"rank {row.rank}", row.before, "→", row.after, row.result] for row in rows]
+        ranks = columns_text(("", "before", "", "after", ""), cells, left=len(cells[0]))
+        head = textwrap.fill(f"{name}: {rows[0].explanation}", width)
+        paragraphs.append(f"{head}\n{textwrap.indent(ranks, '  ')}")
+    return "\n\n".join(paragraphs)

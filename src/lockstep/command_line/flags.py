@@ -31,9 +31,8 @@ def require_flags(arguments: list[str]) -> Namespace:
     if flags.resolve and flags.cfg is None and not flags.help:
         raise ConfigError("--resolve: it goes with --cfg alone; write --cfg job --resolve.")
     if flags.package is not None and flags.cfg is None:
-        raise ConfigError(
-            f"--package={flags.package}: it goes with --cfg alone; write --cfg job --package={flags.package}."
-        )
+        package = f"--package={flags.package}"
+        raise ConfigError(f"{package}: it goes with --cfg alone; write --cfg job {package}.")
     if flags.experimental_rerun is not None:
         why = "a pickled job is not run again here"
         raise ConfigError(f"--experimental-rerun: {why}; write the overrides that it had, or resume=true.")

@@ -1,10 +1,13 @@
 """Hydra's errors in one sentence that names the key and what to write instead.
 
-Hydra's errors differ by their text alone; a text that is not known here is shown as it is.
+Hydra's errors differ by their text alone; a text that is not known here is shown as it is. Any other error while a plan
+is made becomes a sentence that names the override. It hides no bug: the error stays the cause of the ConfigError, and
+HYDRA_FULL_ERROR=1 shows its traceback.
 """
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from traceback import extract_tb
 
@@ -13,7 +16,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.conf import CONF
-from lockstep.config_error import ConfigError, config_error, option_error, shell_quote_override, shorten
+from lockstep.config_error import (
+    ConfigError,
+    config_error,
+    errors_as,
+    option_error,
+    shell_quote_override,
+    shorten,
+    typed_command,
+)
 from lockstep.disk import not_made
 from lockstep.schemas import GROUPS, SEVERAL
 from lockstep.schemas.coerce import unknown_key
@@ -23,6 +34,44 @@ OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) fo
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSError)
 """What composing raises, and making a run's folder; `explained` decides which of them are the user's to correct."""
+
+
+Attempt = Callable[[list[str]], object]
+"""What has raised the error, to be done again with fewer overrides."""
+
+
+def errors_as_config_errors(overrides: Sequence[str], attempt: Attempt) -> AbstractContextManager[None]:
+    """Around what makes a configuration or a plan of overrides: whatever is raised within becomes one sentence."""
+    return errors_as(lambda error: unexpected_as_config_error(error, overrides, attempt))
+
+
+def unexpected_as_config_error(error: Exception, overrides: Sequence[str], attempt: Attempt) -> ConfigError:
+    """Hydra's own errors as `explained` has them, any other with the override that it comes from, and as its cause."""
+    try:
+        refusal = explained(error, overrides)
+        refusal.__cause__ = None
+    except Exception:
+        refusal = odd_option(overrides) or cannot_be_composed(error, culprit(error, overrides, attempt))
+        refusal.__cause__ = error
+    return refusal
+
+
+def cannot_be_composed(error: Exception, overrides: Sequence[str]) -> ConfigError:
+    named = shorten(" ".join(overrides)) or "the configuration"
+    why = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
+    return ConfigError(f"{named}: this cannot be composed ({why}); write KEY=VALUE as {typed_command()} --help has it.")
+
+
+def culprit(error: Exception, overrides: Sequence[str], attempt: Attempt) -> list[str]:
+    """The override that raises the same error alone; all of them where none does."""
+    words = [override for override in overrides if not override.startswith("-")]
+    for word in words:
+        try:
+            attempt([word])
+        except Exception as again:
+            if (type(again), str(again)) == (type(error), str(error)):
+                return [word]
+    return words
 
 
 def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
@@ -41,16 +90,17 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
         return not_made(error, "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir")
     if nameless := next((override for override in overrides if override.startswith("=")), None):
         return ConfigError(f"{nameless}: this has no key; write KEY=VALUE.")
-    if SWEEP_PARAMS in " ".join(overrides) and ("NoneType" in text or "Sweeping over" in text):
-        return sweep_params(overrides)
     if NO_OPTION in text:
-        return no_option(overrides)
+        reason = "null: a group takes the name of one of its options"
+        return odd_option(overrides) or ConfigError(f"{reason}; write that, or leave GROUP=null out.")
     for words, sentence in SENTENCES.items():
-        if found := re.search(words, text):
-            return ConfigError(sentence.format(*found.groups()))
-    for words, refusal in REFUSALS.items():
-        if found := re.search(words, text):
-            return refusal(*found.groups())
+        if match := re.search(words, text):
+            return ConfigError(sentence.format(*map(shorten, match.groups())))
+    if match := re.search(r"Could not load '([^/']+)/([^']+)'", text):
+        return option_error(match[1], match[2], "there is no such option", OPTIONS.get(match[1], []))
+    for words in UNKNOWN_KEY:
+        if match := re.search(words, text):
+            return unknown(*match.groups())
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         return ConfigError(f"{error.full_key}: {text.splitlines()[0]}; write a value for it.")
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -67,12 +117,6 @@ def unreadable(override: str) -> ConfigError:
     return ConfigError(
         f"{shown}: this cannot be read; write {shorten(shell_quote_override(key, value))}, quotes and all."
     )
-
-
-def no_option(overrides: Sequence[str]) -> ConfigError:
-    """A group was given null, a truth value or nothing: Hydra does not say which."""
-    why = "null: a group takes the name of one of its options"
-    return odd_option(overrides) or ConfigError(f"{why}; write that, or leave GROUP=null out.")
 
 
 NO_NAMES = ("null", "true", "false", "nan", "inf")
@@ -92,15 +136,6 @@ def odd_option(overrides: Sequence[str]) -> ConfigError | None:
     return None
 
 
-def no_such(group: str, option: str) -> ConfigError:
-    return option_error(group, option, "there is no such option", OPTIONS.get(group, []))
-
-
-def several(key: str, values: str) -> ConfigError:
-    instead = f"-m in front of them, or {key}={values.split(',')[0]}"
-    return config_error(key, values, "several values make a sweep", instead)
-
-
 def unknown(key: str, value: str = "") -> ConfigError:
     """The chosen options do not have the key: other options may."""
     group, _, name = key.rpartition(".")
@@ -114,26 +149,6 @@ def unknown(key: str, value: str = "") -> ConfigError:
     return unknown_key(key, value, known_keys())
 
 
-def unfit(key: str, value: str) -> ConfigError:
-    return config_error(key, value, "the key takes another kind of value", f"{key}=FOLDER, say, or leave it out")
-
-
-def sweep_params(overrides: Sequence[str]) -> ConfigError:
-    """Configuration files have them; on the command line the values themselves make the sweep."""
-    given = next(override for override in overrides if SWEEP_PARAMS in override)
-    why = "on the command line a sweep is written without it"
-    return ConfigError(f"{given}: {why}; write -m KEY=VALUE,VALUE, say -m seed=1,2.")
-
-
-def no_plugin(module: str) -> ConfigError:
-    """A launcher or sweeper that is not installed."""
-    package = module.partition("hydra_plugins.")[2].split(".")[0].replace("_", "-")
-    return ConfigError(
-        f"{package or module}: this plugin of Hydra is not installed; install it: pip install {package}."
-    )
-
-
-SWEEP_PARAMS = "hydra.sweeper.params"
 NO_OPTION = "Config group override must be a string or a list"
 THERE = "+{0}: the key is there already; write {0}=VALUE without the plus sign."
 NO_CONFIG = (
@@ -144,25 +159,23 @@ SENTENCES = {
     r"Multiple values for (\S+)\. ": THERE,
     r"An item is already at '([^']+)'": THERE,
     r"Could not delete from config. '([^']+)' does not exist": "~{0}: a key cannot be taken away; write {0}=VALUE.",
-    r"deletion value must be a string : .*input_line='~([^=']+)": (
-        "~{0}: a group cannot be taken away so; write ~{0}, or {0}=OPTION."
+    r"Ambiguous value for argument '([^=]+)=([^,]*)(.*)'": (
+        "{0}={1}{2}: several values make a sweep; write -m in front of them, or {0}={1}."
     ),
-    r"Could not override '([^'@]+)@": "{0}@: a group cannot be put elsewhere; write {0}=OPTION without the @.",
+    r"Unknown plugin class.*?'(?:hydra_plugins\.)?(\w+)": (
+        "{0}: this plugin of Hydra is not installed; install it: pip install {0}."
+    ),
     r"(?:Cannot find primary config|onfig directory)": NO_CONFIG,
 }
 """From Hydra's words to the sentence that says it here, with what is in the brackets."""
 
-REFUSALS: dict[str, Callable[..., ConfigError]] = {
-    r"Ambiguous value for argument '([^=]+)=(.*)'": several,
-    r"Could not override '([^'@]+)'(?s:.*) use \+[^=]+=([^\n]*)": unknown,
-    r"Could not override '([^'@]+)'": unknown,
-    r"Key '[^']+' is not in struct\s+full_key: (\S+)": unknown,
-    r"Override ([^@=]+)\S*=(.*) looks like a config group override": unknown,
-    r"Could not load '([^/']+)/([^']+)'": no_such,
-    r"Error merging override ([^=]+)=([^\n]*)": unfit,
-    r"Unknown plugin class(?:.*?)'([^']+)'": no_plugin,
-}
-"""From Hydra's words to what finds the sentence."""
+UNKNOWN_KEY = (
+    r"Could not override '([^'@]+)'(?s:.*) use \+[^=]+=([^\n]*)",
+    r"Could not override '([^'@]+)'",
+    r"Key '[^']+' is not in struct\s+full_key: (\S+)",
+    r"Override ([^@=]+)\S*=(.*) looks like a config group override",
+)
+"""Hydra's words for a key, and maybe its value, that the configuration does not have."""
 
 
 def known_keys() -> list[str]:

@@ -6,7 +6,7 @@ of a record are quantities of their own, by their names.
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 
@@ -22,27 +22,12 @@ class Entry:
     reason: str = ""
 
 
-def exact(quantity: str) -> Entry:
-    return Entry(quantity, "exact")
-
-
-def bound(quantity: str) -> Entry:
-    return Entry(quantity, "bound")
-
-
-def bits(quantity: str) -> Entry:
-    return Entry(quantity, "bits", "what is equal only where identical bits are expected")
-
-
-def itself() -> Entry:
-    return Entry(ITSELF, "itself")
-
-
-def left_out(reason: str) -> Entry:
-    return Entry(reason=reason)
-
+exact, bound = partial(Entry, how="exact"), partial(Entry, how="bound")
+bits = partial(Entry, how="bits", reason="what is equal only where identical bits are expected")
+left_out = partial(Entry, "", "not")
 
 ITSELF = "each run with itself"
+AGAINST_ITSELF = Entry(ITSELF, "itself")
 NAMES = left_out("names and paths")
 TIMES = left_out("times")
 ACCOUNTED_FOR = left_out("what the tolerance accounts for")
@@ -54,24 +39,10 @@ LIGHTNING = left_out("Lightning's own state, which follows from the position")
 UNKNOWN = left_out("what no run of this version leaves")
 
 _WORLD = (
-    "engine*",
-    "strategy*",
-    "devices",
-    "num_nodes",
-    "accelerator",
-    "threads",
-    "precision",
-    "sync_batchnorm",
-    "dropout_rng",
+    *("engine*", "strategy*", "devices", "num_nodes", "accelerator", "threads", "precision"),
+    *("sync_batchnorm", "dropout_rng"),
 )
-_WORLD_MEASURED = (
-    "world_size",
-    "gradient_sync",
-    "backend",
-    "micro_batches",
-    "memory_format",
-    "per_rank_buffers",
-)
+_WORLD_MEASURED = ("world_size", "gradient_sync", "backend", "micro_batches", "memory_format", "per_rank_buffers")
 _WATCHED = (
     *("logger*", "process_group*", "checkpoint*", "record*", "show_shapes", "model_summary", "log_every_n_steps"),
     "detect_nan",
@@ -81,6 +52,15 @@ _WATCHED = (
     *("trainer.benchmark", "trainer.detect_anomaly", "trainer.enable_progress_bar"),
 )
 _CHOSEN = ("model", "data", "optimizer", "lr", "scheduler", "batch_size", "seed")
+
+BESIDE_LAST = ("best.ckpt", "previous.ckpt")
+BESIDE_STATE = left_out("what best.ckpt and previous.ckpt hold beside the training state")
+TRAINING_STATE = {
+    "state_dict.*": bound("weights saved"),
+    "optimizer_states*": bound("optimizer state"),
+    "lr_schedulers*": bound("schedule"),
+    "MixedPrecision*": bound("gradient scaler"),
+}
 
 TABLE: dict[str, Entry] = {
     **{f"{name}:": exact(name) for name in ("last.ckpt", "best.ckpt", "previous.ckpt", "confusion.csv")},
@@ -123,13 +103,11 @@ TABLE: dict[str, Entry] = {
     "record.jsonl:tensor.*": bound("parameters and buffers"),
     "confusion.csv:*": bound("confusion matrix"),
     **dict.fromkeys(("last.ckpt:epoch", "last.ckpt:global_step", "last.ckpt:lockstep.position.*"), exact("position")),
-    "last.ckpt:state_dict.*": itself(),
-    "last.ckpt:optimizer_states*": bound("optimizer state"),
-    "last.ckpt:lr_schedulers*": bound("schedule"),
-    "last.ckpt:MixedPrecision*": bound("gradient scaler"),
+    "last.ckpt:state_dict.*": AGAINST_ITSELF,
+    **{f"last.ckpt:{key}": entry for key, entry in TRAINING_STATE.items()},
     **{f"last.ckpt:lockstep.identity.{key}": ACCOUNTED_FOR for key in _WORLD},
     "last.ckpt:lockstep.identity.*": exact("configuration"),
-    "last.ckpt:lockstep.record*": itself(),
+    "last.ckpt:lockstep.record*": AGAINST_ITSELF,
     "last.ckpt:lockstep.results*": bound("results"),
     "last.ckpt:lockstep.sum_names*": exact("configuration"),
     "last.ckpt:lockstep.prefix": exact("configuration"),
@@ -146,15 +124,9 @@ TABLE: dict[str, Entry] = {
         f"last.ckpt:{key}": LIGHTNING
         for key in ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*", "hyper_parameters*")
     },
-    **{f"{name}:lockstep.position.*": bits(name) for name in ("best.ckpt", "previous.ckpt")},
-    **{f"{name}:state_dict.*": bound("weights saved") for name in ("best.ckpt", "previous.ckpt")},
-    **{f"{name}:optimizer_states*": bound("optimizer state") for name in ("best.ckpt", "previous.ckpt")},
-    **{f"{name}:lr_schedulers*": bound("schedule") for name in ("best.ckpt", "previous.ckpt")},
-    **{f"{name}:MixedPrecision*": bound("gradient scaler") for name in ("best.ckpt", "previous.ckpt")},
-    **{
-        f"{name}:*": left_out("what best.ckpt and previous.ckpt hold beside the training state")
-        for name in ("best.ckpt", "previous.ckpt")
-    },
+    **{f"{name}:lockstep.position.*": bits(name) for name in BESIDE_LAST},
+    **{f"{name}:{key}": entry for name in BESIDE_LAST for key, entry in TRAINING_STATE.items()},
+    **dict.fromkeys(("best.ckpt:*", "previous.ckpt:*"), BESIDE_STATE),
 }
 """`FILE:` is whether the file is there."""
 

@@ -131,22 +131,18 @@ class Comparison:
             for name, quantity in self.quantities.items()
         }
         first = self.first_divergence and f"{self.first_divergence.name}, {self.first_divergence.first}"
-        summary = {
+        values = {
             "a": self.a,
             "b": self.b,
             "verdict": self.verdict,
             "within_tolerance": self.within_tolerance,
             "tolerance": str(self.tolerance),
-        }
-        left_out = {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())}
-        found = {
-            **summary,
             "first_divergence": first,
             "likely_reason": self.likely,
             "quantities": quantities,
-            "not_compared": left_out,
+            "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
         }
-        save_json(folder / COMPARISON, found)
+        save_json(folder / COMPARISON, values)
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:

@@ -4,6 +4,7 @@ Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images.
 """
 
 import codecs
+import hashlib
 import io
 import pickle
 import tarfile
@@ -17,7 +18,12 @@ import torch
 from torch import Tensor
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.cifar10_download import ARCHIVE, download
+from lockstep.data.download import download, downloading
+
+ARCHIVE = "cifar-10-binary.tar.gz"
+URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
+SIZE = 170_052_171
+SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 
 SIDE, CLASSES = 32, 10
 RECORD = 1 + 3 * SIDE * SIDE
@@ -41,13 +47,32 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
     """
     folder = Path(root)
     if _found(folder) is None:
-        download(folder)
+        download_archive(folder)
     files = _files(folder)
     (images, targets), tested = _joined(root, files, TRAIN), _joined(root, files, TEST)
     train = len(images) - val
     why, instead = f"it leaves nothing of {len(images)} images to train on", "data.val=5000"
     require(0 <= val < len(images), "data.val", val, why, instead)
     return {"train": (images[:train], targets[:train]), "val": (images[train:], targets[train:]), "test": tested}
+
+
+def download_archive(root: Path) -> None:
+    """Fetch the archive of the binary version into `root`, unless another process has just done so.
+
+    Raises:
+        ConfigError: the folder cannot be written or is locked for too long, or the archive cannot be had.
+    """
+
+    def problem(content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        return "" if digest == SHA256 else f"its SHA-256 is {digest}"
+
+    with downloading(root, root, ".cifar10.lock", files=2):
+        if not (root / ARCHIVE).exists() and (reason := download(root / ARCHIVE, [URL], SIZE + 1, problem)):
+            raise ConfigError(
+                f"data=cifar10: {ARCHIVE} is not below data.root={root} and could not be downloaded ({reason}); "
+                "put it there, or write data=digits, which needs no file."
+            )
 
 
 def _found(root: Path) -> tuple[str, Path] | None:

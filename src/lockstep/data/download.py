@@ -1,19 +1,38 @@
-"""Files from an address: one process of a machine at a time, within a bounded time."""
+"""Downloading files: one process of a machine at a time, within a bounded time, and checked first."""
 
 import contextlib
 import time
 import urllib.request
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from lockstep.config_error import ConfigError, config_error
+from lockstep.files import atomic_write
 
 DOWNLOAD_TIMEOUT = 15
 """Seconds without a byte after which it is given up."""
 DOWNLOAD_LIMIT = 300
 """Seconds that one file has, however it trickles in."""
+
+
+def download(path: Path, urls: Iterable[str], most: int, problem: Callable[[bytes], str]) -> str:
+    """Save the file at the first address whose content has no `problem`; return why none had it, or nothing."""
+    reasons = []
+    for url in urls:
+        try:
+            content = fetched(url, most)
+            reason = problem(content)
+            if not reason:
+                with atomic_write(path) as part:
+                    part.write_bytes(content)
+                return ""
+        except (OSError, EOFError, zlib.error) as error:
+            reason = str(getattr(error, "reason", None) or error)
+        reasons.append(f"{url}: {reason}")
+    return "; ".join(reasons)
 
 
 def fetched(url: str, most: int) -> bytes:

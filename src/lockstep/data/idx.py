@@ -87,13 +87,7 @@ def uncompressed(packed: BinaryIO, file: IdxFile) -> bytearray:
 
 def _content(stream: BinaryIO | gzip.GzipFile, file: IdxFile) -> bytearray:
     """The content, and a byte more where there is more: six megabytes may unpack to gigabytes."""
-    content = bytearray(file.length + 1)
-    view, size = memoryview(content), 0
-    while size < len(content) and (count := stream.readinto(view[size:])):  # type: ignore[union-attr]
-        size += count
-    view.release()
-    del content[size:]
-    return content
+    return bytearray(stream.read(file.length + 1))
 
 
 def unreadable(root: str | Path, path: Path, error: OSError) -> ConfigError:

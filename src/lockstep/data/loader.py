@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.data.samples import SampleData, SampleLoader, SampleSplit
-from lockstep.data.tensors import Batch, Split, TensorData
+from lockstep.data.samples import RankLoader, SampleData, SampleLoader, SampleSplit
+from lockstep.data.tensors import Batch, TensorData
 from lockstep.sampler import ShardSampler
 
 BLOCK_BYTES = 2**20
@@ -48,24 +48,10 @@ def to_device_if_fits(data: TensorData, device: torch.device) -> TensorData:
     return replace(data, train=train, val=val, test=test)
 
 
-class Loader:
-    """One rank's share of every global batch, in the order of its sampler's epoch.
+class Loader(RankLoader):
+    """Gathers batches of tensors by index."""
 
-    `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
-    """
-
-    batch_sampler = None
-
-    def __init__(
-        self, data: TensorData, split: Split, sampler: ShardSampler, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        self.data, self.split, self.sampler = data, split, sampler
-        self.device, self.dtype = device, dtype
-        self.images = split.inputs.dtype == torch.uint8
-
-    def __len__(self) -> int:
-        """Batches of a whole epoch."""
-        return len(self.sampler)
+    data: TensorData
 
     def __iter__(self) -> Iterator[Batch]:
         for block in self._blocks():
@@ -73,7 +59,7 @@ class Loader:
             inputs, targets, _ = self.split[ids]
             there = inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
             whole = Batch(*there, ids)
-            if not self.images:
+            if not self.split.is_images:
                 whole = self.data.as_float(whole, self.dtype)
             sizes = [len(ids) for ids in block]
             parts = torch.split(whole.inputs, sizes), torch.split(whole.targets, sizes), block
@@ -95,7 +81,7 @@ class Loader:
 
     def _ready(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Batch:
         """Pixels become numbers batch by batch, four bytes each, while they are in the cache."""
-        if self.images:
+        if self.split.is_images:
             return self.data.as_float(Batch(inputs, targets, ids), self.dtype)
         if inputs.data_ptr() % ALIGNED:  # where a batch lies in a block depends on where training began
             inputs = inputs.clone()

@@ -1,11 +1,12 @@
-"""MNIST: its four files, found or downloaded, and the data set made of them."""
+"""MNIST: its four files, found or downloaded from torchvision's mirrors, and the data set made of them."""
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.config_error import config_error
-from lockstep.data.idx import IdxFile, check, find, read, unreadable
-from lockstep.data.mnist_download import download
+from lockstep.config_error import ConfigError, config_error
+from lockstep.data.download import download, downloading
+from lockstep.data.idx import IdxFile, check, find, read, uncompressed, unreadable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,9 +48,34 @@ def prepare(root: str) -> None:
     except OSError as error:
         raise unreadable(root, Path(error.filename or root), error) from None
     if missing:
-        download(folder, FILES)
+        download_missing(folder)
     for file in FILES:
         check(folder, file)
+
+
+def download_missing(root: Path) -> None:
+    """Fetch the files that are not below `root` into its MNIST/raw.
+
+    Raises:
+        ConfigError: the folder cannot be written or is locked for too long, or no mirror has a file.
+    """
+    from torchvision.datasets import MNIST
+
+    folder = root / "MNIST" / "raw"
+    with downloading(root, folder, ".download.lock", len(FILES) * len(MNIST.mirrors)):
+        for file in FILES:
+            if find(root, file) is not None:  # another process may have fetched it before this one had the lock
+                continue
+
+            def problem(packed: bytes, file: IdxFile = file) -> str:
+                return "" if file.has_digest(uncompressed(io.BytesIO(packed), file)) else "its bits are not MNIST's"
+
+            urls = [f"{mirror}{file.name}.gz" for mirror in MNIST.mirrors]
+            if reasons := download(folder / f"{file.name}.gz", urls, 2 * file.length, problem):
+                raise ConfigError(
+                    f"data=mnist: {file.name} is not below data.root={root} and could not be downloaded ({reasons}); "
+                    f"put MNIST's four files, plain or .gz, into {folder}, or write data=digits, which needs no file."
+                )
 
 
 def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "TensorData":

@@ -52,7 +52,7 @@ class SampleData:
         return as_batch(source.__getitems__([(0, 0)]), self.samples, dtype).inputs
 
 
-class SampleLoader:
+class RankLoader:
     """One rank's share of every global batch, in the order of its sampler's epoch, on a device.
 
     `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
@@ -60,14 +60,16 @@ class SampleLoader:
 
     batch_sampler = None
 
-    def __init__(
-        self, data: SampleData, split: SampleSplit, sampler: ShardSampler, device: torch.device, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, data: Any, split: Any, sampler: ShardSampler, device: torch.device, dtype: torch.dtype) -> None:
         self.data, self.split, self.sampler, self.device, self.dtype = data, split, sampler, device, dtype
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
+        """Return the number of batches of an epoch."""
         return len(self.sampler)
+
+
+class SampleLoader(RankLoader):
+    """Reads samples by torch's DataLoader."""
 
     def __iter__(self) -> Iterator[Batch]:
         options = dict(self.data.loader)

@@ -20,6 +20,7 @@ class Split:
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
         self.inputs, self.targets = inputs, targets
+        self.is_images = inputs.dtype == torch.uint8
 
     def __len__(self) -> int:
         return len(self.inputs)

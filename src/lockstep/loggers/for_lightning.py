@@ -92,14 +92,35 @@ def _of_rank(loggers: "Loggers", choice: schemas.Logger, own: Logger | None) -> 
     if isinstance(own, FromLightning):
         return own.own
     if isinstance(choice, schemas.TensorBoard):
-        return TensorBoardForTrainer(loggers, own if isinstance(own, TensorBoard) else None)
+        return TensorBoardForTrainer(loggers, own)
     if isinstance(choice, schemas.CSV):
         return ForTrainer(loggers, own)
     return DummyLogger()
 
 
-class ForTrainer(theirs.Logger):
-    """One of the loggers from here: the run closes it, not the Trainer, which would do so after each of its stages."""
+class _Forwarding:
+    """Hands what a Trainer or a module logs to a logger from here, which the run closes, not each Trainer stage."""
+
+    loggers: "Loggers"
+    own: Logger
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self.own.log_metrics({name: float(value) for name, value in metrics.items()}, step or 0)
+
+    def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
+        self.loggers.hparams |= plain(params)
+        if isinstance(self.own, TensorBoard):
+            self.own.hparams |= plain(params)
+
+    def save(self) -> None:
+        self.own.flush()
+
+    def finalize(self, status: str) -> None:
+        self.own.flush()
+
+
+class ForTrainer(_Forwarding, theirs.Logger):
+    """A logger from here as a Lightning logger."""
 
     def __init__(self, loggers: "Loggers", own: Logger | None) -> None:
         self.loggers, self.own = loggers, own or Logger()
@@ -116,47 +137,19 @@ class ForTrainer(theirs.Logger):
     def save_dir(self) -> str:
         return self.loggers.plan.run_dir
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self.own.log_metrics({name: float(value) for name, value in metrics.items()}, step or 0)
 
-    def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
-        self.loggers.hparams |= plain(params)
-
-    def save(self) -> None:
-        self.own.flush()
-
-    def finalize(self, status: str) -> None:
-        self.own.flush()
-
-
-class TensorBoardForTrainer(theirs.TensorBoardLogger):
+class TensorBoardForTrainer(_Forwarding, theirs.TensorBoardLogger):
     """The same for TensorBoard: of the class that modules look for, with the writer that they draw pictures by."""
 
-    def __init__(self, loggers: "Loggers", own: TensorBoard | None) -> None:
+    def __init__(self, loggers: "Loggers", own: Logger | None) -> None:
         super().__init__(loggers.plan.run_dir, name=FOLDER, version="", default_hp_metric=False)
-        self.loggers, self.own = loggers, own
+        self.loggers, self.own = loggers, own or Logger()
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        assert self.own is not None
+        assert isinstance(self.own, TensorBoard)
         return self.own.writer
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        if self.own is not None:
-            self.own.log_metrics({name: float(value) for name, value in metrics.items()}, step or 0)
-
-    def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
-        self.loggers.hparams |= plain(params)
-        if self.own is not None:
-            self.own.log_hparams(plain(params))
-
-    def save(self) -> None:
-        if self.own is not None:
-            self.own.flush()
-
-    def finalize(self, status: str) -> None:
-        self.save()
 
 
 def plain(params: Mapping[str, Any] | Namespace, prefix: str = "") -> dict[str, Value]:

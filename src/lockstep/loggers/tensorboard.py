@@ -59,9 +59,6 @@ class TensorBoard(Logger):
         if not self.points.waiting:
             self._begin()
 
-    def log_hparams(self, hparams: Mapping[str, Value]) -> None:
-        self.hparams |= hparams
-
     def log_text(self, name: str, text: str) -> None:
         """Add a page of Markdown about the run."""
         from tensorboard.plugins.text.summary_v2 import text_pb  # torch's own appends a word to each name

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
+from unittest.mock import patch
 
 from lightning.pytorch.loggers import Logger, MLFlowLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
@@ -58,16 +59,11 @@ def finish(logger: Logger, *, failed: bool) -> None:
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Variables that hold within, and no warning of Lightning's that a store is new."""
-    told, before = logging.getLogger("lightning.pytorch.loggers"), {name: os.environ.get(name) for name in values}
-    level = told.level
-    os.environ.update(values)
-    told.setLevel(logging.ERROR)
+    logger = logging.getLogger("lightning.pytorch.loggers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
-        yield
+        with patch.dict(os.environ, values):
+            yield
     finally:
-        told.setLevel(level)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        logger.setLevel(level)

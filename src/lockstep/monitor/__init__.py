@@ -3,15 +3,30 @@
 Both engines call the same methods at the same moments; above rank 0 there is nobody to write.
 """
 
+import json
+from dataclasses import asdict
+from typing import Any
+
 from lockstep import loggers
-from lockstep.loggers import Loggers
-from lockstep.monitor.hparams import hparams_of
-from lockstep.monitor.layout import layout_of
+from lockstep.config_error import cut
+from lockstep.loggers import Loggers, Value
+from lockstep.loggers.tensorboard import Layout
 from lockstep.monitor.texts import texts_of
-from lockstep.monitor.work import work_of
+from lockstep.monitor.work import WORK, work_of
 from lockstep.plan import Plan
+from lockstep.schemas.keys import flatten, is_below
 
 __all__ = ["open_loggers", "work_of"]
+
+WATCHED = (
+    *("name", "run_dir", "command", "logger", "ckpt_path", "resume", "train", "test", "show_shapes", "process_group"),
+    "model_summary",
+    *("optimized_metric", "data.root", "callbacks", "checkpoint", "record", "detect_nan", "log_every_n_steps"),
+)
+"""Where a run lies and how it is watched: nothing that it is tuned by."""
+
+ITSELF = ("optimizer", "scheduler", "task")
+"""What a LightningModule brings itself."""
 
 
 def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
@@ -22,3 +37,37 @@ def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
             board.log_text(name, text)
         board.log_layout(layout_of(plan))
     return opened
+
+
+def hparams_of(plan: Plan) -> dict[str, Value]:
+    """By the keys of the command line; what follows from them (world size, backend) is left out: it would be listed as
+    one more thing that varies.
+    """
+    options = flatten(asdict(plan))
+    left_out = (*WATCHED, *(ITSELF if plan.model.lightning else ()))
+    return {key: plain(value) for key, value in options.items() if not is_below(key, left_out)}
+
+
+def plain(value: Any) -> Value:
+    """One number or text; a value that is none is text in all runs alike, so that they can be told apart by it."""
+    if isinstance(value, str | int | float):
+        return value
+    return cut(json.dumps(value, default=str), 100)
+
+
+def layout_of(plan: Plan) -> Layout:
+    """The layout of the page *Custom scalars*."""
+    if plan.model.lightning:  # whatever it calls them
+        train_and_val = {"loss": ["^(train|val|valid|validation)[/_].*loss.*$"], "accuracy": ["^(train|val).*acc.*$"]}
+    else:
+        names = [name.removeprefix("val/") for name in plan.objective.names("val")]
+        train_and_val = {name: [rf"^(train|val)/{name}$"] for name in names}
+    return {
+        "training and validation": train_and_val,
+        "learning rate": {"learning rate": ["^train/lr$", "^lr-.*$"]},
+        "what a step takes": {
+            "seconds by phase": [f"^{WORK}/step_seconds/.*$"],
+            "samples per second": [f"^{WORK}/samples_per_second$"],
+            "memory": [f"^{WORK}/memory_GiB$"],
+        },
+    }

@@ -1,22 +1,37 @@
 """What `engine=both` adds to the curves of the two engines: their difference at each step, and the verdict."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep.compare import Comparison, RunFolder
-from lockstep.compare.curve import differences
+from lockstep.compare.verdict import difference
 from lockstep.loggers.tensorboard import TensorBoard, folder_of
 from lockstep.monitor.texts import code
 from lockstep.plan import Plan
 
-WORD = "difference"
+WORD, LARGEST = "difference", "largest"
 
 
 def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Comparison) -> None:
-    """A run of its own in the folder of both. For plans that write for TensorBoard."""
-    own = folder_of(plan)
-    board = TensorBoard(own.with_name(own.name.replace("both", WORD, 1)), {})
+    """Write a TensorBoard run of its own in the folder of both engines."""
+    folder = folder_of(plan)
+    board = TensorBoard(folder.with_name(folder.name.replace("both", WORD, 1)), {})
     board.log_text(f"{WORD}/verdict", code(comparison.text()))
-    board.log_layout({"Lightning against raw": {"largest difference of a step": [f"^{WORD}/largest$"]}})
+    board.log_layout({"Lightning against raw": {"largest difference of a step": [f"^{WORD}/{LARGEST}$"]}})
     for step, values in differences(RunFolder(lightning), RunFolder(raw)).items():
         board.log_metrics({f"{WORD}/{name}": value for name, value in values.items()}, step)
     board.close({}, {})
+
+
+def differences(left: RunFolder, right: RunFolder) -> Mapping[int, Mapping[str, float]]:
+    """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them.
+
+    At step 0, before training, both have the same weights.
+    """
+    curves = {0: {LARGEST: 0.0, "loss": 0.0, "gradient norm": 0.0}}
+    for at in sorted(left.steps.keys() & right.steps.keys()):
+        a, b = left.steps[at], right.steps[at]
+        norm = difference(a.get("grad_norm"), b.get("grad_norm"))
+        loss = difference(*(line.get("loss_sum") and line["loss_sum"] / line["samples"] for line in (a, b)))
+        curves[at[1]] = {LARGEST: max(loss, norm), "loss": loss, "gradient norm": norm}
+    return curves

@@ -47,30 +47,30 @@ def confusion_picture(counts: Tensor) -> np.ndarray:
 
 
 def samples_picture(images: Tensor, captions: Sequence[str]) -> np.ndarray:
-    """Images (n, 1 or 3, h, w) in a square, each with a line of words below it."""
+    """Draw images (n, 1 or 3, h, w) in a square, each with a line of words below it."""
     cells = [scaled(image, 64) for image in images]
-    height, width = cells[0].shape[0] + 18, max(cells[0].shape[1], 72) + 8
+    board, places = grid(cells, cells[0].shape[0] + 18, max(cells[0].shape[1], 72) + 8)
+    picture = Image.fromarray(board)
+    draw, font = ImageDraw.Draw(picture), font_of_all()
+    for (top, left), words in zip(places, captions, strict=True):
+        draw.text((left, top + cells[0].shape[0] + 2), words, INK, font)
+    return np.asarray(picture)
+
+
+def filters_picture(weights: Tensor) -> np.ndarray:
+    """Draw weights (n, 1 or 3, h, w) side by side, each from its least to its largest."""
+    cells = [scaled(weight, 28) for weight in weights]
+    return grid(cells, cells[0].shape[0] + 2, cells[0].shape[1] + 2)[0]
+
+
+def grid(cells: Sequence[np.ndarray], height: int, width: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Put cells into a square of places of this size; return it, and the top and left of each place."""
     columns = ceil(sqrt(len(cells)))
     board = np.full((height * ceil(len(cells) / columns), width * columns, 3), 255, np.uint8)
     places = [(index // columns * height, index % columns * width) for index in range(len(cells))]
     for (top, left), cell in zip(places, cells, strict=True):
         board[top : top + cell.shape[0], left : left + cell.shape[1]] = cell
-    picture = Image.fromarray(board)
-    draw, font = ImageDraw.Draw(picture), font_of_all()
-    for (top, left), words in zip(places, captions, strict=True):
-        draw.text((left, top + height - 16), words, INK, font)
-    return np.asarray(picture)
-
-
-def filters_picture(weights: Tensor) -> np.ndarray:
-    """Weights (n, 1 or 3, h, w) side by side, each from its least to its largest."""
-    cells = [scaled(own, 28) for own in weights]
-    columns, (height, width, _) = ceil(sqrt(len(cells))), cells[0].shape
-    board = np.full(((height + 2) * ceil(len(cells) / columns), (width + 2) * columns, 3), 255, np.uint8)
-    for index, cell in enumerate(cells):
-        top, left = index // columns * (height + 2), index % columns * (width + 2)
-        board[top : top + height, left : left + width] = cell
-    return board
+    return board, places
 
 
 def scaled(image: Tensor, size: int) -> np.ndarray:

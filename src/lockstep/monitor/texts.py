@@ -27,18 +27,26 @@ def command_of(plan: Plan) -> str:
 
 
 def environment_of(plan: Plan) -> str:
-    """Versions, machine and devices, as a table."""
-    import torch
-
-    rows = {"Python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
-    rows |= {"system": platform.platform(), "processor": processor(), "cores": str(os.cpu_count())}
-    if plan.accelerator == "gpu":
-        rows["GPU"] = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
-        rows["CUDA"] = str(torch.version.cuda)
-    world = plan.world
+    """Return versions, machine and devices, as a table."""
+    rows, world = versions_and_machine(gpu=plan.accelerator == "gpu"), plan.world
     joined = f"{plan.world_size}, joined by {world.backend}" if world.distributed else str(plan.world_size)
     rows |= {"ranks": joined, "threads of a rank": str(plan.threads)}
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
+
+
+def versions_and_machine(gpu: bool) -> dict[str, str]:
+    """Return where and with what this process computes."""
+    import torch
+
+    rows = {"Python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+    info = Path("/proc/cpuinfo")
+    processors = re.findall("model name\\s*: (.*)", info.read_text()) if info.is_file() else []
+    rows |= {"system": platform.platform(), "processor": [*processors, platform.machine()][0]}
+    rows["cores"] = str(os.cpu_count())
+    if gpu:
+        rows["GPU"] = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+        rows["CUDA"] = str(torch.version.cuda)
+    return rows
 
 
 def _version(package: str) -> str:
@@ -46,13 +54,6 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:  # lockstep from a checkout that is not installed
         return ""
-
-
-def processor() -> str:
-    """Return the name of the processor, where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    names = re.findall("model name\\s*: (.*)", info.read_text()) if info.is_file() else []
-    return names[0] if names else platform.machine()
 
 
 def code(text: str) -> str:

@@ -67,5 +67,6 @@ def best_text(jobs: Sequence[SweepJob], target: Target | None) -> list[str]:
     best = None if target is None else target.best(jobs)
     if best is None or target is None:
         return []
-    again = f"  {shlex.join(['python', 'train.py', *best.words])}"
-    return [f"best: job {best.name}, {target.label} {target.value(best):.4g}", *([again] if best.words else [])]
+    words = best.config.get("command", {}).get("words")
+    again = [f"  {shlex.join(['python', 'train.py', *words])}"] if words else []
+    return [f"best: job {best.name}, {target.label} {target.value(best):.4g}", *again]

@@ -13,23 +13,10 @@ from lockstep.run_files import METRICS, RECORD
 from lockstep.strategies import STRATEGIES
 from lockstep.sweep import UNFINISHED
 
-SAME_WORK = ("model", "data")
-"""What a run has in common with the one that it is measured against, beside the batch: all of it, or each device's."""
-
 MAY_DIFFER = (
     *("name", "run_dir", "engine", "strategy", "devices", "num_nodes", "threads", "accelerator", "logger"),
-    *(
-        "process_group",
-        "checkpoint",
-        "record",
-        "show_shapes",
-        "model_summary",
-        "log_every_n_steps",
-        "detect_nan",
-        "resume",
-        "optimized_metric",
-        "command",
-    ),
+    *("process_group", "checkpoint", "record", "show_shapes", "model_summary", "log_every_n_steps", "detect_nan"),
+    *("resume", "optimized_metric", "command"),
 )
 """What two runs may differ in and still be expected to give the same numbers."""
 
@@ -63,17 +50,6 @@ class SweepJob:
         return float(self.results.get("samples_per_second", 0.0))
 
     @property
-    def epoch_seconds(self) -> tuple[float, float] | None:
-        """Of the fastest and of the slowest epoch, where enough of them were timed."""
-        fastest, slowest = (self.results.get(f"epoch_seconds_{name}") for name in ("min", "max"))
-        return (float(fastest), float(slowest)) if fastest and slowest else None
-
-    @property
-    def words(self) -> list[str]:
-        """What its command said."""
-        return list(self.config.get("command", {}).get("words", []))
-
-    @property
     def devices(self) -> int:
         return int(self.results["devices"] * self.results["num_nodes"])
 
@@ -82,12 +58,6 @@ class SweepJob:
         """Of one batch."""
         layout = STRATEGIES[self.config["strategy"]["name"]].layout(self.results["devices"])
         return float(self.config["batch_size"] / (layout.data_parallel_size * self.results["num_nodes"]))
-
-    def does_the_work_of(self, other: "SweepJob") -> bool:
-        return all(self.config.get(key) == other.config.get(key) for key in SAME_WORK)
-
-    def shares_the_batch_of(self, other: "SweepJob") -> bool:
-        return bool(self.config["batch_size"] == other.config["batch_size"])
 
     def has_tolerance_with(self, other: "SweepJob") -> bool:
         keys = (self.config.keys() | other.config.keys()) - set(MAY_DIFFER)

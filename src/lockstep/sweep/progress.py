@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
@@ -11,35 +12,25 @@ from lockstep.sweep import OWN_SWEEPER
 
 
 class SweepProgress:
-    """Of jobs that run one after the other, in this process."""
+    """The progress of jobs that run one after the other, in this process."""
 
     def __init__(self, config: DictConfig) -> None:
         self.words = [str(word) for word in OmegaConf.to_container(config.hydra.overrides.task, resolve=False) or []]
         self.jobs = number_of_jobs(config, self.words)
-        self.seconds: list[float] = []
-        self.since = 0.0
+        self.began = time.monotonic()
 
     def begin(self, number: int, words: Iterable[str]) -> str:
-        """A job begins, `number` counted from 0: the line that says so."""
-        self.since = time.perf_counter()
-        own = " ".join(word for word in words if word not in self.words)
-        heading = f"job {number}" + (f" ({number + 1} of {self.jobs})" if self.jobs else "")
-        return ": ".join(filter(None, [heading, own])) + self._left(number)
-
-    def end(self) -> None:
-        self.seconds.append(time.perf_counter() - self.since)
-
-    def _left(self, number: int) -> str:
-        """The jobs that are left, at the mean of those that ended."""
-        if not self.jobs or not self.seconds:
-            return ""
-        left = (self.jobs - number) * sum(self.seconds) / len(self.seconds)
-        at = time.strftime("%H:%M", time.localtime(time.time() + left))
-        return f"; {duration(left)} left, done at about {at}"
+        """Return the line that says which job begins, `number` counted from 0, and when the last will be done."""
+        varied = " ".join(word for word in words if word not in self.words)
+        line = f"job {number}" + (f" ({number + 1} of {self.jobs})" if self.jobs else "") + (varied and f": {varied}")
+        if not self.jobs or not number:
+            return line
+        left = timedelta(seconds=round((self.jobs - number) * (time.monotonic() - self.began) / number))
+        return f"{line}; {left} left, done at about {datetime.now() + left:%H:%M}"
 
 
 def number_of_jobs(config: DictConfig, words: Iterable[str]) -> int | None:
-    """All combinations of the listed values, or a sweeper's `n_trials`; None where nobody knows."""
+    """Count the combinations of the listed values, or return a sweeper's `n_trials`, if it has one."""
     if not str(config.hydra.sweeper._target_).endswith(OWN_SWEEPER):
         trials = OmegaConf.select(config, "hydra.sweeper.n_trials")
         return None if trials is None else int(trials)
@@ -47,10 +38,3 @@ def number_of_jobs(config: DictConfig, words: Iterable[str]) -> int | None:
     listed = [*words, *(f"{key}={value}" for key, value in params.items())]
     overrides = OverridesParser.create().parse_overrides(listed)
     return math.prod(len([*one.sweep_iterator()]) for one in overrides if one.is_sweep_override())
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.5 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -86,8 +86,8 @@ def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
     Where there is none, in batches of as many samples a device: a speed-up too, by more work at once.
     """
     alone = [other for other in jobs if other.results and other.devices == 1 and other.speed]
-    alike = [other for other in alone if other.does_the_work_of(job)]
-    same = (other for other in alike if other.shares_the_batch_of(job))
+    alike = [other for other in alone if all(other.config[key] == job.config[key] for key in ("model", "data"))]
+    same = (other for other in alike if other.config["batch_size"] == job.config["batch_size"])
     scaled = (other for other in alike if other.samples_a_device == job.samples_a_device)
     return next(same, None) or next(scaled, None)
 
@@ -102,10 +102,10 @@ def _row(job: SweepJob, reference: SweepJob | None) -> SweepRow:
     row = SweepRow(job.name, results["engine"], results["strategy"], job.devices)
     if not job.speed:
         return row
-    samples = _epoch_samples(job)
+    samples = sum(line["samples"] for line in job.steps if line["epoch"] == results["epochs"])
     measured: dict[str, Any] = {"epoch_seconds": samples / job.speed, "samples_per_second": job.speed}
-    if job.epoch_seconds is not None:
-        measured["speeds"] = samples / job.epoch_seconds[1], samples / job.epoch_seconds[0]
+    if results.get("epoch_seconds_min"):
+        measured["speeds"] = samples / results["epoch_seconds_max"], samples / results["epoch_seconds_min"]
     if reference is not None:
         speed_up = job.speed / reference.speed
         measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
@@ -113,16 +113,12 @@ def _row(job: SweepJob, reference: SweepJob | None) -> SweepRow:
     return replace(row, **measured)
 
 
-def _epoch_samples(job: SweepJob) -> int:
-    return sum(line["samples"] for line in job.steps if line["epoch"] == job.results["epochs"])
-
-
 def _compared(job: SweepJob, reference: SweepJob) -> dict[str, Any]:
     if job.results.get("within_tolerance") is False:
         return {"verdict": "engines differ"}
     if job is reference:
         return {"verdict": "reference", "max_loss_diff": 0.0}
-    if not job.shares_the_batch_of(reference):
+    if job.config["batch_size"] != reference.config["batch_size"]:
         return {"verdict": "another batch"}
     try:
         comparison = compare_runs(reference.record, job.record)

@@ -4,23 +4,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.colour import painted
-from lockstep.config_error import ConfigError
 from lockstep.files import save_table
 from lockstep.launch import print_exit_reason
 from lockstep.private_api.hydra import silence_basic_launcher
 from lockstep.sweep.best import best_text, target_of
 from lockstep.sweep.jobs import jobs_of
-from lockstep.sweep.launchers import require_launcher
 from lockstep.sweep.plot import draw
 from lockstep.sweep.progress import SweepProgress
 from lockstep.sweep.rows import rows_of
 from lockstep.sweep.table import format_table
 from lockstep.text_table import width_shown
+
+JOBLIB = "hydra_plugins.hydra_joblib_launcher."
+JOBLIB_REFUSED = (
+    "hydra/launcher=joblib: its jobs run at the same time, and each takes all cores and ends without a checkpoint at a "
+    "signal; write -m without it for one job after another, or hydra/launcher=slurm."
+)
 
 
 class SweepSummary(Callback):
@@ -30,11 +33,10 @@ class SweepSummary(Callback):
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.began = time.time()
-        try:
-            require_launcher(config)
-        except ConfigError as error:  # Hydra would only warn of it
-            print_exit_reason(str(error), None)
-            raise SystemExit(2) from None
+        launcher = OmegaConf.select(config, "hydra.launcher._target_", throw_on_resolution_failure=False)
+        if str(launcher).startswith(JOBLIB):
+            print_exit_reason(JOBLIB_REFUSED, None)
+            raise SystemExit(2)
         self.progress = SweepProgress(config)
         silence_basic_launcher()
 
@@ -42,10 +44,6 @@ class SweepSummary(Callback):
         """Of a job elsewhere, as SLURM starts them, nothing is known of the others."""
         if self.progress is not None:
             print(f"\n{self.progress.begin(config.hydra.job.num, config.hydra.overrides.task)}", flush=True)
-
-    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
-        if self.progress is not None:
-            self.progress.end()
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
