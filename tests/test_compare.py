@@ -29,12 +29,12 @@ from lockstep.compare.tolerance import (
 from lockstep.compare.verdict import difference
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
-from lockstep.own_module import task_module
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
 from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
+from lockstep.steps import task_module
 from tests.conftest import Command, MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 

@@ -38,7 +38,9 @@ LAYERS = [
     {"checkpoint"},
     {"compare"},
     {"launch", "monitor"},
-    {"own_module"},
+    {"loaders"},
+    {"steps"},
+    {"session"},
     {"lit", "raw", "early_start"},
     {"tool_command"},
     {"collectives"},
@@ -51,7 +53,7 @@ LAYERS = [
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-LIGHTNING_ROOMS = {"lit", "own_module", "loggers", "strategies", "private_api", "bench"}
+LIGHTNING_ROOMS = {"lit", "session", "steps", "loggers", "strategies", "private_api", "bench"}
 HYDRA_ROOMS = {"tool_command", "build", "command_line", "job", "sweep", "cli", "__main__", "private_api"}
 
 

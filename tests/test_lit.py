@@ -12,10 +12,10 @@ from lockstep import data
 from lockstep.data.tensors import Split, TensorData
 from lockstep.launch import RankContext
 from lockstep.lit import run
-from lockstep.own_module import create_trainee
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.seeding import build_model
+from lockstep.session import create_trainee
 from tests.conftest import MakePlan, events_of
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)

@@ -16,9 +16,9 @@ from lockstep.loggers.tensorboard import folder_of
 from lockstep.monitor import hparams_of
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.pictures import confusion_picture
-from lockstep.own_module.step_phases import wrap_phases
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
+from lockstep.steps.step_phases import wrap_phases
 from lockstep.sums.phases import Phases
 from lockstep.sums.shown import Shown
 from tests.conftest import ROOT, Command, MakeOwn, MakePlan, events_of

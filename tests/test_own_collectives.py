@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.config_error import ConfigError
-from lockstep.own_module.collectives import collective_in
+from lockstep.loaders.step_collectives import collective_in
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, trained

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Sampler
 from lockstep import launch
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.own_module.batches import GlobalBatches
+from lockstep.loaders.global_batches import GlobalBatches
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES

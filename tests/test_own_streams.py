@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.own_module.shares import fingerprint
+from lockstep.loaders.batch_slices import fingerprint
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, SINGLE, trained
 

@@ -22,10 +22,10 @@ from lockstep.launch import RankContext
 from lockstep.lit import run
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.lit.trainer import create_trainer
-from lockstep.own_module.session import Session
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private_lightning
 from lockstep.private_api import torch as private_torch
+from lockstep.session.session import Session
 from tests.conftest import MakePlan
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)

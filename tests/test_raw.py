@@ -12,12 +12,12 @@ from torch import nn
 
 from lockstep.compare import compare
 from lockstep.launch import RankContext
-from lockstep.own_module.loss_weight import LossWeighting
 from lockstep.plan import Plan
 from lockstep.raw import training
 from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
+from lockstep.steps.loss_weight import LossWeighting
 from tests.conftest import MakePlan, events_of
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 

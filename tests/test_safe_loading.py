@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.own_module.checkpoint import loadable
 from lockstep.safe_loading import load
 from lockstep.schemas.engine import ENGINES
+from lockstep.session.loadable import loadable
 from tests.conftest import MakeOwn
 from tests.test_own_module import MODULES, SINGLE
 from tests.test_resume import same_after_kill, start

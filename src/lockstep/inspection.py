@@ -159,11 +159,11 @@ def inspect(
         if not found["loaders"]:
             found["data"] = describe(choice, seed, "theirs" if _is_module(kind) else samples, made)
     if model is not None and _is_module(kind):
-        from lockstep.own_module.facts import inspect_module  # with torch
+        from lockstep.session.module_facts import inspect_module  # with torch
 
         found |= inspect_module(model, choice, found, seed, batch_size, known)
     if found["loaders"] and found["module"] is None:
-        from lockstep.own_module.facts import inspect_loaders
+        from lockstep.session.module_facts import inspect_loaders
 
         found["data"] = inspect_loaders(choice, seed, batch_size, samples, known)
     return found

@@ -37,7 +37,7 @@ SUMMED = (
 )
 
 SHARDS, PIECES = "tests/test_parallel_sharded_module.py", "parallel/sharded_module.py"
-WHOLE = "own_module/whole_weights.py"
+WHOLE = "steps/full_weights.py"
 
 MUTATIONS = [
     Mutation(
@@ -105,14 +105,14 @@ MUTATIONS = [
     ),
     Mutation(
         "a resume counts twice what a metric has measured before training",
-        "own_module/module_state.py",
+        "session/module_state.py",
         "                if metric.update_count:\n                    metric.reset()",
         "                pass",
         "tests/test_own_module.py::test_what_metrics_keep_over_epochs_is_counted_once[raw]",
     ),
     Mutation(
         "metrics of a sanity check stay",
-        "own_module/session.py",
+        "session/session.py",
         "            restore_metric(own, self.measured_before[name])\n",
         "",
         "tests/test_sanity_check.py::test_nothing_of_it_is_kept[world0]",
@@ -496,14 +496,14 @@ MUTATIONS = [
     ),
     Mutation(
         "a rank's loss is not weighed by its samples",
-        "own_module/loss_weight.py",
+        "steps/loss_weight.py",
         "    return averaged_over * batches * samples / window",
         "    return averaged_over / plan.world_size",
         "tests/test_own_module.py::test_unequal_shares_are_weighed_and_values_of_steps_meet",
     ),
     Mutation(
         "a logged value is not weighed by its samples",
-        "own_module/logged_value.py",
+        "steps/logged_value.py",
         "self.total + value * weight, self.weight + weight",
         "self.total + value, self.weight + 1",
         "tests/test_own_module.py::test_it_is_what_lightnings_own_trainer_computes",
@@ -538,14 +538,14 @@ MUTATIONS = [
     ),
     Mutation(
         "what is overfitted is shuffled",
-        "own_module/batches.py",
+        "loaders/global_batches.py",
         "        if self.fixed:\n",
         "        if False:\n",
         "tests/test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch",
     ),
     Mutation(
         "max_steps counts batches of a module with several optimizers",
-        "own_module/progress.py",
+        "session/progress.py",
         "passed or self.plan.steps.is_finished(self.position.epochs, trainer.global_step)",
         "passed or self.plan.steps.is_finished(self.position.epochs, self.position.steps)",
         "tests/test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]",
@@ -604,7 +604,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a plateau may monitor what nothing logs",
-        "own_module/plateau.py",
+        "session/plateau.py",
         "str(own.monitor) not in known",
         "str(own.monitor) in ()",
         "tests/test_own_plateau.py::test_of_a_step_only_what_is_logged_on_it[raw]",
@@ -618,7 +618,7 @@ MUTATIONS = [
     ),
     Mutation(
         "ranks may read other streams",
-        "own_module/loaders.py",
+        "loaders/user_loaders.py",
         "if self.alike or not dist.is_initialized():",
         "if True:",
         "tests/test_own_streams.py::test_ranks_that_read_other_samples_are_ended[raw]",
@@ -632,7 +632,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a manual step's forward is its backward",
-        "own_module/step_phases.py",
+        "steps/step_phases.py",
         '            if not module.automatic_optimization:\n                phases.mark("forward")\n',
         "",
         "tests/test_monitor.py::test_forward_is_told_from_backward",
@@ -660,7 +660,7 @@ MUTATIONS = [
     ),
     Mutation(
         "gradients of thawed layers stay with their rank",
-        "own_module/session.py",
+        "session/session.py",
         "            average_late(parameters, self.averaged)",
         "            pass",
         "tests/test_own_module.py::test_layers_that_are_trained_later",

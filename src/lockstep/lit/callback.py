@@ -9,9 +9,9 @@ from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
 from lockstep.lit.saving import Saving, end_here
-from lockstep.own_module.callbacks import require_planned_steps
-from lockstep.own_module.session import Session
 from lockstep.private_api import lightning as private
+from lockstep.session.callbacks import require_planned_steps
+from lockstep.session.session import Session
 
 
 class SessionCallback(Callback):

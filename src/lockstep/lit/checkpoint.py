@@ -8,10 +8,10 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from lockstep.checkpoint.reading import require_net
 from lockstep.checkpoint.saving import save
-from lockstep.own_module.checkpoint import loadable
-from lockstep.own_module.session import Session
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
 from lockstep.safe_loading import load
+from lockstep.session.loadable import loadable
+from lockstep.session.session import Session
 
 
 class SessionCheckpointIO(TorchCheckpointIO):

@@ -20,9 +20,9 @@ from lightning.pytorch.profilers import PassThroughProfiler
 from torch.optim import LBFGS, Optimizer
 
 from lockstep.optimizers import zero_grad
-from lockstep.own_module.loss_weight import loss_of
-from lockstep.own_module.session import Session
 from lockstep.private_api import lightning as private
+from lockstep.session.session import Session
+from lockstep.steps.loss_weight import loss_of
 
 HOOKS = (
     "on_train_batch_start",

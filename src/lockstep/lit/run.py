@@ -10,11 +10,11 @@ from lockstep.lit.hush import NO_VALIDATION, hush
 from lockstep.lit.progress import BarOfRun
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.lit.trainer import create_trainer
-from lockstep.own_module.callbacks import create_callbacks
-from lockstep.own_module.session import Session
 from lockstep.plan import Plan
 from lockstep.progress import shows_bar
 from lockstep.run_files import Metrics
+from lockstep.session.callbacks import create_callbacks
+from lockstep.session.session import Session
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:

@@ -5,8 +5,8 @@ import time
 import lightning.pytorch as pl
 
 from lockstep.errors import TrainingInterrupted
-from lockstep.own_module.session import Session
 from lockstep.progress import epoch_line, shows_bar
+from lockstep.session.session import Session
 
 
 class Saving:

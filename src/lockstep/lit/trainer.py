@@ -7,9 +7,9 @@ from lightning.pytorch.loggers import Logger
 from lockstep.lit.buffers import BroadcastBuffers
 from lockstep.lit.checkpoint import SessionCheckpointIO
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
-from lockstep.own_module.session import Session
 from lockstep.private_api import lightning as private
 from lockstep.progress import notice
+from lockstep.session.session import Session
 
 
 def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:

@@ -10,7 +10,6 @@ from torch.optim import LBFGS, Optimizer
 
 from lockstep.errors import TrainingInterrupted
 from lockstep.optimizers import zero_grad
-from lockstep.own_module.loss_weight import loss_of
 from lockstep.progress import epoch_line
 from lockstep.raw.evaluation import sanity_check, validate
 from lockstep.raw.hooks import step_arguments
@@ -20,6 +19,7 @@ from lockstep.raw.state import load_optimizers, save_state
 from lockstep.raw.timing import training_time
 from lockstep.raw.trainer_strategy import Clipping
 from lockstep.raw.training import Training
+from lockstep.steps.loss_weight import loss_of
 
 
 def fit(run: Training) -> None:

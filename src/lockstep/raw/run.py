@@ -1,8 +1,6 @@
 """One run from its plan to its metrics, in the place of one rank: the whole of it on one page."""
 
 from lockstep.launch.topology import RankContext
-from lockstep.own_module.callbacks import create_callbacks
-from lockstep.own_module.session import Session
 from lockstep.plan import Plan
 from lockstep.raw.evaluation import evaluate
 from lockstep.raw.hooks import Hooks
@@ -11,6 +9,8 @@ from lockstep.raw.state import load_state
 from lockstep.raw.trainer import RawTrainer
 from lockstep.raw.training import Training
 from lockstep.run_files import Metrics
+from lockstep.session.callbacks import create_callbacks
+from lockstep.session.session import Session
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:

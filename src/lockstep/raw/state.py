@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.checkpoint.content import SCALER
 from lockstep.checkpoint.reading import of_the_file
 from lockstep.checkpoint.saving import save
-from lockstep.own_module.checkpoint import loadable
+from lockstep.session.loadable import loadable
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training

@@ -9,11 +9,11 @@ from torch.optim import Optimizer
 from lockstep.batch_math import batch_count
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
-from lockstep.own_module.callbacks import require_planned_steps, require_public
-from lockstep.own_module.session import Session
 from lockstep.raw.hooks import Hooks
 from lockstep.raw.optimization import SchedulerConfig
 from lockstep.raw.trainer_strategy import Clipping, RawStrategy
+from lockstep.session.callbacks import require_planned_steps, require_public
+from lockstep.session.session import Session
 
 
 class RawTrainer:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lockstep.own_module.session import Session
 from lockstep.progress import shows_bar
 from lockstep.raw.hooks import Hooks
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
@@ -11,6 +10,7 @@ from lockstep.raw.optimization import configured
 from lockstep.raw.precision import Precision
 from lockstep.raw.trainer import RawTrainer
 from lockstep.run_bar import RunBar
+from lockstep.session.session import Session
 from lockstep.strategies import Wrapped
 
 

@@ -11,7 +11,7 @@ from lockstep.record import sample_ids
 from lockstep.record.lines import COLUMNS
 from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
-Logged = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
+LoggedValues = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
 """Of a step what a LightningModule has logged, numbers and metrics, by name: a total, its weight, and how the ranks'
 are joined (mean, whose total is of value times weight; sum, min, max).
 """
@@ -34,7 +34,7 @@ class StepBuffer:
         self.norms: list[Scalar] = []
         self.norm_counts: list[int] = []
         self.rates: list[float] = []
-        self.logged: list[Logged] = []
+        self.logged: list[LoggedValues] = []
 
     @property
     def next_batch(self) -> int:
@@ -45,7 +45,7 @@ class StepBuffer:
         self.batches.append(stats)
         self.ids.append(ids)
 
-    def step(self, lr: float, norms: Sequence[Tensor], logged: Logged | None = None) -> None:
+    def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
         self.norms += map(to_scalar, norms)
         self.norm_counts.append(len(norms))
         self.rates.append(lr)

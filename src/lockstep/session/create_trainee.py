@@ -5,17 +5,17 @@ from lockstep.checkpoint.content import Progress
 from lockstep.data.loader import to_device_if_fits
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
-from lockstep.own_module.create import LoaderSource
-from lockstep.own_module.logged import Logged
-from lockstep.own_module.rank_data import RankData
-from lockstep.own_module.splits import SplitSource
-from lockstep.own_module.task_metrics import TaskMetrics
-from lockstep.own_module.task_module import TaskModule
-from lockstep.own_module.task_step import TaskStep
-from lockstep.own_module.trainee import Trainee
+from lockstep.loaders.loader_source import LoaderSource
+from lockstep.loaders.rank_data import RankData
+from lockstep.loaders.split_loaders import SplitSource
 from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
+from lockstep.session.trainee import Trainee
+from lockstep.steps.exact_log import ExactLog
+from lockstep.steps.task_metrics import TaskMetrics
+from lockstep.steps.task_module import TaskModule
+from lockstep.steps.task_step import TaskStep
 from lockstep.targets.task import make_task
 
 
@@ -27,7 +27,7 @@ def create_trainee(plan: Plan, context: RankContext, begin: Progress, lightning:
         lightning: whether a plain net is to become a LightningModule, for a Trainer or for callbacks.
     """
     if plan.model.lightning:
-        from lockstep.own_module.user_module import create_user_module  # with Lightning
+        from lockstep.session.user_module import create_user_module  # with Lightning
 
         return create_user_module(plan, context, begin)
     return create_task(plan, context, begin, lightning)
@@ -52,7 +52,7 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
         else SplitSource(plan, splits, module, device)
     )
     source.seed_setup()
-    log = Logged(module, context.rank, device, active=bool(plan.callbacks))
+    log = ExactLog(module, context.rank, device, active=bool(plan.callbacks))
     step = TaskStep(plan, module, masks)
     metrics = TaskMetrics(plan, context, step, splits)
     rank_data = RankData(plan, context, source, module, begin, virtual_ranks=1)
@@ -62,6 +62,6 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
 def _task_class(lightning: bool) -> type[TaskModule]:
     if not lightning:
         return TaskModule
-    from lockstep.own_module.lightning_task import LightningTask  # with Lightning
+    from lockstep.steps.lightning_task import LightningTask  # with Lightning
 
     return LightningTask

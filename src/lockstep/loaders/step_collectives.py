@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.config_error import require
-from lockstep.own_module.loaders import MapLoader
-from lockstep.own_module.rank_loader import RankLoader
-from lockstep.own_module.source import tree_of
+from lockstep.loaders.rank_loader import RankLoader
+from lockstep.loaders.user_loaders import MapLoader
+from lockstep.targets.source_code import tree_of
 
 CALLS = ("all_gather", "all_gather_object", "all_reduce", "barrier", "broadcast_object_list")
 

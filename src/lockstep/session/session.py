@@ -24,18 +24,18 @@ from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import open_loggers
 from lockstep.monitor.net import shows_net
-from lockstep.own_module.create_trainee import create_trainee
-from lockstep.own_module.epoch_timing import EpochTiming
-from lockstep.own_module.logged import attach_log, metric_modules
-from lockstep.own_module.module_state import ModuleState
-from lockstep.own_module.progress import RunProgress
-from lockstep.own_module.results import Results, as_tensors
-from lockstep.own_module.step_phases import mark_steps, wrap_phases
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import seed_rank
 from lockstep.record.recorder import Recorder
+from lockstep.session.create_trainee import create_trainee
+from lockstep.session.epoch_timing import EpochTiming
+from lockstep.session.module_state import ModuleState
+from lockstep.session.progress import RunProgress
+from lockstep.session.results import Results, as_tensors
+from lockstep.steps.exact_log import attach_log, metric_modules
+from lockstep.steps.step_phases import mark_steps, wrap_phases
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 

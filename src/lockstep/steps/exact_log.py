@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.own_module.logged_value import JOIN, StepValue, Value, reduced, reduction_of, single_number
 from lockstep.parallel import all_gather_bytes
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
+from lockstep.steps.logged_value import JOIN, StepValue, Value, reduced, reduction_of, single_number
 from lockstep.sums.running import Scalar, to_scalar
 
 SUM, MIN, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX
@@ -31,7 +31,7 @@ class Epoch:
     monitored: Mapping[str, float]
 
 
-class Logged:
+class ExactLog:
     """One for each rank. Engines say where a run stands; `log` and `log_dict` are the module's."""
 
     def __init__(self, module: nn.Module, rank: int, device: torch.device, active: bool = True) -> None:
@@ -234,7 +234,7 @@ class Logged:
             entry.total, entry.weight = total, weight
 
 
-def attach_log(module: nn.Module, log: Logged | None) -> None:
+def attach_log(module: nn.Module, log: ExactLog | None) -> None:
     """Replace `self.log` and `self.log_dict` of a LightningModule and of those within it; by no-ops if log is None."""
     for part in module.modules():
         if hasattr(part, "automatic_optimization") and hasattr(part, "log_dict"):

@@ -7,13 +7,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Progress
-from lockstep.own_module.loss_weight import LossWeighting, Scale
-from lockstep.own_module.rank_loader import BatchShare
-from lockstep.own_module.task_module import TaskModule
+from lockstep.loaders.rank_loader import BatchShare
 from lockstep.parallel import GlobalMasks
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
+from lockstep.steps.loss_weight import LossWeighting, Scale
+from lockstep.steps.task_module import TaskModule
 from lockstep.sums.step_counts import StepCounts
 
 

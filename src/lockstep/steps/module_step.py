@@ -16,21 +16,21 @@ from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Progress
 from lockstep.config_error import config_error
-from lockstep.own_module.gradient_watch import GradientWatch
-from lockstep.own_module.logged import Logged, metric_modules
-from lockstep.own_module.loss_weight import LossWeighting, Scale, loss_of, loss_weight
-from lockstep.own_module.manual_ranks import without_steps
-from lockstep.own_module.rank_loader import BatchShare
-from lockstep.own_module.replace_method import replace_method
-from lockstep.own_module.virtual_steps import VirtualSteps
-from lockstep.own_module.whole_weights import WholeWeights
+from lockstep.loaders.rank_loader import BatchShare
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.recorder import Recorder
+from lockstep.steps.exact_log import ExactLog, metric_modules
+from lockstep.steps.full_weights import FullWeights
+from lockstep.steps.gradient_watch import GradientWatch
+from lockstep.steps.loss_weight import LossWeighting, Scale, loss_of, loss_weight
+from lockstep.steps.manual_ranks import without_steps
+from lockstep.steps.virtual_steps import VirtualSteps
 from lockstep.targets.kinds import overrides
+from lockstep.targets.replace_method import replace_method
 
 
 class ModuleStep:
@@ -39,7 +39,7 @@ class ModuleStep:
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
-    def __init__(self, plan: Plan, module: Any, log: Logged, transfer: Callable[[Any], Any]) -> None:
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, transfer: Callable[[Any], Any]) -> None:
         """`transfer` brings the batch of a virtual rank to the device."""
         self.plan, self.module, self.log = plan, module, log
         virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
@@ -51,7 +51,7 @@ class ModuleStep:
             self.virtual_steps = VirtualSteps(plan, module, log, self.weighting, transfer)
             self.virtual = self.virtual_steps.ranks
         self.gradients = GradientWatch(plan.model.name, module, self.ranks)
-        self.weights = WholeWeights(plan, module)
+        self.weights = FullWeights(plan, module)
         self.averaged: frozenset[int] | None = None
         self.share = BatchShare(torch.arange(0), 0, None)
         self.loss: Tensor | None = None

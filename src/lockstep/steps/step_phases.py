@@ -11,8 +11,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from lockstep.own_module.replace_method import replace_method
 from lockstep.sums.phases import Phases
+from lockstep.targets.replace_method import replace_method
 
 
 def wrap_phases(module: Any, phases: Phases) -> None:

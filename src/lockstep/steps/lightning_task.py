@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 import torch
 
 from lockstep.data.tensors import Batch
-from lockstep.own_module.task_module import TaskModule
+from lockstep.steps.task_module import TaskModule
 
 
 class LightningTask(TaskModule, pl.LightningModule):

@@ -6,10 +6,10 @@ from typing import Any
 
 from lockstep import targets
 from lockstep.config_error import config_error, require
-from lockstep.own_module.source import tree_of
 from lockstep.plan import Plan
 from lockstep.schemas.callback import SCHEDULER
 from lockstep.schemas.target import KEY
+from lockstep.targets.source_code import tree_of
 
 
 def create_callbacks(plan: Plan) -> list[Any]:

@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 
 from lockstep.config_error import ConfigError
 from lockstep.data.seeded import Place, Seeded, as_made, seed_sample, workers_context
-from lockstep.own_module.batches import GlobalBatches
-from lockstep.own_module.rank_loader import BatchShare, RankLoader, RankSlice
-from lockstep.own_module.shares import fingerprint, part_of, samples_in
+from lockstep.loaders.batch_slices import fingerprint, part_of, samples_in
+from lockstep.loaders.global_batches import GlobalBatches
+from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.parallel import all_gather_bytes
 from lockstep.random_state import generators_kept, random_state, restore_random_state
 

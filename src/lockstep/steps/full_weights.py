@@ -11,10 +11,10 @@ from typing import Any
 from torch.optim import Optimizer
 
 from lockstep.config_error import require
-from lockstep.own_module.replace_method import replace_method
-from lockstep.own_module.shares import each_tensor
+from lockstep.loaders.batch_slices import each_tensor
 from lockstep.plan import Plan
 from lockstep.targets.kinds import overrides
+from lockstep.targets.replace_method import replace_method
 
 HOOKS = (
     *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad"),
@@ -27,7 +27,7 @@ CLIPPING = "configure_gradient_clipping"
 OF_LIGHTNING = "lightning.pytorch.callbacks.callback"
 
 
-class WholeWeights:
+class FullWeights:
     """Of one module. Does nothing where its strategy shards nothing."""
 
     def __init__(self, plan: Plan, module: Any) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from lockstep.config_error import ConfigError
+from lockstep.loaders.batch_slices import part_of, samples_in
+from lockstep.loaders.step_collectives import collective_in
 from lockstep.loggers import Loggers
 from lockstep.monitor.net import ONE_SAMPLE, Example, show_net
-from lockstep.own_module.collectives import collective_in
-from lockstep.own_module.shares import part_of, samples_in
 from lockstep.plan import Plan
 from lockstep.targets.kinds import overrides
 

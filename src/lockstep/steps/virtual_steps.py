@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.own_module.logged import Logged
-from lockstep.own_module.loss_weight import LossWeighting, loss_of, loss_weight, with_loss
-from lockstep.own_module.manual_ranks import ManualRankScheduler
-from lockstep.own_module.rank_loader import BatchShare
+from lockstep.loaders.rank_loader import BatchShare
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
+from lockstep.steps.exact_log import ExactLog
+from lockstep.steps.loss_weight import LossWeighting, loss_of, loss_weight, with_loss
+from lockstep.steps.manual_ranks import ManualRankScheduler
 
 Step = Callable[[Any], Any]
 """From a batch to what the module's training_step returns."""
@@ -25,7 +25,7 @@ class VirtualSteps:
     """
 
     def __init__(
-        self, plan: Plan, module: Any, log: Logged, weighting: LossWeighting, transfer: Callable[[Any], Any]
+        self, plan: Plan, module: Any, log: ExactLog, weighting: LossWeighting, transfer: Callable[[Any], Any]
     ) -> None:
         self.plan, self.log, self.weighting, self.transfer = plan, log, weighting, transfer
         self.ranks = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)

@@ -13,32 +13,32 @@ from torch import nn
 
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
-from lockstep.own_module.create import LoaderSource, create_module
-from lockstep.own_module.facts import filled
-from lockstep.own_module.logged import Logged
-from lockstep.own_module.module_metrics import ModuleMetrics
-from lockstep.own_module.module_step import ModuleStep
-from lockstep.own_module.plateau import require_monitors
-from lockstep.own_module.rank_data import RankData
-from lockstep.own_module.replace_method import replace_method
-from lockstep.own_module.trainee import Trainee
+from lockstep.loaders.loader_source import LoaderSource
+from lockstep.loaders.rank_data import RankData
 from lockstep.parallel import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
+from lockstep.session.create_module import create_module, data_arguments
+from lockstep.session.plateau import require_monitors
+from lockstep.session.trainee import Trainee
+from lockstep.steps.exact_log import ExactLog
+from lockstep.steps.module_metrics import ModuleMetrics
+from lockstep.steps.module_step import ModuleStep
 from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import locate
+from lockstep.targets.replace_method import replace_method
 
 
 def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Trainee:
     """Return the module of a plan, its data, and what a session does around its steps."""
     device, *_ = plan.strategy.devices(plan)
     call = locate("model._target_", plan.model.call["_target_"])
-    facts = filled(call, plan.data, _known(plan), plan.seed)
+    facts = data_arguments(call, plan.data, _known(plan), plan.seed)
     module = create_module(plan.model, facts, plan.seed)  # type: ignore[arg-type]
     _convert(plan, module)
     source = LoaderSource(plan.data, module, plan.seed, plan.batch_size)
     source.seed_setup()
-    log = Logged(module, context.rank, device, active=True)
+    log = ExactLog(module, context.rank, device, active=True)
     _draw_from_the_seed(plan, module, source)
     rank_data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
     step = ModuleStep(plan, module, log, rank_data.transfer)

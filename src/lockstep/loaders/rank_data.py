@@ -9,10 +9,10 @@ import torch
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Batch
 from lockstep.launch.topology import RankContext
-from lockstep.own_module.collectives import require_samples
-from lockstep.own_module.create import METHOD, STAGES, STEP, LoaderSource
-from lockstep.own_module.rank_loader import BatchShare, RankLoader, RankSlice
-from lockstep.own_module.shares import each_tensor
+from lockstep.loaders.batch_slices import each_tensor
+from lockstep.loaders.loader_source import METHOD, STAGES, STEP, LoaderSource
+from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
+from lockstep.loaders.step_collectives import require_samples
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.targets.kinds import overrides

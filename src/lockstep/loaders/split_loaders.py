@@ -8,8 +8,8 @@ import torch
 from lockstep.data.loader import create_loader
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData
-from lockstep.own_module.create import LoaderSource
-from lockstep.own_module.rank_loader import BatchShare, RankLoader, RankSlice
+from lockstep.loaders.loader_source import LoaderSource
+from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.sampler import ShardSampler, evaluation_batch

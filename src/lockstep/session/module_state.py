@@ -13,15 +13,15 @@ from torch.optim import Optimizer
 
 from lockstep.checkpoint.reading import ResumeState, of_the_file
 from lockstep.launch.topology import RankContext
-from lockstep.own_module.logged import Logged, metric_modules
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
+from lockstep.steps.exact_log import ExactLog, metric_modules
 
 
 class ModuleState:
     """The state of one rank. `checkpoint` is the loaded one, which hooks may have edited."""
 
-    def __init__(self, plan: Plan, context: RankContext, start: ResumeState, module: Any, logged: Logged) -> None:
+    def __init__(self, plan: Plan, context: RankContext, start: ResumeState, module: Any, logged: ExactLog) -> None:
         self.plan, self.context, self.start = plan, context, start
         self.module, self.logged, self.checkpoint = module, logged, start.checkpoint
 

@@ -9,15 +9,15 @@ from torch import Tensor
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.loggers import Loggers
-from lockstep.own_module.best import update_best
-from lockstep.own_module.epoch_timing import EpochTiming
-from lockstep.own_module.plateau import require_logged
-from lockstep.own_module.progress import RunProgress
-from lockstep.own_module.trainee import Trainee
 from lockstep.plan import Plan
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import Metrics
+from lockstep.session.best import update_best
+from lockstep.session.epoch_timing import EpochTiming
+from lockstep.session.plateau import require_logged
+from lockstep.session.progress import RunProgress
+from lockstep.session.trainee import Trainee
 from lockstep.sums.phases import seconds_range
 from lockstep.world_dependence import heading
 

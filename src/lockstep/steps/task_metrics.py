@@ -16,11 +16,11 @@ from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import Example, show_net
-from lockstep.own_module.task_step import TaskStep
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import save_confusion
+from lockstep.steps.task_step import TaskStep
 from lockstep.sums.curve import StepCurve
 from lockstep.sums.measured import Measured
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums

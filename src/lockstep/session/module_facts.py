@@ -9,12 +9,13 @@ from typing import Any
 
 from torch.nn.parameter import is_lazy
 
-from lockstep import data, schemas
+from lockstep import schemas
 from lockstep.config_error import config_error, require
-from lockstep.own_module.create import LoaderSource, create_module
-from lockstep.own_module.loader_facts import facts_of, sample_facts
+from lockstep.loaders.loader_facts import facts_of, sample_facts
+from lockstep.loaders.loader_source import LoaderSource
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
+from lockstep.session.create_module import create_module, data_arguments
 from lockstep.targets.kinds import is_lightning_module, overrides
 from lockstep.targets.locate import locate
 
@@ -37,7 +38,7 @@ def inspect_module(
         ConfigError: it cannot be trained.
     """
     call = locate(f"model.{KEY}", model.call[KEY])
-    facts = filled(call, choice, found["data"], seed)
+    facts = data_arguments(call, choice, found["data"], seed)
     module = create_module(model, facts, seed, require_module=False)
     if not is_lightning_module(module):
         return {}
@@ -76,21 +77,6 @@ def _require_batches(module: Any, path: str) -> None:
     lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
     why = "it has lazy layers, whose sizes only a batch tells"
     require(not lazy, f"model.{KEY}", path, why, "layers with their sizes")
-
-
-def filled(call: Any, choice: schemas.Data, known: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """What a module is handed of the data, if it has parameters of these names: shape and outputs."""
-    try:
-        names = {*inspect.signature(call).parameters} & {"shape", "outputs"}
-    except (ValueError, TypeError):
-        return {}
-    if not names or isinstance(choice, schemas.Loaders):
-        return {}
-    if known:
-        return {"shape": tuple(known["shape"]), "outputs": known["outputs"]}
-    data.prepare(choice)
-    splits = data.load_splits(choice, seed, samples="theirs")
-    return {"shape": splits.shape, "outputs": splits.outputs}
 
 
 @contextmanager

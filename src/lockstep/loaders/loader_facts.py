@@ -7,9 +7,9 @@ from lockstep import targets
 from lockstep.config_error import config_error
 from lockstep.data.own import keys_of, outputs_of
 from lockstep.data.samples import pair_of, targets_for_loss
-from lockstep.own_module.create import METHOD, STAGES, LoaderSource
-from lockstep.own_module.loaders import MapLoader, StreamLoader
-from lockstep.own_module.rank_loader import RankLoader, RankSlice
+from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
+from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.loaders.user_loaders import MapLoader, StreamLoader
 from lockstep.random_state import generators_kept
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples

@@ -1,4 +1,4 @@
-"""The user's LightningModule with its first weights, and whatever its batches come from."""
+"""Where the batches of a run come from: a LightningDataModule, the module itself, or data of another kind."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,36 +11,17 @@ from lockstep.config_error import ConfigError, require
 from lockstep.data.own import Streams, streams_of
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData, as_float
-from lockstep.own_module.loaders import rank_loader
-from lockstep.own_module.rank_loader import RankLoader, RankSlice
-from lockstep.own_module.replace_method import replace_method
+from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.loaders.user_loaders import rank_loader
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY
-from lockstep.targets.kinds import is_combined_loader, is_data_module, is_lightning_module, overrides
+from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides
+from lockstep.targets.replace_method import replace_method
 
 STAGES = ("train", "val", "test")
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
 STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
-
-
-def create_module(
-    choice: schemas.OwnModule | schemas.OwnNet, facts: Mapping[str, Any], seed: int, require_module: bool = True
-) -> Any:
-    """The module, its weights drawn under the run's seed before anything else, the same on every rank.
-
-    Args:
-        facts: arguments that it gets if it has parameters of these names: shape, outputs.
-
-    Raises:
-        ConfigError: the target makes no LightningModule, or one without a training_step.
-    """
-    seed_all(seed)
-    module = targets.create("model", choice.call, facts)
-    why = f"it makes a {type(module).__name__}, and not a LightningModule"
-    fits = is_lightning_module(module) or not require_module
-    require(fits, f"model.{KEY}", choice.call[KEY], why, "the path of a LightningModule")
-    return module
 
 
 class LoaderSource:

@@ -7,12 +7,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Content, Progress
+from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.own_module.loss_weight import Scale
-from lockstep.own_module.rank_loader import BatchShare
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.record.recorder import Recorder
+from lockstep.steps.loss_weight import Scale
 
 
 class Step(Protocol):

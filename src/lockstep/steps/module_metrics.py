@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from lockstep.checkpoint.content import Content, Progress
+from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.own_module.loss_weight import loss_sum
-from lockstep.own_module.module_step import ModuleStep
-from lockstep.own_module.net_example import show_module
-from lockstep.own_module.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
+from lockstep.steps.loss_weight import loss_sum
+from lockstep.steps.module_step import ModuleStep
+from lockstep.steps.net_example import show_module
 
 TRAIN_LOSS = "train/loss"
 

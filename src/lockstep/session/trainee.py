@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import nn
 
-from lockstep.own_module.logged import Logged
-from lockstep.own_module.protocols import Metrics, Step
-from lockstep.own_module.rank_data import RankData
+from lockstep.loaders.rank_data import RankData
+from lockstep.steps.exact_log import ExactLog
+from lockstep.steps.protocols import Metrics, Step
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,6 @@ class Trainee:
     module: Any
     net: nn.Module
     data: RankData
-    log: Logged
+    log: ExactLog
     step: Step
     metrics: Metrics

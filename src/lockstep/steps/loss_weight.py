@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.own_module.rank_loader import BatchShare
+from lockstep.loaders.rank_loader import BatchShare
 from lockstep.plan import Plan
 
 Scale = Callable[[Tensor], Tensor]
