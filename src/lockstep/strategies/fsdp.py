@@ -123,6 +123,8 @@ class FSDP(Distributed):
         own = self
 
         class ShardedStrategy(DDPStrategy):
+            lightning_restore_optimizer = False  # the session loads shards
+
             def setup(self, trainer: "Trainer") -> None:
                 """What Lightning's strategies do here, with shards. The weights of a checkpoint are there already."""
                 assert self.accelerator is not None
@@ -147,10 +149,6 @@ class FSDP(Distributed):
 
             def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
                 return own.optimizer_state(optimizer)
-
-            def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-                for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-                    own.load_optimizer_state(optimizer, state)
 
         return ShardedStrategy(cluster_environment=TorchElasticEnvironment())
 

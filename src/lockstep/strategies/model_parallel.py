@@ -72,14 +72,11 @@ class ModelParallel(Strategy):
             Lightning's single-device strategy would gather the whole net on the first.
             """
 
+            lightning_restore_optimizer = False  # it would move the state of all stages to the first device
+
             def model_to_device(self) -> None:
                 assert self.lightning_module is not None
                 move_to_devices(plan, self.lightning_module)
-
-            def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-                """Each parameter's state goes to where the parameter is; Lightning would bring all to one device."""
-                for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-                    optimizer.load_state_dict(state)
 
         return PipelineStagesStrategy(self.devices(plan)[0])
 
