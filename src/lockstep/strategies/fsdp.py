@@ -122,6 +122,8 @@ class FSDP(Distributed):
         strategy, tensors = self, self.tensors
 
         class ShardedStrategy(DDPStrategy):
+            lightning_restore_optimizer = False  # the session loads shards
+
             def setup(self, trainer: "Trainer") -> None:
                 """Set up as Lightning's strategies do, and shard. The weights of a checkpoint are loaded already."""
                 assert self.accelerator is not None
@@ -146,10 +148,6 @@ class FSDP(Distributed):
 
             def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
                 return tensors.optimizer_state(optimizer)
-
-            def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-                for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-                    tensors.load_optimizer_state(optimizer, state)
 
         return ShardedStrategy(cluster_environment=TorchElasticEnvironment())
 

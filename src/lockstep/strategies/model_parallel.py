@@ -69,14 +69,11 @@ class ModelParallel(Strategy):
         class PipelineStagesStrategy(SingleDeviceStrategy):
             """SingleDeviceStrategy with the stages on several devices; batches and losses are on the first one."""
 
+            lightning_restore_optimizer = False  # it would move the state of all stages to the first device
+
             def model_to_device(self) -> None:
                 assert self.lightning_module is not None
                 move_to_devices(plan, self.lightning_module)
-
-            def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-                """Load each parameter's state to the device of the parameter (Lightning uses one device)."""
-                for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-                    optimizer.load_state_dict(state)
 
         return PipelineStagesStrategy(self.devices(plan)[0])
 
