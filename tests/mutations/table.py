@@ -26,16 +26,6 @@ FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
 ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_the_record_is_on_the_disk_before_the_checkpoint_that_counts_it[raw]"
 FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
-CLIPPED = "    if plan.gradient_clip_val is not None:\n"
-CLIPPED += '        by_norm = plan.trainer.gradient_clip_algorithm == "norm"\n'
-CLIPPED += "        clip = nn.utils.clip_grad_norm_ if by_norm else nn.utils.clip_grad_value_\n"
-CLIPPED += "        clip(run.wrapped.net.parameters(), plan.gradient_clip_val)\n"
-SUMMED = (
-    '    run.wrapped.synchronise()\n    run.session.phases.mark("communication")\n'
-    "    run.precision.unscale(run.optimizer)\n"
-    "    run.session.counts.weigh(recorder.parameters)\n    recorder.step(rate)\n"
-)
-
 SHARDS, PIECES = "tests/test_parallel_sharded_module.py", "parallel/sharded_module.py"
 WHOLE = "steps/full_weights.py"
 
@@ -77,7 +67,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a gradient past manual_backward goes unseen",
-        "own_module/weighed_step.py",
+        "steps/gradient_watch.py",
         "if past or none_at_all:",
         "if none_at_all:",
         "tests/test_own_steps.py::test_one_backward_pass_of_two_is_averaged[ddp-raw]",
@@ -91,9 +81,9 @@ MUTATIONS = [
     ),
     Mutation(
         "an epoch that is resumed within has steps of the first epoch's batches",
-        "lit/modules/following.py",
-        '            ("on_train_start", partial(self.session.restore_accumulation, trainer)),\n',
-        "",
+        "lit/callback.py",
+        "        self.trainer.accumulate_grad_batches = self.progress.batches_per_step",
+        "        # self.trainer.accumulate_grad_batches = self.progress.batches_per_step",
         "tests/test_callbacks.py::test_killed_in_an_epoch_of_other_steps[lightning]",
     ),
     Mutation(
@@ -113,15 +103,15 @@ MUTATIONS = [
     Mutation(
         "metrics of a sanity check stay",
         "session/session.py",
-        "            restore_metric(own, self.measured_before[name])\n",
+        "            restore_metric(metric, before[name])\n",
         "",
         "tests/test_sanity_check.py::test_nothing_of_it_is_kept[world0]",
     ),
     Mutation(
         "a sanity check draws",
-        "raw/modules/evaluation.py",
-        "    with generators_kept():\n",
-        "    if run:\n",
+        "raw/evaluation.py",
+        "    with generators_kept(), session.sanity_check():",
+        "    with session.sanity_check():",
         "tests/test_sanity_check.py::test_nothing_of_it_is_kept[world0]",
     ),
     Mutation(
@@ -165,9 +155,9 @@ MUTATIONS = [
     ),
     Mutation(
         "clip before the sum",
-        "raw/training.py",
-        SUMMED + CLIPPED,
-        CLIPPED + SUMMED,
+        "raw/loop.py",
+        '        run.wrapped.synchronise()\n        mark("communication")\n',
+        '        clip_gradients(run, optimizer)\n        run.wrapped.synchronise()\n        mark("communication")\n',
         "tests/test_raw_reduce.py::test_every_way_trains_to_the_same_weights[2-32-true-0.0]",
     ),
     Mutation(
@@ -250,7 +240,7 @@ MUTATIONS = [
     *(
         Mutation(
             f"{engine} gives memory back",
-            "session.py",
+            "session/session.py",
             "        disable_malloc_trim()\n",
             "",
             f"tests/test_memory.py::test_the_rank_of_either_engine_keeps_them[{engine}]",
@@ -411,10 +401,10 @@ MUTATIONS = [
         "tests/test_objectives.py::test_confusion_and_macro_f1_by_hand",
     ),
     Mutation(
-        "Lightning steps a plateau's schedule too",
-        "lit/module.py",
-        '"frequency": NEVER',
-        '"frequency": 1',
+        "a plateau's schedule steps every other epoch",
+        "steps/task_module.py",
+        'config |= {"interval": "epoch", "monitor"',
+        'config |= {"interval": "epoch", "frequency": 2, "monitor"',
         "tests/test_schedulers.py::test_a_plateau_of_what_is_monitored[usual]",
     ),
     Mutation(
@@ -461,7 +451,7 @@ MUTATIONS = [
     ),
     Mutation(
         "ranks step by gradients of their own",
-        "own_module/weighed_step.py",
+        "steps/gradient_watch.py",
         "if past or none_at_all:",
         "if not parameters:",
         "tests/test_own_steps.py::test_gradients_that_nobody_averages_are_refused",
@@ -497,8 +487,8 @@ MUTATIONS = [
     Mutation(
         "a rank's loss is not weighed by its samples",
         "steps/loss_weight.py",
-        "    return averaged_over * batches * samples / window",
-        "    return averaged_over / plan.world_size",
+        "    return averaged_over * batches * samples / (",
+        "    return averaged_over / plan.world_size\n    return averaged_over * batches * samples / (",
         "tests/test_own_module.py::test_unequal_shares_are_weighed_and_values_of_steps_meet",
     ),
     Mutation(
@@ -510,14 +500,14 @@ MUTATIONS = [
     ),
     Mutation(
         "virtual ranks of a manual module share a backward pass",
-        "own_module/turns.py",
-        "parts = [part for turn in self.turns if",
-        "parts = [part for turn in self.turns[:1] if",
+        "steps/manual_ranks.py",
+        "[each for turn in self.turns if",
+        "[each for turn in self.turns[:1] if",
         "tests/test_own_module.py::test_virtual_ranks_are_ranks[gan]",
     ),
     Mutation(
         "a plateau schedule misses its step behind an epoch that was resumed within",
-        "lit/modules/following.py",
+        "lit/callback.py",
         "        if trainer.fit_loop.restarting:  #",
         "        if False:  #",
         "tests/test_trainer_keys_modules.py::test_a_cut_run_resumes_as_if_it_had_never_been[classifier-12-lightning]",
@@ -531,9 +521,9 @@ MUTATIONS = [
     ),
     Mutation(
         "a validation within an epoch leaves no checkpoint",
-        "raw/training.py",
-        "if validates or stop or over or (last",
-        "if stop or over or (last",
+        "raw/loop.py",
+        "if validates or stop or interrupted or (due",
+        "if stop or interrupted or (due",
         "tests/test_trainer_keys.py::test_validation_within_an_epoch",
     ),
     Mutation(
@@ -552,16 +542,16 @@ MUTATIONS = [
     ),
     Mutation(
         "a plain net's batches from loaders all weigh alike",
-        "own_module/net_session.py",
-        "window = self.taken.window or self.taken.samples * batches",
-        "window = plan.batch_size * batches",
+        "steps/task_step.py",
+        "(share.step_samples or share.samples * batches)",
+        "(self.plan.batch_size * batches)",
         "tests/test_net_session.py::test_the_same_data_in_loaders_and_without",
     ),
     Mutation(
         "a rank without samples trains a plain net on somebody else's",
-        "own_module/net_module.py",
-        "if self.empty:",
-        "if not inputs.numel():",
+        "steps/task_module.py",
+        "        if self.is_dummy_batch:",
+        "        if not batch.inputs.numel():",
         "tests/test_net_session.py::test_loaders_in_both_engines_and_worlds[endless]",
     ),
     *(
@@ -619,7 +609,7 @@ MUTATIONS = [
     Mutation(
         "ranks may read other streams",
         "loaders/user_loaders.py",
-        "if self.alike or not dist.is_initialized():",
+        "if self.is_checked or not dist.is_initialized():",
         "if True:",
         "tests/test_own_streams.py::test_ranks_that_read_other_samples_are_ended[raw]",
     ),
@@ -660,14 +650,14 @@ MUTATIONS = [
     ),
     Mutation(
         "gradients of thawed layers stay with their rank",
-        "session/session.py",
+        "steps/module_step.py",
         "            average_late(parameters, self.averaged)",
         "            pass",
         "tests/test_own_module.py::test_layers_that_are_trained_later",
     ),
     Mutation(
         "a rank without samples draws",
-        "own_module/weighed_step.py",
+        "steps/module_step.py",
         "        restore_random_state(random, [device])\n",
         "",
         "tests/test_own_module.py::test_a_rank_without_samples_draws_nothing",
