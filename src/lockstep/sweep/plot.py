@@ -60,7 +60,8 @@ def chosen_panels(rows: Sequence[SweepRow], target: Target | None) -> list[Panel
         return panels
     if len(numbers) == 2 and len(valued) > 3:
         return [*panels, partial(metric_map, rows=valued, keys=numbers, target=target)]
-    return [*panels, *(partial(metric_over, rows=valued, key=key, target=target) for key in numbers[:3])]
+    over = [partial(metric_over, rows=valued, key=key, target=target) for key in numbers[:3]]
+    return [*panels, *(over or [partial(metric_by_job, rows=valued, target=target)])]
 
 
 def speed_ups(axes: "Axes", rows: Sequence[SweepRow]) -> None:
@@ -131,6 +132,17 @@ def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, target: Target
         axes.set_xscale("log")
     if axes.get_legend_handles_labels()[1] and len(lines) <= MOST_NAMED:
         axes.legend(fontsize="small")
+
+
+def metric_by_job(axes: "Axes", rows: Sequence[SweepRow], target: Target) -> None:
+    """Plot the metric of each job, where nothing that varies is a number."""
+    for place, row in enumerate(rows):
+        axes.scatter(
+            [nan if row.target is None else row.target], [place], **(STAR if row.best else {"color": "tab:blue"})
+        )
+    axes.set_yticks(range(len(rows)), [label(row, rows) for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel=target.label, title=f"{target.label} by job")
 
 
 def metric_map(axes: "Axes", rows: Sequence[SweepRow], keys: Sequence[str], target: Target) -> None:
