@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import OPTIONS, known_keys
-from lockstep.schemas import GROUPS, SEVERAL
+from lockstep.schemas.groups import GROUPS, SEVERAL
 
 
 def _words(text: str) -> list[str]:

@@ -15,7 +15,8 @@ from lockstep.checkpoint.identity import identity, require_same
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.launch import RankContext
-from lockstep.parallel import convert_batchnorm, convert_dropout
+from lockstep.parallel.global_dropout import convert_dropout
+from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
 from lockstep.world_dependence import world_dependent

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep.command_line.compose import compose_job
 from lockstep.conf import CONF
-from lockstep.schemas import GROUPS
+from lockstep.schemas.groups import GROUPS
 from tests.conftest import Command
 
 

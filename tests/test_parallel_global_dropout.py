@@ -10,8 +10,8 @@ from torch import Tensor, nn
 import lockstep
 from lockstep.config_error import ConfigError
 from lockstep.nets.lenet import LeNet
-from lockstep.parallel import GlobalMasks, convert_dropout
 from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+from lockstep.parallel.global_dropout import GlobalMasks, convert_dropout
 from lockstep.plan import Plan
 from tests.conftest import MakePlan
 

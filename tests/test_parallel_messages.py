@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from lockstep.launch import RankContext
-from lockstep.parallel import all_gather_bytes, broadcast_bytes, gather_bytes
+from lockstep.parallel.messages import all_gather_bytes, broadcast_bytes, gather_bytes
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.rank_helpers import on_ranks

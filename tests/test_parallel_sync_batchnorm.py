@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lockstep.launch import RankContext
-from lockstep.parallel import convert_batchnorm
-from lockstep.parallel.sync_batchnorm import SyncBatchNorm
+from lockstep.parallel.sync_batchnorm import SyncBatchNorm, convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.strategies import STRATEGIES
+from lockstep.strategies.registry import STRATEGIES
 from tests.conftest import ROOT, Command, Ended
 
 SRC = ROOT / "src" / "lockstep"

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from torch import nn
 
-from lockstep.parallel import convert_batchnorm, convert_dropout
+from lockstep.parallel.global_dropout import convert_dropout
+from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.world_dependence import heading, per_rank_buffers, world_dependent
 

@@ -19,8 +19,9 @@ from lockstep.files import absolute
 from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
-from lockstep.schemas import GROUPS, OWN_CODE, SEVERAL, Checkpoint, ProcessGroup, Record, Target, Trainer
+from lockstep.schemas import Checkpoint, ProcessGroup, Record, Target, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
+from lockstep.schemas.groups import GROUPS, OWN_CODE, SEVERAL
 from lockstep.schemas.target import ARGS, KEY, require_spelling
 
 DERIVED = ("batch_size_per_device", "scale_lr")

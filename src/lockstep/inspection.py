@@ -11,6 +11,7 @@ from typing import Any
 from lockstep import launch, schemas, targets
 from lockstep.config_error import config_error
 from lockstep.progress import notice
+from lockstep.schemas import groups
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY, PARTIAL
@@ -29,8 +30,8 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a target cannot be imported, takes other arguments, or makes something else than it should.
     """
-    own = {group: values[group] for group in schemas.OWN_CODE if isinstance(values[group], schemas.Target)}
-    own |= {one.key: one for group in schemas.SEVERAL for one in values[group] if isinstance(one, schemas.OneOfSeveral)}
+    own = {group: values[group] for group in groups.OWN_CODE if isinstance(values[group], schemas.Target)}
+    own |= {one.key: one for group in groups.SEVERAL for one in values[group] if isinstance(one, schemas.OneOfSeveral)}
     if not own:
         return {**values, "batch_size": _batch_size(values, 0)}
     samples = values["task"].samples

@@ -28,6 +28,7 @@ from lockstep.files import remove_parts, save_text
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, run_of, save_metrics
 from lockstep.run_summary import run_summary
+from lockstep.schemas import groups
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.logger import tensorboard_of
 
@@ -55,8 +56,8 @@ def run(overrides: list[str] | None = None, **own: Any) -> Metrics:
 
 def with_own(own: Mapping[str, Any], words: list[str]) -> tuple[DictConfig, Path]:
     """The configuration with the groups that are given from Python, and the folder."""
-    for group in own.keys() - schemas.OWN_CODE.keys():
-        raise option_error("run", group, "no group of this name takes code of yours", schemas.OWN_CODE)
+    for group in own.keys() - groups.OWN_CODE.keys():
+        raise option_error("run", group, "no group of this name takes code of yours", groups.OWN_CODE)
     targets.require_not_typed(own, words)
     config, run_dir = compose_job(words)
     with open_dict(config):

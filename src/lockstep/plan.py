@@ -13,7 +13,7 @@ from lockstep.objectives import Objective, objective_of
 from lockstep.plan_checks import check
 from lockstep.schemas.coerce import FOUND
 from lockstep.step_plan import StepPlan
-from lockstep.strategies import Strategy
+from lockstep.strategies.strategy import Strategy
 from lockstep.targets.objective import own_objective
 from lockstep.world import World
 

@@ -22,7 +22,7 @@ from lockstep import data, schemas
 from lockstep.bench.context import BenchPayload
 from lockstep.data.tensors import TensorData
 from lockstep.launch import RankContext
-from lockstep.parallel import synchronize
+from lockstep.parallel.synchronize import synchronize
 from lockstep.plan import Plan
 from lockstep.seeding import plain_net
 

@@ -16,7 +16,7 @@ from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, wr
 from lockstep.checkpoint.identity import identity
 from lockstep.checkpoint.reading import of_the_file
 from lockstep.disk import not_written, of_the_disk
-from lockstep.parallel import gather_bytes
+from lockstep.parallel.messages import gather_bytes
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state

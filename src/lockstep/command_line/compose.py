@@ -10,7 +10,7 @@ from lockstep.command_line.help import help_page
 from lockstep.command_line.hydra_errors import OPTIONS
 from lockstep.command_line.overrides import require_each_option, require_one_option, verbatim
 from lockstep.conf import CONF
-from lockstep.strategies import STRATEGIES
+from lockstep.strategies.registry import STRATEGIES
 
 
 def ranks_of(strategy: str, devices: int) -> int:

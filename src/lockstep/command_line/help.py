@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import indent
 
 from lockstep.config_error import typed_command
-from lockstep.schemas import SEVERAL
+from lockstep.schemas.groups import SEVERAL
 
 PAGE = """Lockstep trains a net under any parallel strategy:  {command} strategy=ddp devices=2
 

@@ -26,8 +26,8 @@ from lockstep.config_error import (
     typed_command,
 )
 from lockstep.disk import not_made
-from lockstep.schemas import GROUPS, SEVERAL
 from lockstep.schemas.coerce import unknown_key
+from lockstep.schemas.groups import GROUPS, SEVERAL
 
 OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in (*GROUPS, "experiment")}
 """The options of each group, by the files that they are."""

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from lockstep.build import NESTED, named_options
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
-from lockstep.schemas import GROUPS, SEVERAL
+from lockstep.schemas.groups import GROUPS, SEVERAL
 
 WORD = re.compile(r"([+]{0,2}[\w./]+)=([^\s'\"\[\]{}()$,]+(?:,[^\s'\"\[\]{}()$,]+)*)")
 """An override of one plain value, or of several with commas between."""

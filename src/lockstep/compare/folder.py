@@ -12,7 +12,7 @@ import yaml
 
 from lockstep.config_error import config_error
 from lockstep.run_files import CONFIG, CONFUSION, METRICS, RECORD
-from lockstep.strategies import STRATEGIES
+from lockstep.strategies.registry import STRATEGIES
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.strategies import STRATEGIES, Strategy
+from lockstep.strategies.registry import STRATEGIES
+from lockstep.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True)

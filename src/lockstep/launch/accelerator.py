@@ -6,7 +6,7 @@ from typing import Literal
 
 from lockstep import schemas
 from lockstep.config_error import config_error, require
-from lockstep.strategies import Strategy
+from lockstep.strategies.strategy import Strategy
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")
 """Device files of NVIDIA's driver, AMD's, and WSL's. Without one Linux has no GPU, and torch is not imported."""

@@ -24,7 +24,7 @@ from lockstep.launch.signals import signals_end_rank
 from lockstep.launch.topology import RankContext
 from lockstep.launch.torchelastic_agent import exit_with_agent, kill_if_cut_off
 from lockstep.launch.worker import process_group, redirect_output, run_engine
-from lockstep.parallel import broadcast_bytes
+from lockstep.parallel.messages import broadcast_bytes
 from lockstep.schemas.coerce import from_dict
 from lockstep.world import Launchable, World
 

@@ -3,7 +3,7 @@
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
-from lockstep.parallel import broadcast_buffers
+from lockstep.parallel.buffers import broadcast_buffers
 
 
 class BroadcastBuffers(Callback):

@@ -5,7 +5,7 @@ import time
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
-from lockstep.parallel import synchronize
+from lockstep.parallel.synchronize import synchronize
 
 
 class Stopwatch(Callback):

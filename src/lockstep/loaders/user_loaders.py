@@ -18,7 +18,7 @@ from lockstep.data.seeded import Place, Seeded, as_made, seed_sample, workers_co
 from lockstep.loaders.batch_slices import fingerprint, part_of, samples_in
 from lockstep.loaders.global_batches import GlobalBatches
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
-from lockstep.parallel import all_gather_bytes
+from lockstep.parallel.messages import all_gather_bytes
 from lockstep.random_state import generators_kept, random_state, restore_random_state
 
 END = object()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lockstep.parallel import broadcast_buffers
+from lockstep.parallel.buffers import broadcast_buffers
 from lockstep.random_state import generators_kept
 from lockstep.raw.hooks import step_arguments
 from lockstep.raw.timing import training_time

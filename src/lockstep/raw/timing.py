@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lockstep.parallel import synchronize
+from lockstep.parallel.synchronize import synchronize
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training

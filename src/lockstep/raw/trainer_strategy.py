@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.parallel import broadcast_bytes
+from lockstep.parallel.messages import broadcast_bytes
 
 if TYPE_CHECKING:
     from lockstep.raw.trainer import RawTrainer

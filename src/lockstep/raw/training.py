@@ -11,7 +11,7 @@ from lockstep.raw.precision import Precision
 from lockstep.raw.trainer import RawTrainer
 from lockstep.run_bar import RunBar
 from lockstep.session.session import Session
-from lockstep.strategies import Wrapped
+from lockstep.strategies.strategy import Wrapped
 
 
 class Training:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.objectives.objective import LOSS
-from lockstep.parallel import gather_bytes
+from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest

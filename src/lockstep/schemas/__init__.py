@@ -18,16 +18,12 @@ from lockstep.schemas.scheduler import Constant, OneCycle, OwnScheduler, Schedul
 from lockstep.schemas.target import OneOfSeveral, Target
 from lockstep.schemas.task import Auto, Autoencoding, Classification, LanguageModelling, OwnTask, Regression, Task
 from lockstep.schemas.trainer import Trainer
-from lockstep.strategies import STRATEGIES
 
 __all__ = [
     "CNN",
     "CSV",
-    "GROUPS",
     "MLP",
     "MNIST",
-    "OWN_CODE",
-    "SEVERAL",
     "SGD",
     "Adam",
     "Auto",
@@ -78,38 +74,3 @@ __all__ = [
     "Wandb",
     "WarmupLinear",
 ]
-
-GROUPS: dict[str, dict[str, type]] = {
-    "engine": {"lightning": Lightning, "raw": Raw, "both": Raw},
-    "strategy": {**STRATEGIES},
-    "model": {"linear": Linear, "mlp": MLP, "cnn": CNN, "lenet": LeNet, "split_cnn": SplitCNN},
-    "task": {
-        "auto": Auto,
-        "classification": Classification,
-        "regression": Regression,
-        "autoencoding": Autoencoding,
-        "language_modelling": LanguageModelling,
-    },
-    "data": {
-        **{"digits": Digits, "mnist": MNIST, "points": Points, "line": Line, "random_regression": RandomRegression},
-        "model": ModelLoaders,
-    },
-    "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},
-    "scheduler": {"none": Constant, "onecycle": OneCycle, "warmup_linear": WarmupLinear},
-    "logger": {"tensorboard": TensorBoard, "csv": CSV, "wandb": Wandb, "mlflow": MLflow, "none": NoLogger},
-    "callbacks": {"none": NoCallback},
-}
-
-OWN_CODE: dict[str, type[Target]] = {
-    "model": OwnNet,
-    "task": OwnTask,
-    "data": OwnData,
-    "optimizer": OwnOptimizer,
-    "scheduler": OwnScheduler,
-    "logger": OwnLogger,
-    "callbacks": OwnCallback,
-}
-"""The groups whose YAML files may name a `_target_` of the user's own."""
-
-SEVERAL = ("logger", "callbacks")
-"""The groups that take several options at a time: `logger=[csv,tensorboard]`, an option's keys are `logger.csv.KEY`."""

@@ -8,7 +8,9 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.split_loaders import SplitSource
-from lockstep.parallel import convert_batchnorm, convert_dropout, show_shapes
+from lockstep.parallel.global_dropout import convert_dropout
+from lockstep.parallel.shapes import show_shapes
+from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
 from lockstep.session.trainee import Trainee

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.parallel import all_gather_bytes
+from lockstep.parallel.messages import all_gather_bytes
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
 from lockstep.steps.logged_value import JOIN, StepValue, Value, reduced, reduction_of, single_number
 from lockstep.sums.running import Scalar, to_scalar

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Progress
 from lockstep.loaders.rank_loader import BatchShare
-from lockstep.parallel import GlobalMasks
+from lockstep.parallel.global_dropout import GlobalMasks
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder

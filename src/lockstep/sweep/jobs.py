@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from lockstep.compare import RunFolder
 from lockstep.run_files import METRICS, RECORD
-from lockstep.strategies import STRATEGIES
+from lockstep.strategies.registry import STRATEGIES
 from lockstep.sweep import UNFINISHED
 
 MAY_DIFFER = (
