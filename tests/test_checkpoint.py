@@ -185,8 +185,11 @@ def test_another_world_only_where_no_rank_draws_by_itself(
     common = [override for override in first if not override.startswith("strategy=")]
     net = [] if any(override.startswith("model=") for override in first) else ["model=lenet"]
     before = make_plan(*net, *first)
-    built = convert_batchnorm(before, build_model(before, data.load(before.data)))
-    convert_dropout(before, 0, built)
+    built = build_model(before, data.load(before.data))
+    if before.sync_batchnorm:
+        convert_batchnorm(built)
+    if before.dropout_rng == "global":
+        convert_dropout(before, 0, built)
     saved = identity(before, world_dependent(before, built))
     plan = make_plan(*net, *common, *then)
     if refused is None:

@@ -50,7 +50,7 @@ def test_by_the_types_of_modules(
 def test_what_all_ranks_share_does_not_depend_on_them(make_plan: Callable[..., Plan]) -> None:
     """As converted: one mask of the global batch, one mean over it."""
     plan = make_plan("strategy=ddp", "devices=2", "sync_batchnorm=true", "dropout_rng=global")
-    net = convert_batchnorm(plan, Own(nn.Sequential(nn.Dropout(0.1), nn.BatchNorm1d(4))))
+    net = convert_batchnorm(Own(nn.Sequential(nn.Dropout(0.1), nn.BatchNorm1d(4))))
     convert_dropout(plan, 0, net)
     assert not world_dependent(plan, net)
     assert not per_rank_buffers(plan, net)

@@ -2,23 +2,33 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
 
 
 def map_tensors(function: Callable[..., Any], first: Any, *others: Any) -> Any:
-    """The structure of `first`, with what the function makes of the tensors at the same place of all."""
+    """Return `first` with each tensor replaced by the function of the tensors at the same place of all structures.
+
+    Structures are nested mappings, lists, tuples and dataclasses; other objects stay.
+    """
     if isinstance(first, Tensor):
         return function(first, *others)
     if isinstance(first, Mapping):
-        made: Any = copy.copy(first)
+        mapped: Any = copy.copy(first)
         for key in first:
-            made[key] = map_tensors(function, first[key], *(other[key] for other in others))
-        return made
+            mapped[key] = map_tensors(function, first[key], *(other[key] for other in others))
+        return mapped
     if isinstance(first, list | tuple):
-        parts = [map_tensors(function, *own) for own in zip(first, *others, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+        items = [map_tensors(function, *values) for values in zip(first, *others, strict=True)]
+        return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
+    if is_dataclass(first) and not isinstance(first, type):
+        mapped = copy.copy(first)  # its __init__ may take other arguments
+        for name in (field.name for field in fields(first)):
+            value = map_tensors(function, getattr(first, name), *(getattr(other, name) for other in others))
+            object.__setattr__(mapped, name, value)
+        return mapped
     return first
 
 

@@ -5,7 +5,6 @@ Found by the types of its modules, so that every net counts, however it is confi
 
 from torch import nn
 
-from lockstep.parallel.global_dropout import GlobalDropout
 from lockstep.plan import Plan
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 
@@ -37,8 +36,6 @@ def drops(net: nn.Module) -> bool:
 
 def _rate(module: nn.Module) -> float:
     if isinstance(module, DROPOUT):
-        return module.p
-    if isinstance(module, GlobalDropout):
         return module.p
     return module.dropout if isinstance(module, nn.RNNBase | nn.MultiheadAttention) else 0.0
 

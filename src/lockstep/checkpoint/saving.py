@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 import torch.distributed as dist
@@ -17,7 +17,6 @@ from lockstep.checkpoint.identity import identity
 from lockstep.checkpoint.reading import of_the_file
 from lockstep.disk import not_written, of_the_disk
 from lockstep.parallel.messages import gather_bytes
-from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of
@@ -26,11 +25,14 @@ from lockstep.record.recorder import Recorder
 from lockstep.safe_loading import load
 from lockstep.world_dependence import world_dependent
 
+if TYPE_CHECKING:
+    from lockstep.parallel.virtual_ranks import VirtualRanks
+
 
 class CheckpointManager:
     """One for each rank; all of them call the same methods at the same moments, and rank 0 writes."""
 
-    def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: VirtualRanks | None = None) -> None:
+    def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: "VirtualRanks | None" = None) -> None:
         """`virtual`: the ranks that this process runs in turn, if there are several."""
         self.plan, self.rank, self.recorder, self.virtual = plan, rank, recorder, virtual
         self.tensors = plan.strategy.tensors

@@ -64,3 +64,9 @@ def _as_tensor(own: Any) -> Any:
 
 def _is_by_place(own: Any) -> bool:
     return isinstance(own, list) and len(own) > 0 and all(isinstance(part, Tensor) for part in own)
+
+
+def keys_of(choice: Any) -> SampleKeys | None:
+    """Return which keys of a sample a data set asks for; None if samples are no mappings."""
+    inputs = getattr(choice, "input_key", None)
+    return None if inputs is None else SampleKeys(inputs, choice.target_key)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset,
 
 from lockstep import targets
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.mappings import FromMappings, SampleKeys
+from lockstep.data.mappings import FromMappings, keys_of
 from lockstep.data.rows import split_rows
 from lockstep.data.samples import SampleData, SampleSplit, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
@@ -33,12 +33,6 @@ class Streams:
 
     splits: Mapping[str, Any]
     loader: Mapping[str, Any]
-
-
-def keys_of(choice: Any) -> SampleKeys | None:
-    """Which keys of a sample are asked for; None of samples that are no mappings."""
-    inputs = getattr(choice, "input_key", None)
-    return None if inputs is None else SampleKeys(inputs, choice.target_key)
 
 
 def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:

@@ -42,22 +42,6 @@ def fingerprint(batch: Any) -> bytes:
     return found.digest()
 
 
-def each_tensor(own: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """The same batch with each of its tensors replaced; what is no collection stays."""
-    if isinstance(own, Tensor):
-        return function(own)
-    if isinstance(own, dict):
-        made = {key: each_tensor(value, function) for key, value in own.items()}
-        return made if type(own) is dict else type(own)(made)
-    if isinstance(own, tuple) and hasattr(own, "_fields"):
-        return type(own)(*(each_tensor(value, function) for value in own))
-    if isinstance(own, list | tuple):
-        return type(own)(each_tensor(value, function) for value in own)
-    if _is_dataclass(own):
-        return _with_fields(own, lambda value: each_tensor(value, function))
-    return own
-
-
 def _is_dataclass(own: Any) -> bool:
     return is_dataclass(own) and not isinstance(own, type)
 

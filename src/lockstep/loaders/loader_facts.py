@@ -5,10 +5,12 @@ from typing import Any
 
 from lockstep import targets
 from lockstep.config_error import config_error
-from lockstep.data.own import keys_of, outputs_of
+from lockstep.data.mappings import keys_of
+from lockstep.data.own import outputs_of
 from lockstep.data.samples import pair_of, targets_for_loss
-from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
+from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.loaders.source import METHOD, STAGES
 from lockstep.loaders.user_loaders import MapLoader, StreamLoader
 from lockstep.random_state import generators_kept
 from lockstep.schemas.target import KEY

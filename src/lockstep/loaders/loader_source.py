@@ -12,16 +12,14 @@ from lockstep.data.own import Streams, streams_of
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.loaders.source import METHOD, STAGES, STEP
+from lockstep.loaders.step_collectives import require_samples
 from lockstep.loaders.user_loaders import rank_loader
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides
 from lockstep.targets.replace_method import replace_method
-
-STAGES = ("train", "val", "test")
-METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
-STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
 
 
 class LoaderSource:
@@ -110,6 +108,10 @@ class LoaderSource:
             rank_loader(own, rank_slice, self.seed, stage == "train", size)
             for own, size in zip(found, sizes, strict=True)
         ]
+
+    def require_samples(self, stage: str, loaders: Sequence[RankLoader], ranks: int) -> None:
+        """Raise if an evaluation step with collectives would get a batch of fewer samples than ranks."""
+        require_samples(self.module, STEP[stage], self.choice.name, loaders, ranks)
 
     def _batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:
         """Of each loader the global one; None: its own. What evaluates on a user's own loaders keeps theirs, as one

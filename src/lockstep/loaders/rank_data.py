@@ -9,12 +9,11 @@ import torch
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Batch
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.batch_slices import each_tensor
-from lockstep.loaders.loader_source import METHOD, STAGES, STEP, LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
-from lockstep.loaders.step_collectives import require_samples
+from lockstep.loaders.source import METHOD, STAGES, Source
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
+from lockstep.structures import map_tensors
 from lockstep.targets.kinds import overrides
 
 TO_DEVICE = "transfer_batch_to_device"
@@ -30,7 +29,7 @@ class RankData:
     """
 
     def __init__(
-        self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress, virtual_ranks: int
+        self, plan: Plan, context: RankContext, source: Source, module: Any, begin: Progress, virtual_ranks: int
     ) -> None:
         self.plan, self.context, self.source, self.module = plan, context, source, module
         self.begin, self.virtual_ranks = begin, virtual_ranks
@@ -57,7 +56,7 @@ class RankData:
                 loader.fixed = training and self.plan.trainer.overfit_batches > 0
                 loader.limit = getattr(self.plan.trainer, f"limit_{stage}_batches")
             if not training:
-                require_samples(self.module, STEP[stage], self.plan.data.name, loaders, self.context.world_size)
+                self.source.require_samples(stage, loaders, self.context.world_size)
         return self.of_stage[stage]
 
     def dataloader(self, stage: str) -> Any:
@@ -74,7 +73,7 @@ class RankData:
         if isinstance(batch, Batch):  # of built-in data: it is there
             return batch
         dtype = dtype_of(self.plan)
-        batch = each_tensor(batch, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+        batch = map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, batch)
         for name, hook in self._transfer_hooks:
             batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
         return batch
@@ -95,4 +94,4 @@ class RankData:
 
 
 def _to_device(batch: Any, device: torch.device, loader: int) -> Any:
-    return each_tensor(batch, lambda tensor: tensor.to(device, non_blocking=True))
+    return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)

@@ -1,6 +1,6 @@
 """Built-in data and Datasets for a plain net, in loaders of this rank's share: in blocks where data is in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -8,20 +8,26 @@ import torch
 from lockstep.data.loader import create_loader
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData
-from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.sampler import ShardSampler, evaluation_batch
 
 
-class SplitSource(LoaderSource):
+class SplitSource:
     """The three splits of a data set in place of a user's loaders."""
 
-    def __init__(self, plan: Plan, data: TensorData | SampleData, module: Any, device: torch.device) -> None:
+    owner = None
+    is_data_module = False
+
+    def __init__(self, plan: Plan, data: TensorData | SampleData, device: torch.device) -> None:
         self.plan, self.data, self.device = plan, data, device
-        self.module, self.seed = module, plan.seed
-        self.owner = self.made = None
+
+    def seed_setup(self) -> None:
+        """No-op: the data is loaded."""
+
+    def require_samples(self, stage: str, loaders: Sequence[RankLoader], ranks: int) -> None:
+        """No-op: the steps of a task call no collectives."""
 
     def has(self, stage: str) -> bool:
         return self.plan.steps.validates if stage == "val" else len(getattr(self.data, stage)) > 0

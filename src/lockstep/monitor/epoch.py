@@ -2,24 +2,18 @@
 
 import time
 from collections.abc import Mapping
-from math import prod
 
 import torch
 from torch import Tensor, nn
 
 from lockstep.loggers import Loggers
 from lockstep.loggers.tensorboard import TensorBoard
-from lockstep.monitor.pictures import confusion_picture, filters_picture, samples_picture
 from lockstep.plan import Plan
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.sums.shown import Shown
 
 SHARE = 0.005
 """Of a run's time, that pictures may take to draw, and as much to write: after t seconds of it none for t / SHARE."""
-
-COLOURS = (1, 3)
-"""Channels of what can be looked at."""
-FILTERS = 64
 
 
 class EpochMonitor:
@@ -85,37 +79,13 @@ class EpochMonitor:
         began = time.perf_counter()
         if began < self.rests_until and not last:
             return
-        if counts is not None:
-            board.log_image("val/confusion", confusion_picture(counts.cpu()), step)
-        if self.shown is not None and self.shown.worst is not None:
-            _show_worst(board, self.shown.worst, step)
-        filters = None if self.plan.strategy.sharded else first_filters(self.net, self.shape)
-        if filters is not None:
-            board.log_image("weights/first layer", filters_picture(filters[:FILTERS]), step)
+        from lockstep.monitor.epoch_pictures import show_pictures  # with PIL
+
+        worst = None if self.shown is None else self.shown.worst
+        net = None if self.plan.strategy.sharded else self.net
+        show_pictures(board, counts, worst, net, self.shape, step)
         now = time.perf_counter()
         self.rests_until = now + (now - began) / SHARE
-
-
-def first_filters(net: nn.Module, shape: tuple[int, ...]) -> Tensor | None:
-    """Weights (n, channels, h, w) of the first layer with any, where they can be looked at.
-
-    Of a convolution as they are, of a linear layer over images in the images' shape.
-    """
-    first = next((own for own in net.modules() if isinstance(getattr(own, "weight", None), Tensor)), None)
-    if isinstance(first, nn.Conv2d) and first.weight.shape[1] in COLOURS and max(first.kernel_size) > 1:
-        return first.weight
-    if isinstance(first, nn.Linear) and len(shape) == 3 and shape[0] in COLOURS and first.in_features == prod(shape):
-        return first.weight.view(-1, *shape)
-    return None
-
-
-def _show_worst(board: TensorBoard, worst: tuple[Tensor, Tensor, Tensor, Tensor], step: int) -> None:
-    inputs, targets, predicted, confidence = (own.cpu() for own in worst)
-    wrong = int((confidence >= 0).sum())
-    if wrong and inputs.dim() == 4 and inputs.shape[1] in COLOURS:
-        rows = zip(targets.tolist(), predicted.tolist(), confidence.tolist(), strict=True)
-        captions = [f"{true} as {other}, {sure:.0%}" for true, other, sure in rows]
-        board.log_image("val/worst", samples_picture(inputs[:wrong], captions[:wrong]), step)
 
 
 def _show_pr_curves(board: TensorBoard, scores: list[tuple[Tensor, Tensor]], step: int) -> None:

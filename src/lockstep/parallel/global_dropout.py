@@ -55,12 +55,12 @@ class GlobalMasks:
         return self
 
 
-class GlobalDropout(nn.Module):
+class GlobalDropout(nn.Dropout):
     """(samples, …) → the same shape. `channelwise`: a channel is kept or dropped as one, as Dropout2d does."""
 
     def __init__(self, plain: nn.Dropout, layer: int, masks: GlobalMasks) -> None:
-        super().__init__()
-        self.p, self.layer, self.masks = plain.p, layer, masks
+        super().__init__(plain.p)
+        self.layer, self.masks = layer, masks
         self.channelwise = type(plain) in CHANNELWISE
         self.replica = 0
         self.training = plain.training
@@ -78,19 +78,18 @@ class GlobalDropout(nn.Module):
 
 
 def convert_dropout(plan: "Plan", rank: int, net: nn.Module) -> GlobalMasks:
-    """Replace the net's dropout, where the plan asks for it. The engines tell the masks which batch is next."""
+    """Replace the net's dropout. Return the masks, which are to be told which batch is next."""
     masks = GlobalMasks(plan, rank)
-    if plan.dropout_rng == "global":
-        layers = (
-            (parent, name, child)
-            for parent in [*net.modules()]
-            for name, child in parent.named_children()
-            if isinstance(child, DROPOUT)
-        )
-        for layer, (parent, name, child) in enumerate([*layers]):
-            kind = type(child)
-            why = f"the net has {kind.__name__}, which does more than drop"
-            sliceable = kind is nn.Dropout or kind in CHANNELWISE
-            require(sliceable, "dropout_rng", "global", why, "dropout_rng=per_rank")
-            setattr(parent, name, GlobalDropout(child, layer, masks))
+    layers = (
+        (parent, name, child)
+        for parent in [*net.modules()]
+        for name, child in parent.named_children()
+        if isinstance(child, DROPOUT)
+    )
+    for layer, (parent, name, child) in enumerate([*layers]):
+        kind = type(child)
+        why = f"the net has {kind.__name__}, which does more than drop"
+        sliceable = kind is nn.Dropout or kind in CHANNELWISE
+        require(sliceable, "dropout_rng", "global", why, "dropout_rng=per_rank")
+        setattr(parent, name, GlobalDropout(child, layer, masks))
     return masks

@@ -4,7 +4,7 @@ torch's own SyncBatchNorm runs on GPUs alone, and gives a rank without samples n
 arithmetic in tensor operations, for every device.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,18 +13,13 @@ from torch import Tensor, nn
 
 from lockstep.private_api.torch import BATCHNORM
 
-if TYPE_CHECKING:
-    from lockstep.plan import Plan
 
-
-def convert_batchnorm(plan: "Plan", net: nn.Module) -> nn.Module:
-    """The net with each BatchNorm replaced, where the plan asks for it.
+def convert_batchnorm(net: nn.Module) -> nn.Module:
+    """Replace each BatchNorm within the net, and return it.
 
     Names, parameters and buffers stay what they are. One rank alone takes its sums in the same way as many: torch's own
     kernel on CPU adds the samples one by one, which in float64 costs two digits, and Adam makes five more of them.
     """
-    if not plan.sync_batchnorm:
-        return net
     for parent in [*net.modules()]:
         for name, child in parent.named_children():
             if isinstance(child, BATCHNORM):

@@ -1,13 +1,15 @@
 """What a run trains."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from lockstep.loaders.rank_data import RankData
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.protocols import Metrics, Step
+
+if TYPE_CHECKING:
+    from lockstep.steps.protocols import Metrics, Step
 
 
 @dataclass(frozen=True)
@@ -21,5 +23,5 @@ class Trainee:
     net: nn.Module
     data: RankData
     log: ExactLog
-    step: Step
-    metrics: Metrics
+    step: "Step"
+    metrics: "Metrics"

@@ -15,7 +15,6 @@ from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_data import RankData
-from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.session.create_module import create_module, data_arguments
@@ -52,7 +51,10 @@ def _known(plan: Plan) -> dict[str, Any]:
 
 
 def _convert(plan: Plan, module: nn.Module) -> None:
-    convert_batchnorm(plan, module)
+    if plan.sync_batchnorm:
+        from lockstep.parallel.sync_batchnorm import convert_batchnorm
+
+        convert_batchnorm(module)
     convert(plan, module)
 
 

@@ -1,6 +1,6 @@
-"""Where weights lie in shards, a user's own code has them whole: here hooks and callbacks.
+"""Hooks and callbacks see full weights under a strategy that shards them.
 
-So have training steps (`weighed_step`) and evaluations. What hands out optimizers or runs them sees shards:
+So do training steps (`module_step`) and evaluations. Methods that return or run optimizers see shards:
 `configure_optimizers`, `optimizer_step`, `optimizer_zero_grad`.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from lockstep.config_error import require
-from lockstep.loaders.batch_slices import each_tensor
 from lockstep.plan import Plan
+from lockstep.structures import map_tensors
 from lockstep.targets.kinds import overrides
 from lockstep.targets.replace_method import replace_method
 
@@ -28,15 +28,13 @@ OF_LIGHTNING = "lightning.pytorch.callbacks.callback"
 
 
 class FullWeights:
-    """Of one module. Does nothing where its strategy shards nothing."""
+    """Full weights for the hooks of one module, and of callbacks, whose strategy shards them."""
 
     def __init__(self, plan: Plan, module: Any) -> None:
         self.plan, self.module, self.tensors = plan, module, plan.strategy.tensors
 
     def wrap(self) -> None:
         """The module's own methods, of this one object."""
-        if not self.plan.strategy.sharded:
-            return
         clips = self.plan.gradient_clip_val is not None  # torch adds no norms of shards to those of whole tensors
         for name in (*HOOKS, CLIPPING):
             if overrides(self.module, name) or (clips and name == CLIPPING):
@@ -45,8 +43,6 @@ class FullWeights:
 
     def wrap_callbacks(self, callbacks: Iterable[Any]) -> None:
         """Those of the user's, but for such as save checkpoints, which are made of shards."""
-        if not self.plan.strategy.sharded:
-            return
         for own in callbacks:
             kinds = type(own).__mro__
             if any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
@@ -87,6 +83,6 @@ class FullWeights:
 
         def saving(checkpoint: dict[str, Any]) -> None:
             original(checkpoint)
-            checkpoint |= {name: each_tensor(own, self.tensors.full_tensor) for name, own in checkpoint.items()}
+            checkpoint |= map_tensors(self.tensors.full_tensor, checkpoint)
 
         return saving

@@ -7,7 +7,7 @@ loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -18,19 +18,20 @@ from lockstep.checkpoint.content import Progress
 from lockstep.config_error import config_error
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.parallel.fixed_bucket_ddp import average_late
-from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog, metric_modules
-from lockstep.steps.full_weights import FullWeights
 from lockstep.steps.gradient_watch import GradientWatch
 from lockstep.steps.loss_weight import LossWeighting, Scale, loss_of, loss_weight
-from lockstep.steps.manual_ranks import without_steps
-from lockstep.steps.virtual_steps import VirtualSteps
 from lockstep.targets.kinds import overrides
 from lockstep.targets.replace_method import replace_method
+
+if TYPE_CHECKING:
+    from lockstep.parallel.virtual_ranks import VirtualRanks
+    from lockstep.steps.full_weights import FullWeights
+    from lockstep.steps.virtual_steps import VirtualSteps
 
 
 class ModuleStep:
@@ -47,11 +48,17 @@ class ModuleStep:
         self.weighting = LossWeighting()
         self.virtual_steps: VirtualSteps | None = None
         self.virtual: VirtualRanks | None = None
+        self.weights: FullWeights | None = None
         if virtual_ranks > 1:
-            self.virtual_steps = VirtualSteps(plan, module, log, self.weighting, transfer)
+            from lockstep.steps import virtual_steps
+
+            self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self.weighting, transfer)
             self.virtual = self.virtual_steps.ranks
         self.gradients = GradientWatch(plan.model.name, module, self.ranks)
-        self.weights = FullWeights(plan, module)
+        if plan.strategy.sharded:
+            from lockstep.steps import full_weights
+
+            self.weights = full_weights.FullWeights(plan, module)
         self.averaged: frozenset[int] | None = None
         self.share = BatchShare(torch.arange(0), 0, None)
         self.loss: Tensor | None = None
@@ -66,7 +73,8 @@ class ModuleStep:
         replace_method(self.module, "backward", self._backward)
         replace_method(self.module, "optimizer_step", self._optimizer_step)
         replace_method(self.module, "lr_schedulers", self.virtual_optimizers)
-        self.weights.wrap()
+        if self.weights is not None:
+            self.weights.wrap()
 
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Take over the callbacks of the run and what the module has configured.
@@ -74,21 +82,14 @@ class ModuleStep:
         Args:
             wrapped: what averages gradients, a FixedBucketDDP or anything else.
         """
-        self.weights.wrap_callbacks(callbacks)
-        self.weights.take_optimizers(optimizers)
+        if self.weights is not None:
+            self.weights.wrap_callbacks(callbacks)
+            self.weights.take_optimizers(optimizers)
         self.averaged = getattr(wrapped, "averaged", None)
 
     def virtual_optimizers(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a method that returns optimizers or schedules: a virtual rank above 0 gets such as do not step."""
-        if self.virtual_steps is None or (turns := self.virtual_steps.turns) is None:
-            return method
-
-        @wraps(method)
-        def wrapped(*arguments: Any, **options: Any) -> Any:
-            returned = method(*arguments, **options)
-            return without_steps(returned) if turns.rank else returned
-
-        return wrapped
+        return method if self.virtual_steps is None else self.virtual_steps.optimizers(method)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from lockstep import schemas
-from lockstep.data.own import keys_of
+from lockstep.data.mappings import keys_of
 from lockstep.data.samples import as_batch
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer

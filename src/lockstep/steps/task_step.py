@@ -1,20 +1,22 @@
 """How much a rank's loss counts in a step of a TaskModule, which returns its loss summed over samples."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Progress
 from lockstep.loaders.rank_loader import BatchShare
-from lockstep.parallel.global_dropout import GlobalMasks
-from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.steps.loss_weight import LossWeighting, Scale
 from lockstep.steps.task_module import TaskModule
 from lockstep.sums.step_counts import StepCounts
+
+if TYPE_CHECKING:
+    from lockstep.parallel.global_dropout import GlobalMasks
+    from lockstep.parallel.virtual_ranks import VirtualRanks
 
 
 class TaskStep:
@@ -25,10 +27,12 @@ class TaskStep:
 
     overrides_optimizer_step = False
 
-    def __init__(self, plan: Plan, module: TaskModule, masks: GlobalMasks) -> None:
+    def __init__(self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None") -> None:
+        """`masks`: those of dropout that no world size changes."""
         self.plan, self.module, self.masks = plan, module, masks
         self.loss = LossWeighting()
-        self.virtual = module.compute if isinstance(module.compute, VirtualRanks) else None
+        is_virtual = plan.strategy.layout(plan.devices).virtual_ranks > 1
+        self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
         device, *_ = plan.strategy.devices(plan)
         self.counts = StepCounts(plan.objective, device)
 
@@ -51,7 +55,8 @@ class TaskStep:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share, self.module.is_dummy_batch = share, share.is_dummy
         self.loss.weight = self.plan.world_size * batches / (share.step_samples or share.samples * batches)
-        self.masks.begin(position.epochs, position.batch)
+        if self.masks is not None:
+            self.masks.begin(position.epochs, position.batch)
 
     @property
     def samples(self) -> int:

@@ -1,7 +1,7 @@
 """The training step of a user's LightningModule on N virtual ranks: each rank's step in turn, on its own slice."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import LossWeighting, loss_of, loss_weight, with_loss
-from lockstep.steps.manual_ranks import ManualRankScheduler
+from lockstep.steps.manual_ranks import ManualRankScheduler, without_steps
 
 Step = Callable[[Any], Any]
 """From a batch to what the module's training_step returns."""
@@ -36,6 +36,18 @@ class VirtualSteps:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share, self.batches = share, batches
         self.ranks.begin()
+
+    def optimizers(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a method that returns optimizers or schedules: a rank above 0 gets such as do not step."""
+        if (turns := self.turns) is None:
+            return method
+
+        @wraps(method)
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            returned = method(*arguments, **options)
+            return without_steps(returned) if turns.rank else returned
+
+        return wrapped
 
     def run(self, batch: Any, step: Step, require_loss: Callable[[Any], Tensor | None]) -> tuple[Any, Tensor | None]:
         """Run the step of every rank.
