@@ -48,7 +48,7 @@ def against_the_whole(plan: Plan, context: RankContext) -> Metrics:
                 plain.bias.copy_(torch.arange(4.0))
             ours = kind(4).double()
             ours.load_state_dict(plain.state_dict())
-            net = convert_batchnorm(nn.Sequential(ours))
+            net = convert_batchnorm(nn.Sequential(ours)) if plan.sync_batchnorm else nn.Sequential(ours)
             weights = torch.linspace(0.5, 2, sum(sizes), dtype=torch.float64).view(-1, *[1] * (1 + len(shape)))
             own = slice(sum(sizes[: context.rank]), sum(sizes[: context.rank + 1]))
             for _step in range(2):

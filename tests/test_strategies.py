@@ -23,7 +23,7 @@ def asked(source: str) -> set[str]:
     names = {str(node.value) for node in nodes if isinstance(node, ast.Constant) and node.value in STRATEGIES}
     modules = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
     files = {f"lockstep.strategies.{path.stem}" for path in (SRC / "strategies").glob("*.py")}
-    return names | (modules & (files - {"lockstep.strategies.strategy"}))
+    return names | (modules & (files - {"lockstep.strategies.strategy", "lockstep.strategies.registry"}))
 
 
 def test_no_other_module_asks_for_a_strategys_name() -> None:

@@ -8,7 +8,7 @@ from lockstep.config_error import config_error
 from lockstep.data.mappings import keys_of
 from lockstep.data.own import outputs_of
 from lockstep.data.samples import pair_of, targets_for_loss
-from lockstep.loaders.loader_source import LoaderSource
+from lockstep.loaders.loader_source import LoaderSource, seeded
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.source import METHOD, STAGES
 from lockstep.loaders.user_loaders import MapLoader, StreamLoader
@@ -43,7 +43,7 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
         if owner is not None:
             owner.trainer = OneProcess(known)
             owner.prepare_data()
-            source.seeded(lambda: owner.setup("fit"))
+            seeded(source.seed, lambda: owner.setup("fit"))
         if not source.has("train"):
             raise config_error("data", source.choice.name, "it has no train_dataloader", "data with one")
         rank_slice = RankSlice(0, 1)
@@ -81,10 +81,10 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)
     target = targets_for_loss(target)[0]
     for stage in ("val", "test"):
-        if source.has(stage) and (count := len(source.theirs(stage))) > 1:
+        if source.has(stage) and (count := len(source.user_loaders(stage))) > 1:
             why = f"its {METHOD[stage]} returns {count} loaders, and a plain net is measured on one"
             raise config_error("data", choice.name, why, "a LightningModule, or one loader")
-    held = [source.theirs(stage)[0] for stage in STAGES if source.has(stage)]
+    held = [source.user_loaders(stage)[0] for stage in STAGES if source.has(stage)]
     outputs = outputs_of(choice, [getattr(own, "dataset", None) for own in held], source.owner, target, samples)
     classed = not target.is_floating_point() and outputs > 0
     return {
@@ -134,5 +134,5 @@ def _evaluated(source: LoaderSource, stage: str, rank_slice: RankSlice) -> list[
     if not source.has(stage):
         return []
     if stage == "test" and source.owner is not None:
-        source.seeded(lambda: source.owner.setup("test"))
+        seeded(source.seed, lambda: source.owner.setup("test"))
     return source.loaders(stage, rank_slice)

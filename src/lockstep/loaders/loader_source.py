@@ -1,67 +1,45 @@
-"""Where the batches of a run come from: a LightningDataModule, the module itself, or data of another kind."""
+"""The loaders of a LightningDataModule, or of the module itself."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-from lockstep import data, schemas, targets
-from lockstep.config_error import ConfigError, require
-from lockstep.data.own import Streams, streams_of
-from lockstep.data.samples import SampleData
-from lockstep.data.tensors import Batch, TensorData, as_float
+from lockstep import schemas
+from lockstep.config_error import ConfigError
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.source import METHOD, STAGES, STEP
 from lockstep.loaders.step_collectives import require_samples
 from lockstep.loaders.user_loaders import rank_loader
 from lockstep.random_state import generators_kept, seed_all
-from lockstep.schemas.own_data import BATCH_SIZE
-from lockstep.schemas.target import KEY
-from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides
+from lockstep.targets.kinds import is_combined_loader, overrides
 from lockstep.targets.replace_method import replace_method
 
 
-class LoaderSource:
-    """Whose train_dataloader, val_dataloader and test_dataloader a run asks: `owner` is a LightningDataModule, or the
-    module itself; None where the data is one of the other kinds, from which loaders are made here.
-    """
+def seeded(seed: int, call: Callable[[], Any]) -> Any:
+    """Call a function under the run's seed, so that it draws the same on every rank."""
+    with generators_kept():
+        seed_all(seed)
+        return call()
 
-    def __init__(self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> None:
-        """`module` is None before it is made; `batch_size` is the plan's."""
+
+class LoaderSource:
+    """The source whose `owner` has train_dataloader and its like: a LightningDataModule, or the module itself."""
+
+    def __init__(self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None, owner: Any) -> None:
         self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
-        self.owner: Any = None
-        self.made: TensorData | SampleData | Streams | None = None
-        if isinstance(choice, schemas.OwnLoaders):
-            own = self.seeded(lambda: targets.create("data", choice.call))
-            self.made = streams_of(choice, own)
-            why = f"it makes a {type(own).__name__}, and not a LightningDataModule"
-            fits = is_data_module(own) or self.made is not None
-            require(fits, f"data.{KEY}", choice.call[KEY], why, "the path of a LightningDataModule")
-            self.owner = own if self.made is None else None
-        elif isinstance(choice, schemas.ModelLoaders):
-            self.owner = module
-        else:
-            self.made = data.load_splits(choice, seed, samples="theirs")
+        self.owner = owner
         self.originals: dict[str, Callable[[], Any]] = {
-            stage: getattr(self.owner, METHOD[stage]) for stage in STAGES if self.owner is not None
+            stage: getattr(owner, METHOD[stage]) for stage in STAGES if owner is not None
         }
 
     @property
     def is_data_module(self) -> bool:
         return self.owner is not None and self.owner is not self.module
 
-    def seeded(self, call: Callable[[], Any]) -> Any:
-        """Whatever is drawn there is drawn under the run's seed, the same on every rank."""
-        with generators_kept():
-            seed_all(self.seed)
-            return call()
-
     def seed_setup(self) -> None:
         """Have `setup` of the module and of the data module draw under the run's seed, the same on every rank."""
 
         def setup(original: Callable[..., None]) -> Callable[..., None]:
-            return lambda stage=None: self.seeded(lambda: original(stage))
+            return lambda stage=None: seeded(self.seed, lambda: original(stage))
 
         for each in {id(self.module): self.module, id(self.owner): self.owner}.values():
             if hasattr(each, "setup"):
@@ -70,68 +48,54 @@ class LoaderSource:
 
     def has(self, stage: str) -> bool:
         """Whether there is a loader for this stage, and a step of the module that takes it."""
-        if self.module is not None and not overrides(self.module, STEP[stage]):
-            return False
-        if isinstance(self.made, Streams):
-            return stage in self.made.splits
-        if self.made is not None:
-            return len(getattr(self.made, stage)) > 0
+        has_step = self.module is None or overrides(self.module, STEP[stage])
+        return has_step and self.has_loader(stage)
+
+    def has_loader(self, stage: str) -> bool:
         return overrides(self.owner, METHOD[stage])
 
-    def theirs(self, stage: str) -> list[Any]:
-        """The loaders as the user makes them.
+    def user_loaders(self, stage: str) -> list[Any]:
+        """Return the loaders as the user makes them.
 
         Raises:
-            ConfigError: there is none to train on, or training takes several at a time.
+            ConfigError: training takes several at a time, or one that combines several.
         """
-        found = [self._of_splits(stage)] if self.made is not None else self.seeded(self.originals[stage])
-        if is_combined_loader(found):
+        returned = seeded(self.seed, self.originals[stage])
+        if is_combined_loader(returned):
             raise ConfigError(
                 f"{type(self.owner).__name__}.{METHOD[stage]}: it returns a CombinedLoader, and only single loaders "
                 f"are divided among ranks; return {'one loader' if stage == 'train' else 'a list of loaders'}."
             )
-        if isinstance(found, Mapping):
-            found = [*found.values()]
-        listed = [*found] if isinstance(found, list | tuple) else [found]
-        if stage == "train" and len(listed) != 1:
+        if isinstance(returned, Mapping):
+            returned = [*returned.values()]
+        loaders = [*returned] if isinstance(returned, list | tuple) else [returned]
+        if stage == "train" and len(loaders) != 1:
             raise ConfigError(
-                f"{type(self.owner).__name__}.train_dataloader: it returns {len(listed)} loaders at a time, and a "
+                f"{type(self.owner).__name__}.train_dataloader: it returns {len(loaders)} loaders at a time, and a "
                 "training step takes one; write one loader."
             )
-        return listed
+        return loaders
 
     def loaders(self, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
-        """This rank's shares of them."""
-        found = self.theirs(stage)
-        sizes = self._batch_sizes(stage, len(found))
+        """Return loaders of this rank's slices of the user's."""
+        loaders = self.user_loaders(stage)
+        sizes = self.batch_sizes(stage, len(loaders))
         return [
-            rank_loader(own, rank_slice, self.seed, stage == "train", size)
-            for own, size in zip(found, sizes, strict=True)
+            rank_loader(loader, rank_slice, self.seed, stage == "train", size)
+            for loader, size in zip(loaders, sizes, strict=True)
         ]
 
     def require_samples(self, stage: str, loaders: Sequence[RankLoader], ranks: int) -> None:
         """Raise if an evaluation step with collectives would get a batch of fewer samples than ranks."""
         require_samples(self.module, STEP[stage], self.choice.name, loaders, ranks)
 
-    def _batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:
-        """Of each loader the global one; None: its own. What evaluates on a user's own loaders keeps theirs, as one
-        process has them: a LightningDataModule may divide its batch size by the number of ranks.
+    def batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:
+        """Return each loader's global batch size; None keeps that of the loader.
+
+        Loaders of an evaluation keep theirs as one process has them: a LightningDataModule may divide its batch size by
+        the number of ranks.
         """
-        if self.owner is not None and stage != "train":
+        if stage != "train":
             known = getattr(self.choice, f"{stage}_batch_sizes", ())
             return [size or None for size in known] if len(known) == loaders else [None] * loaders
-        regular = getattr(self.choice, "regular", True) or self.owner is None
-        return [self.batch_size if regular else None] * loaders
-
-    def _of_splits(self, stage: str) -> "DataLoader[Any]":
-        """Of data of the other kinds: pairs (inputs, targets); of an IterableDataset what it gives."""
-        if isinstance(self.made, Streams):
-            return DataLoader(self.made.splits[stage], batch_size=self.batch_size or BATCH_SIZE, **self.made.loader)
-        split = getattr(self.made, stage)
-        options: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": stage == "train"}
-        if isinstance(self.made, SampleData):
-            return DataLoader(split.dataset, **options, **self.made.loader)
-        assert self.made is not None
-        whole = Batch(split.inputs, split.targets, torch.arange(len(split)))
-        inputs, target, _ = as_float(whole, torch.float32, self.made.mean, self.made.std)
-        return DataLoader(TensorDataset(inputs, target), **options)
+        return [self.batch_size if getattr(self.choice, "regular", True) else None] * loaders

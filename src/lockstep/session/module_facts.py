@@ -11,8 +11,8 @@ from torch.nn.parameter import is_lazy
 
 from lockstep import schemas
 from lockstep.config_error import config_error, require
+from lockstep.loaders.create_source import create_source
 from lockstep.loaders.loader_facts import facts_of, sample_facts
-from lockstep.loaders.loader_source import LoaderSource
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
 from lockstep.session.create_module import create_module, data_arguments
@@ -51,7 +51,7 @@ def inspect_module(
         if isinstance(choice, schemas.OwnData):
             choice = choice.as_loaders
         with _one_at_a_time(call):
-            answer["data"] = facts_of(LoaderSource(choice, module, seed, batch_size), known)
+            answer["data"] = facts_of(create_source(choice, module, seed, batch_size), known)
         answer["loaders"] = True
     return answer
 
@@ -65,7 +65,7 @@ def inspect_loaders(
         ConfigError: there is nothing to train on, or its batches are not what the task takes.
     """
     with _one_at_a_time(locate(f"data.{KEY}", choice.call[KEY])):
-        source = LoaderSource(choice.as_loaders, None, seed, batch_size)
+        source = create_source(choice.as_loaders, None, seed, batch_size)
         return facts_of(source, known) | sample_facts(source, samples)
 
 

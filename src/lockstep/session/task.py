@@ -63,9 +63,9 @@ def _task_class(lightning: bool) -> type[TaskModule]:
 def _source(plan: Plan, splits: TensorData | SampleData | None, module: TaskModule, device: torch.device) -> Source:
     """Return where batches come from: `splits`, or the user's loaders."""
     if splits is None:
-        from lockstep.loaders.loader_source import LoaderSource
+        from lockstep.loaders.create_source import create_source
 
-        return LoaderSource(plan.data, module, plan.seed, plan.batch_size)
+        return create_source(plan.data, module, plan.seed, plan.batch_size)
     from lockstep.loaders.split_loaders import SplitSource
 
     return SplitSource(plan, to_device_if_fits(splits, device) if isinstance(splits, TensorData) else splits, device)

@@ -13,7 +13,8 @@ from torch import nn
 
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import LoaderSource
+from lockstep.loaders.create_source import create_source
+from lockstep.loaders.loader_source import seeded
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
@@ -35,10 +36,10 @@ def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Tra
     facts = data_arguments(call, plan.data, _known(plan), plan.seed)
     module = create_module(plan.model, facts, plan.seed)  # type: ignore[arg-type]
     _convert(plan, module)
-    source = LoaderSource(plan.data, module, plan.seed, plan.batch_size)
+    source = create_source(plan.data, module, plan.seed, plan.batch_size)
     source.seed_setup()
     log = ExactLog(module, context.rank, device, active=True)
-    _draw_from_the_seed(plan, module, source)
+    _draw_from_the_seed(plan, module)
     rank_data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
     step = ModuleStep(plan, module, log, rank_data.transfer)
     return Trainee(module, module, rank_data, log, step, ModuleMetrics(plan, step, rank_data))
@@ -58,13 +59,13 @@ def _convert(plan: Plan, module: nn.Module) -> None:
     convert(plan, module)
 
 
-def _draw_from_the_seed(plan: Plan, module: Any, source: LoaderSource) -> None:
+def _draw_from_the_seed(plan: Plan, module: Any) -> None:
     """Have `configure_model` draw under the run's seed, the same on every rank."""
 
     def configure_model(original: Callable[[], None]) -> Callable[[], None]:
         def configure() -> None:
             with default_dtype(torch.float32):  # first weights are drawn in it, whatever the plan's numbers
-                source.seeded(original)
+                seeded(plan.seed, original)
             _convert(plan, module)
 
         return configure

@@ -35,12 +35,13 @@ class Replicated(Distributed):
 
         DDP broadcasts the initial weights of rank 0. Without DDP they are the same because the seed is.
         """
-        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
-        from lockstep.parallel.reduce import average_gradients
-
         plain = super().wrap(plan, module)
         if plan.gradient_sync != "ddp":
+            from lockstep.parallel.reduce import average_gradients
+
             return Wrapped(plain.forward, partial(average_gradients, plan.gradient_sync, module))
+        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
+
         device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
         ddp = FixedBucketDDP(TrainingStep(module), device_ids, **self._ddp_options(plan))
         return Wrapped(ddp, accumulating=ddp.no_sync, ddp=ddp)
