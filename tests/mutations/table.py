@@ -155,7 +155,7 @@ MUTATIONS = [
     ),
     Mutation(
         "clip before the sum",
-        "raw/loop.py",
+        "raw/automatic_optimization.py",
         '        run.wrapped.synchronise()\n        mark("communication")\n',
         '        clip_gradients(run, optimizer)\n        run.wrapped.synchronise()\n        mark("communication")\n',
         "tests/test_raw_reduce.py::test_every_way_trains_to_the_same_weights[2-32-true-0.0]",

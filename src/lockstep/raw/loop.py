@@ -1,25 +1,19 @@
 """Training: `fit` alternates an epoch over this rank's share of each batch with evaluations, and saves between."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from torch import Tensor
-from torch.optim import LBFGS, Optimizer
-
 from lockstep.errors import TrainingInterrupted
-from lockstep.optimizers import zero_grad
 from lockstep.progress import epoch_line
+from lockstep.raw.automatic_optimization import automatic_step
 from lockstep.raw.evaluation import sanity_check, validate
-from lockstep.raw.hooks import step_arguments
 from lockstep.raw.manual_optimization import manual_step
 from lockstep.raw.optimization import step_schedules
 from lockstep.raw.state import load_optimizers, save_state
 from lockstep.raw.timing import training_time
-from lockstep.raw.trainer_strategy import Clipping
 from lockstep.raw.training import Training
-from lockstep.steps.loss_weight import loss_of
 
 
 def fit(run: Training) -> None:
@@ -126,73 +120,6 @@ def follow_batch(run: Training, due: bool, last: bool) -> None:
             save_state(run)
         if stop:
             raise TrainingInterrupted(progress.position.steps)
-
-
-def automatic_step(run: Training, batch: Any, number: int, due: bool) -> dict[str, Any]:
-    """Do forward and backward of one batch, and the optimizer step where it is due; return the outputs for hooks."""
-    session, module, optimizer, precision = run.session, run.module, run.trainer.optimizers[0], run.precision
-    batches, mark, hooks = session.progress.batches_per_step, session.phases.mark, run.hooks
-    outputs: dict[str, Any] = {}
-
-    def forward_backward() -> Tensor | None:
-        with precision.forward_context():
-            returned = run.wrapped.forward(*step_arguments(module.training_step, batch, number))
-        mark("forward")
-        loss = loss_of(returned)
-        if number % batches == 0:
-            hooks.call("on_before_zero_grad", optimizer)
-            clear_gradients(run, optimizer, number)
-        if loss is None:
-            outputs.clear()
-            return None
-        if hooks.named("on_before_backward"):
-            hooks.call("on_before_backward", loss / batches)
-        session.step.backward(loss, batches, precision.scale)
-        hooks.call("on_after_backward")
-        mark("backward")
-        detached = loss.detach() / batches
-        outputs.update(returned if isinstance(returned, Mapping) else {}, loss=detached)
-        return detached
-
-    def closure() -> Tensor | None:
-        """The optimizer calls it before its step: behind it the gradient is complete, measured and clipped."""
-        loss = forward_backward()
-        run.wrapped.synchronise()
-        mark("communication")
-        precision.unscale(optimizer)
-        session.before_optimizer_step(optimizer)
-        hooks.call("on_before_optimizer_step", optimizer)
-        clip_gradients(run, optimizer)
-        return loss
-
-    if not due:
-        with run.wrapped.accumulating():
-            forward_backward()
-        return outputs
-    if session.step.overrides_optimizer_step or isinstance(optimizer, LBFGS):
-        module.optimizer_step(run.trainer.current_epoch, number, optimizer, closure)
-    else:
-        precision.step(optimizer, closure)
-    mark("optimizer")
-    run.trainer.global_step += 1
-    return outputs
-
-
-def clear_gradients(run: Training, optimizer: Optimizer, number: int) -> None:
-    """Set every gradient to None, or as the module does it."""
-    if (method := run.hooks.method("optimizer_zero_grad")) is not None:
-        method(run.trainer.current_epoch, number, optimizer)
-    else:
-        zero_grad(parameter for group in optimizer.param_groups for parameter in group["params"])
-
-
-def clip_gradients(run: Training, optimizer: Optimizer) -> None:
-    """Clip by the plan's value, or as the module does it."""
-    value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
-    if (method := run.hooks.method("configure_gradient_clipping")) is not None:
-        method(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
-    elif value is not None:
-        Clipping().clip_gradients(optimizer, value, algorithm)
 
 
 def with_last(loader: Any, first: int) -> Iterator[tuple[Any, bool]]:
