@@ -46,6 +46,10 @@ class TaskMetrics:
         self.epoch_is_summed = False
         self.module.sums = self
 
+    def __deepcopy__(self, _: object) -> "TaskMetrics":
+        """Return the same object: a copy of the module, as for an average of weights, adds to the same sums."""
+        return self
+
     def open(self, loggers: Loggers) -> None:
         shape = (self.plan.data if self.splits is None else self.splits).shape  # type: ignore[union-attr]
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.net, shape)
