@@ -48,7 +48,7 @@ class SessionCallback(Callback):
         self.session.begin()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Lightning has restored weights, optimizers and schedules by now."""
+        """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
         self.session.watch(trainer, marks_phases=getattr(trainer.fit_loop.epoch_loop, "is_fast", False))
         self.session.restore()
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more

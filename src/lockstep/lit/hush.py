@@ -20,7 +20,7 @@ NO_VALIDATION = "You defined a `validation_step` but have no `val_dataloader`"
 
 
 def hush() -> None:
-    """Leave the terminal to the run's own lines, and the driver in peace."""
+    """Silence warnings of Lightning that do not concern a user of this project."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # who asks for its callback wants to read it
     for message in NOT_FOR_US:

@@ -78,7 +78,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         )
 
     def advance(self, data_fetcher: private.DataFetcher) -> None:
-        """One batch, from the fetcher to the end of its hooks."""
+        """Train on one batch, from the fetcher to the end of its hooks."""
         if self.restarting or not self.fast_path:
             super().advance(data_fetcher)
             return
@@ -102,7 +102,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         progress.increment_completed()
 
     def on_advance_end(self, data_fetcher: private.DataFetcher) -> None:
-        """Between two batches there is nothing to validate and nothing to end, unless a stop is requested."""
+        """Skip what Lightning does between two batches, unless a validation or the end of training is due."""
         requested = self.trainer.should_stop or self.trainer.received_sigterm or private.skips_next_validation(self)
         if not self.skip_validation or requested or self.batch_progress.is_last_batch:
             super().on_advance_end(data_fetcher)
@@ -115,7 +115,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
             super().on_iteration_done()
 
     def _step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
-        """Forward, zero_grad, backward; and, where an optimizer step is due, clip and step."""
+        """Do forward, zero_grad and backward; clip and step if an optimizer step is due."""
         trainer, module, progress = self.trainer, self.module, self.automatic_optimization.optim_progress.optimizer
         strategy, optimizer, batches = trainer.strategy, trainer.optimizers[0], trainer.accumulate_grad_batches
         due = not private.accumulates(self)

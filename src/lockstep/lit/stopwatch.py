@@ -14,7 +14,7 @@ class Stopwatch(Callback):
         self.since: float | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """on_train_epoch_start isn't called when resuming within an epoch."""
+        """Begin here: on_train_epoch_start is not called when training resumes within an epoch."""
         self.since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -24,7 +24,7 @@ class Stopwatch(Callback):
         self._stop(pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Within an epoch training goes on."""
+        """Go on timing if training goes on within the epoch."""
         if not trainer.is_last_batch:
             self.since = time.perf_counter()
 

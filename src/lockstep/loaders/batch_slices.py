@@ -13,7 +13,7 @@ from lockstep.config_error import ConfigError
 
 
 def samples_in(batch: Any) -> int:
-    """How many samples it holds: the length of its first tensor or array, as Lightning counts them.
+    """Return the samples of a batch: the length of its first tensor or array, as Lightning counts them.
 
     Raises:
         ConfigError: it holds none.
@@ -28,12 +28,12 @@ def samples_in(batch: Any) -> int:
 
 
 def part_of(batch: Any, rank: int, ranks: int) -> Any:
-    """Its samples rank, rank + ranks, …; what is not of single samples stays whole."""
+    """Return the samples rank, rank + ranks, … of a batch; what does not belong to single samples stays."""
     return batch if ranks == 1 else _part(batch, samples_in(batch), rank, ranks)
 
 
 def fingerprint(batch: Any) -> bytes:
-    """Of its values, whatever holds them: equal for equal samples, in any process."""
+    """Return a hash of a batch's values, equal for equal samples in any process."""
     found = blake2b(digest_size=16)
     for own in _leaves(batch):
         if isinstance(own, Tensor):
@@ -47,7 +47,7 @@ def _is_dataclass(own: Any) -> bool:
 
 
 def _with_fields(own: Any, function: Callable[[Any], Any]) -> Any:
-    """A copy, made past its own __init__, which may take other arguments."""
+    """Return a copy of a dataclass, whose __init__ may take other arguments."""
     made = copy.copy(own)
     for field in fields(own):
         object.__setattr__(made, field.name, function(getattr(own, field.name)))
@@ -76,7 +76,7 @@ def _is_batch(value: Any) -> bool:
 
 
 def _leaves(own: Any) -> Iterator[Any]:
-    """Tensors, arrays and plain values; of other objects their type alone."""
+    """Yield tensors, arrays and plain values; of other objects the name of their type."""
     if isinstance(own, Mapping):
         for key, value in own.items():
             yield key

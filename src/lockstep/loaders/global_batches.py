@@ -34,7 +34,7 @@ class GlobalBatches:
         self.epoch = 0 if self.fixed else epoch
 
     def batches(self) -> Sequence[Tensor]:
-        """Of the epoch, int64 ids of each."""
+        """Return the int64 sample ids of each batch of the epoch."""
         if not self.regular:
             return [torch.as_tensor(own) for own in self._drawn(self.loader.batch_sampler)]
         batches = torch.split(self.order(), self.batch_size or 1)
@@ -43,11 +43,11 @@ class GlobalBatches:
 
     @property
     def samples(self) -> int:
-        """Of an epoch, those too that `drop_last` leaves out."""
+        """Return the samples of an epoch, including those that `drop_last` drops."""
         return len(self.order())
 
     def order(self) -> Tensor:
-        """Of an epoch of regular batches."""
+        """Return the order of samples in an epoch of regular batches."""
         batched: Any = self.loader.batch_sampler
         sampler, samples = batched.sampler, len(self.loader.dataset)  # type: ignore[arg-type]
         if self.fixed:
@@ -61,7 +61,7 @@ class GlobalBatches:
         return torch.as_tensor(self._drawn(sampler), dtype=torch.int64)
 
     def _drawn(self, sampler: Any) -> list[Any]:
-        """What a sampler of their own draws in this epoch: a function of (seed, epoch).
+        """Return what a user's sampler draws in this epoch: a function of (seed, epoch).
 
         One that goes by a generator within it is drawn once for each epoch, also for those before a resume.
         """

@@ -33,7 +33,7 @@ class OneProcess:
 
 
 def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan has to know of a user's loaders, by the fields of OwnLoaders. They are set up here, once.
+    """Set up a user's loaders, and return what a plan has to know of them, by the fields of OwnLoaders.
 
     Raises:
         ConfigError: there is nothing to train on.
@@ -68,7 +68,7 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
-    """What a plain net and its task have to know of a batch, by the fields of OwnLoaders.
+    """Return what a plain net and its task have to know of a batch, by the fields of OwnLoaders.
 
     Raises:
         ConfigError: it is not what the task takes, nobody knows how many classes there are, or an evaluation has
@@ -96,7 +96,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
 
 
 def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
-    """A stream is looked at twice under one seed; of what has an index each sample is made under a seed of its own."""
+    """Whether a stream yields the same samples twice under one seed. Data with an index always does."""
     if not isinstance(train, StreamLoader):
         return True
     choice: Any = source.choice
@@ -107,7 +107,7 @@ def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
 
 
 def _length(loader: RankLoader) -> int:
-    """Batches of an epoch; 0 where nobody knows."""
+    """Return the batches of an epoch; 0 if unknown."""
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
@@ -115,7 +115,7 @@ def _length(loader: RankLoader) -> int:
 
 
 def _of_batches(loader: RankLoader) -> int:
-    """Samples of an epoch of regular batches, dropped ones too; 0 where nobody knows."""
+    """Return the samples of an epoch of regular batches, including dropped ones; 0 if unknown."""
     if not isinstance(loader, MapLoader):
         return 0
     total = sum(len(own) for own in loader.batches.batches())
@@ -123,14 +123,14 @@ def _of_batches(loader: RankLoader) -> int:
 
 
 def _batch_size(loader: RankLoader) -> int:
-    """Of regular batches, or of a stream's; 0 where each has its own."""
+    """Return the batch size of regular batches or of a stream; 0 if batches have different sizes."""
     if isinstance(loader, MapLoader):
         return loader.batches.batch_size or 0
     return (loader.batch_size or 0) if isinstance(loader, StreamLoader) else 0
 
 
 def _evaluated(source: LoaderSource, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
-    """The loaders of an evaluation, if there are any."""
+    """Return the loaders of an evaluation, if there are any."""
     if not source.has(stage):
         return []
     if stage == "test" and source.owner is not None:

@@ -80,7 +80,7 @@ class RankData:
 
     @cached_property
     def _transfer_hooks(self) -> list[tuple[str, Callable[..., Any]]]:
-        """The overridden ones in their order; on a CPU a batch needs no other."""
+        """Return the overridden transfer hooks in their order; on a CPU a batch needs no other."""
         source = self.source
         owners = [source.owner, self.module] if source.is_data_module else [self.module]
         hooks = []

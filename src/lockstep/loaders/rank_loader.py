@@ -73,7 +73,7 @@ class RankLoader:
 
     @property
     def accumulate(self) -> int:
-        """Batches of an optimizer step of the epoch."""
+        """Return the batches of an optimizer step of the epoch."""
         return self.accumulation(self.epoch)
 
     def limited(self, batches: int) -> int:
@@ -82,7 +82,7 @@ class RankLoader:
 
     @property
     def first(self) -> int:
-        """The batch at which the epoch begins: not 0 where training resumes within it."""
+        """Return the batch at which the epoch begins: not 0 if training resumes within it."""
         return self.begin[1] if self.training and self.begin[0] == self.epoch else 0
 
     def __iter__(self) -> Iterator[Any]:

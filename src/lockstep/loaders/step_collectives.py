@@ -30,7 +30,7 @@ def require_samples(module: Any, step: str, data: str, loaders: Sequence[RankLoa
 
 
 def collective_in(kind: type, method: str, seen: frozenset[str] = frozenset()) -> str | None:
-    """The first that a method calls, itself or by other methods of its class; None where its source has none."""
+    """Return the first collective that a method calls, itself or by other methods of its class, or None."""
     defined: Any = getattr(kind, method, None)
     if getattr(defined, "__module__", "torch").partition(".")[0] in ("lightning", "torch"):
         return None

@@ -48,7 +48,7 @@ class MapLoader(RankLoader):
 
     @property
     def smallest_batch(self) -> int:
-        """Samples of the smallest batch; the number of ranks if there is no batch."""
+        """Return the samples of the smallest batch; the number of ranks if there is no batch."""
         return min((len(ids) for ids in self._epoch()), default=self.slice.world_size)
 
     def _epoch(self) -> Sequence[Tensor]:

@@ -42,7 +42,7 @@ def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[
         return detached
 
     def closure() -> Tensor | None:
-        """The optimizer calls it before its step: behind it the gradient is complete, measured and clipped."""
+        """Compute the complete gradient, measure and clip it. The optimizer calls this before its step."""
         loss = forward_backward()
         run.wrapped.synchronise()
         mark("communication")

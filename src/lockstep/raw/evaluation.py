@@ -19,7 +19,7 @@ NAMES = {"val": "validation", "test": "test"}
 
 @torch.inference_mode()
 def evaluate(run: "Training", stage: str, most: int | None = None) -> None:
-    """All batches of all loaders of a stage, or so many of each. Its values become results."""
+    """Run all batches of all loaders of a stage, or `most` of each, and make results of what they log."""
     session, trainer, hooks, module, name = run.session, run.trainer, run.hooks, run.module, NAMES[stage]
     loaders = session.data.loaders(stage)
     trainer.enter(stage, loaders)

@@ -106,7 +106,7 @@ def train_epoch(run: Training, loader: Any) -> None:
 
 
 def follow_batch(run: Training, due: bool, last: bool) -> None:
-    """Validate, save and stop behind a batch, where that is due. The epoch's end saves by itself."""
+    """Validate, save and stop after a batch, if that is due. The end of an epoch saves by itself."""
     session, trainer, progress = run.session, run.trainer, run.session.progress
     stop = not last and progress.should_stop()
     interrupted = not last and progress.interrupts_epoch(trainer)

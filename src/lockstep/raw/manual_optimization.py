@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def manual_step(run: "Training", batch: Any, number: int) -> dict[str, Any]:
-    """One batch of manual optimization: backward and steps are inside."""
+    """Run the training step of a batch, which goes backward and steps optimizers itself."""
     with run.precision.forward_context():
         returned = run.module.training_step(*step_arguments(run.module.training_step, batch, number))
     if isinstance(returned, Mapping):
@@ -28,7 +28,7 @@ def manual_step(run: "Training", batch: Any, number: int) -> dict[str, Any]:
 
 
 def manual_backward(run: "Training", loss: Tensor, *arguments: Any, **named: Any) -> None:
-    """DDP expects one backward for each forward; here it is told before each that gradients will come."""
+    """Go backward. DDP expects one backward for each forward, so it is told before each that gradients will come."""
     if run.wrapped.ddp is not None:
         prepare_for_backward(run.wrapped.ddp, loss)
     run.hooks.call("on_before_backward", loss)
@@ -37,7 +37,7 @@ def manual_backward(run: "Training", loss: Tensor, *arguments: Any, **named: Any
 
 
 def watch_manual_steps(run: "Training") -> None:
-    """Around each step of the module's own: the gradient is measured, hooks are called, the step counts."""
+    """Register hooks on the optimizers that measure the gradient, call the module's hooks and count the step."""
 
     def before(optimizer: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         def gradient_is_whole() -> None:
@@ -69,7 +69,7 @@ def watch_manual_steps(run: "Training") -> None:
 
 @contextmanager
 def _toggled(run: "Training", optimizer: Optimizer, sync_grad: bool = True) -> Iterator[None]:
-    """Only this optimizer's parameters get gradients, and without `sync_grad` ranks keep theirs for themselves."""
+    """Let only this optimizer's parameters get gradients; without `sync_grad` they are not averaged over ranks."""
     with nullcontext() if sync_grad else run.wrapped.accumulating():
         run.module.toggle_optimizer(optimizer)
         yield

@@ -19,16 +19,16 @@ class NoOptimizer(Optimizer):
         super().__init__([torch.zeros(1)], {})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """It has none."""
+        """No-op: there are no parameters."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """There is nothing to load."""
+        """No-op: there is no state."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """It has no gradients."""
+        """No-op: there are no gradients."""
 
     def step(self, closure: Any = None) -> Any:
         return None if closure is None else closure()
@@ -48,7 +48,7 @@ class SchedulerConfig:
 
 
 def configured(made: Any) -> tuple[list[Optimizer], list[SchedulerConfig]]:
-    """What `configure_optimizers` returns, in all forms that Lightning takes.
+    """Return optimizers and schedules from what `configure_optimizers` has returned, in all forms Lightning takes.
 
     Raises:
         ValueError: it is none of them.
@@ -80,7 +80,7 @@ def _config(own: Any, monitor: str | None) -> SchedulerConfig:
 
 
 def step_schedules(run: "Training", interval: str, number: int, plateau: bool) -> None:
-    """Of automatic optimization: those that step now, `plateau` ones by what they monitor, where it is logged."""
+    """Step the schedules of automatic optimization that are due; `plateau` ones by what they monitor."""
     if run.session.manual or not run.trainer.lr_scheduler_configs:
         return
     index = 1 + (number if interval == "step" else run.trainer.current_epoch)

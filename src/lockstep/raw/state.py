@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def save_state(run: "Training") -> None:
-    """Where training stands, between two batches. To be called by every rank; rank 0 writes."""
+    """Save a checkpoint between two batches. To be called by every rank; rank 0 writes."""
     if not run.session.plan.saves:
         return
     session, module, trainer, strategy = run.session, run.module, run.trainer, run.session.plan.strategy
@@ -45,7 +45,7 @@ def save_state(run: "Training") -> None:
 
 
 def load_state(run: "Training") -> None:
-    """From the checkpoint that the run begins at, if it has one."""
+    """Load the module's state from the checkpoint that the run begins at, if it has one."""
     session, module, trainer, source = run.session, run.module, run.trainer, run.session.data.source
     checkpoint: Any = session.start.checkpoint
     if checkpoint is None:
@@ -64,7 +64,7 @@ def load_state(run: "Training") -> None:
 
 
 def load_optimizers(run: "Training") -> None:
-    """Behind on_fit_start, as in Lightning: there a callback restores the groups that it had added."""
+    """Load optimizers and schedules, after on_fit_start, where callbacks restore groups that they added."""
     session, trainer = run.session, run.trainer
     checkpoint: Any = session.start.checkpoint
     if checkpoint is None:

@@ -66,7 +66,7 @@ class RawTrainer:
         self.manual_backward: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        """Of whatever is not here.
+        """Raise for an attribute that only Lightning's Trainer has.
 
         Raises:
             AttributeError: always, with the engine that has it.
@@ -87,7 +87,7 @@ class RawTrainer:
 
     @property
     def estimated_stepping_batches(self) -> float:
-        """Optimizer steps of the whole run, by what a step has now; the bound on them where nobody knows."""
+        """Return the optimizer steps of the run, by the current accumulation; `max_steps` if unknown."""
         plan, most = self.session.plan, self.max_steps
         steps = batch_count(plan.steps.epoch_batches, self.accumulate_grad_batches) * plan.max_epochs
         return most if steps == 0 else steps if most == -1 else min(steps, most)
@@ -162,11 +162,11 @@ class RawTrainer:
             raise config_error("model", name, why, "self.automatic_optimization = False in it")
 
     def _of_module(self, use_pl_optimizer: bool = True) -> Any:
-        """What `self.optimizers()` returns in the module."""
+        """Return what `self.optimizers()` returns in the module."""
         return self.optimizers[0] if len(self.optimizers) == 1 else self.optimizers
 
     def enter(self, stage: str, loaders: list[Any]) -> None:
-        """An evaluation begins."""
+        """Set the attributes that say which stage runs."""
         self.training, self.validating, self.testing = False, stage == "val", stage == "test"
         setattr(self, f"{stage}_dataloaders", loaders if len(loaders) > 1 else loaders[0])
 

@@ -33,7 +33,7 @@ class RawStrategy:
             dist.barrier()
 
     def broadcast(self, value: Any, src: int = 0) -> Any:
-        """A tensor, or what else stands on rank 0 as text."""
+        """Return rank 0's tensor, or another object by its representation."""
         if not dist.is_initialized():
             return value
         if isinstance(value, Tensor):
@@ -44,7 +44,7 @@ class RawStrategy:
         return json.loads(broadcast_bytes(json.dumps(value).encode()))
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Over ranks: the mean, or the sum."""
+        """Reduce a tensor over ranks, to the mean or the sum."""
         if not dist.is_initialized() or not isinstance(tensor, Tensor):
             return tensor
         summed = tensor.clone()
@@ -60,7 +60,7 @@ class RawStrategy:
         return bool(votes == self.world_size) if all else bool(votes)
 
     def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
-        """(ranks, …); the tensor itself where there is one rank."""
+        """Return the tensors of all ranks, shape (ranks, …); the tensor itself if there is one rank."""
         if not dist.is_initialized():
             return tensor
         if sync_grads:

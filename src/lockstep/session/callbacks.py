@@ -13,7 +13,7 @@ from lockstep.targets.source_code import tree_of
 
 
 def create_callbacks(plan: Plan) -> list[Any]:
-    """In the order of the command.
+    """Create the callbacks that a plan names, in the order of the command.
 
     Raises:
         ConfigError: a target makes no callback.
@@ -65,7 +65,7 @@ def require_public(callbacks: Iterable[Any], known: Iterable[str]) -> None:
 
 
 def asked_of_trainer(kind: type) -> Iterator[str]:
-    """The names that a callback's methods read of their `trainer`, with dots, those of its base classes too."""
+    """Return the dotted names that a callback's methods, inherited ones too, read of their `trainer`."""
     for own in kind.__mro__:
         if own is object or own.__module__ == "lightning.pytorch.callbacks.callback":
             continue
@@ -80,6 +80,6 @@ def asked_of_trainer(kind: type) -> Iterator[str]:
 
 
 def _beginnings(name: str) -> list[str]:
-    """Of a.b.c: a, a.b, a.b.c."""
+    """Return a, a.b and a.b.c of a.b.c."""
     parts = name.split(".")
     return [".".join(parts[: count + 1]) for count in range(len(parts))]

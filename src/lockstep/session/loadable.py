@@ -15,7 +15,7 @@ TOLD: set[str] = set()
 
 
 def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what would have to run code to be loaded, of which a line on stderr tells once."""
+    """Return a checkpoint without what would run code when it is loaded; print a line about that once."""
     kept = {}
     for key, value in checkpoint.items():
         if key in OURS or _plain(value):

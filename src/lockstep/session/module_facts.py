@@ -59,7 +59,7 @@ def inspect_module(
 def inspect_loaders(
     choice: schemas.OwnData, seed: int, batch_size: int | None, samples: Samples, known: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a plain net's plan has to know of loaders, by the fields of OwnLoaders.
+    """Return what a plain net's plan has to know of loaders, by the fields of OwnLoaders.
 
     Raises:
         ConfigError: there is nothing to train on, or its batches are not what the task takes.
@@ -81,7 +81,7 @@ def _require_batches(module: Any, path: str) -> None:
 
 @contextmanager
 def _one_at_a_time(call: Any) -> Iterator[None]:
-    """Around prepare_data: an external launcher's ranks all come here, and it may download."""
+    """Lock a file around prepare_data, which may download: all ranks of an external launcher call it."""
     try:
         source = inspect.getsourcefile(call) if isinstance(call, type) else None
     except (OSError, TypeError):  # it is defined in no file

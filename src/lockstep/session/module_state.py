@@ -26,7 +26,7 @@ class ModuleState:
         self.module, self.logged, self.checkpoint = module, logged, start.checkpoint
 
     def saved(self, optimizers: Sequence[Optimizer], within: bool) -> dict[str, Any]:
-        """Tensors and plain values.
+        """Return what a checkpoint holds of the module beside its weights, as tensors and plain values.
 
         Args:
             within: an epoch is under way.
@@ -61,7 +61,7 @@ class ModuleState:
                 scheduler.load_state_dict(state)
 
     def restore(self) -> None:
-        """What this rank had logged, and what was frozen."""
+        """Restore what this rank had logged, and which parameters and layers were frozen."""
         for state in self._of_this_rank():
             self.logged.restore(state.get("logged", {}))
         if (frozen := self._of_rank_zero("frozen", None)) is not None:
@@ -72,13 +72,13 @@ class ModuleState:
                 own.track_running_stats = name not in untracked
 
     def _tracking(self) -> list[tuple[str, Any]]:
-        """Layers with running statistics, which Lightning's BaseFinetuning freezes too."""
+        """Return layers with running statistics, which Lightning's BaseFinetuning freezes too."""
         return [
             (name, own) for name, own in self.module.named_modules() if getattr(own, "running_mean", None) is not None
         ]
 
     def restore_metrics(self) -> None:
-        """What the module's metrics have measured so far. After its on_train_start, where it may reset them.
+        """Restore the states of the module's torchmetrics, after its on_train_start, which may reset them.
 
         What its hooks have measured as training began anew is among it already.
         """
@@ -92,11 +92,11 @@ class ModuleState:
                 restore_metric(metrics[name], own)
 
     def _of_rank_zero(self, key: str, default: Any) -> Any:
-        """What is alike on all ranks."""
+        """Return a value that is equal on all ranks."""
         return default if self.start.content is None else self.start.content.ranks[0].module.get(key, default)
 
     def _of_this_rank(self) -> Sequence[Mapping[str, Any]]:
-        """What this rank takes over of what ranks had measured: its own; of another world's, rank 0 all."""
+        """Return the states that this rank restores: its own, or on rank 0 those of all ranks of another world."""
         states = [] if self.start.content is None else [own.module for own in self.start.content.ranks]
         if len(states) == self.plan.world_size:
             return [states[self.context.rank]]
@@ -104,5 +104,5 @@ class ModuleState:
 
 
 def _names(group: Mapping[str, Any], names: Mapping[Tensor, str]) -> list[str | None]:
-    """Of a group's parameters; None of one that is not the module's."""
+    """Return the names of a group's parameters; None for one that is not the module's."""
     return [names.get(own) for own in group["params"]]

@@ -40,7 +40,7 @@ def require_logged(name: str, schedules: Iterable[Any], interval: str, index: in
 
 
 def _monitors(made: Any) -> Iterator[Any]:
-    """What each plateau monitors, by Lightning's forms: beside the schedule, or beside the optimizer of a bare one."""
+    """Return what each ReduceLROnPlateau monitors, in the forms that Lightning takes."""
     if isinstance(made, Mapping) and "scheduler" in made:
         if made.get("reduce_on_plateau", isinstance(made["scheduler"], ReduceLROnPlateau)):
             yield made.get("monitor")

@@ -30,7 +30,7 @@ class RunProgress:
 
     @property
     def batches_per_step(self) -> int:
-        """Batches of an optimizer step, in the epoch under way."""
+        """Return the batches of an optimizer step in the current epoch."""
         return self.plan.steps.batches_per_step(self.position.epochs)
 
     @property

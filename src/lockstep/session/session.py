@@ -151,7 +151,7 @@ class Session:
                 raise config_error(key, value, reason, f"{key}={'null' if default is None else default}")
 
     def extra_state(self) -> Mapping[str, Any]:
-        """Return what a checkpoint holds beside the engine's own state. To be called by every rank."""
+        """Return what a checkpoint holds beside the state of the engine. To be called by every rank."""
         position = self.progress.position
         return self.checkpoints.extra_state(
             position,
@@ -172,7 +172,7 @@ class Session:
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:
-        """Around training and testing: torch's flags are the plan's, and if it fails the loggers are told."""
+        """Set torch's flags as the plan says, and close the loggers if the run fails."""
         with self.loggers as loggers, torch_flags(self.plan.trainer):
             yield loggers
 
@@ -264,7 +264,7 @@ class Session:
 
     @contextmanager
     def sanity_check(self) -> Iterator[None]:
-        """Around a validation before training, of which nothing is kept."""
+        """Discard everything that a validation before training measures."""
         self.progress.checking = True
         before = {name: copy.deepcopy(metric_state(metric)) for name, metric in metric_modules(self.module)}
         yield

@@ -52,7 +52,7 @@ class ExactLog:
         self.seen[stage] = 0
 
     def enter(self, stage: str) -> None:
-        """Back to a stage that goes on, or hooks between epochs."""
+        """Return to a stage outside of its batches."""
         self.stage, self.in_batch = stage, False
 
     def begin_batch(self, samples: int, loader: int | None = None) -> None:
@@ -68,7 +68,7 @@ class ExactLog:
     # what the module calls
 
     def log_dict(self, dictionary: Any, *arguments: Any, **options: Any) -> None:
-        """As LightningModule.log_dict."""
+        """Log each value of a dictionary or MetricCollection, as LightningModule.log_dict."""
         items = dictionary.items(keep_base=False, copy_state=False) if is_collection(dictionary) else dictionary.items()
         for name, value in items:
             self.log(name, value, *arguments, **options)
@@ -90,7 +90,7 @@ class ExactLog:
         metric_attribute: str | None = None,
         rank_zero_only: bool = False,
     ) -> None:
-        """As LightningModule.log. Values of an epoch meet those of the other ranks with `sync_dist` and without.
+        """Log a value, as LightningModule.log. Values of an epoch are over all ranks, with `sync_dist` and without.
 
         Raises:
             ValueError: the value is no single number and no metric.
@@ -131,14 +131,14 @@ class ExactLog:
     # what comes of it
 
     def step(self) -> dict[str, float]:
-        """This rank's values of the batch, by the names of loggers; those of all ranks where `sync_dist` says so."""
+        """Return the values of the batch for loggers: this rank's, or those of all ranks with `sync_dist`."""
         return {own.entry.step_name: own.shown for own in self.step_values.values() if own.entry.logger}
 
     def bar(self) -> dict[str, float]:
         return {own.entry.step_name: own.shown for own in self.step_values.values() if own.entry.prog_bar}
 
     def monitored(self) -> dict[str, float]:
-        """What callbacks may see of a batch of training."""
+        """Return the values of a training batch that callbacks may monitor."""
         if self.stage != "train":
             return {}
         return {key: own.shown for name, own in self.step_values.items() for key in (name, own.entry.step_name)}
@@ -154,7 +154,7 @@ class ExactLog:
         return kinds
 
     def sync_steps(self) -> None:
-        """The values of the batch that were logged with `sync_dist`, over all ranks. To be called by every rank."""
+        """Reduce the values of the batch that were logged with `sync_dist`. To be called by every rank."""
         found = [own for name, own in sorted(self.step_values.items()) if own.sync_dist]
         if dist.is_initialized() or any(len(own.of_ranks) > 1 for own in found):
             totals = [[float(total), weight] for total, weight, _ in (own.joined for own in found)]
@@ -162,7 +162,7 @@ class ExactLog:
                 own.synced = value
 
     def end_epoch(self, stage: str) -> Epoch:
-        """The values of a stage over all ranks, which are then reset. To be called by every rank."""
+        """Return the values of a stage over all ranks, and reset them. To be called by every rank."""
         if not self.active:
             return Epoch({}, {}, {}, {})
         entries = self._on_all_ranks(stage)
@@ -185,7 +185,7 @@ class ExactLog:
         )
 
     def _on_all_ranks(self, stage: str) -> list[Value]:
-        """The stage's names in one order on every rank: one without samples has logged nothing."""
+        """Return the stage's entries in one order on every rank: a rank without samples has logged nothing."""
         entries = self.stages.setdefault(stage, {})
         if not dist.is_initialized():
             return [*entries.values()]
@@ -203,7 +203,7 @@ class ExactLog:
         return [entries[name] for name in sorted(entries)]
 
     def _over_ranks(self, entries: Sequence[Value], own_totals: Sequence[Sequence[float]]) -> list[float | None]:
-        """From a total and a weight of each: a message for all sums, one for the extremes; None where none has any."""
+        """Reduce the total and the weight of each entry: one message for all sums, one for extremes."""
         totals = torch.tensor(own_totals, dtype=torch.float64).reshape(-1, 2)
         if dist.is_initialized() and entries:
             for kinds, operation in ((("mean", "sum"), SUM), (("min",), MIN), (("max",), MAX)):
@@ -217,7 +217,7 @@ class ExactLog:
     # checkpoints within an epoch
 
     def state(self) -> dict[str, list[Any]]:
-        """Of training: name, options and sums of each value, plain."""
+        """Return options and sums of each value of training by name, as plain values."""
         kept = {}
         for name, entry in self.stages.get("train", {}).items():
             entry.settle()
@@ -225,7 +225,7 @@ class ExactLog:
         return kept
 
     def restore(self, state: Mapping[str, Sequence[Any]]) -> None:
-        """What `state` gave; on top of what another rank's has given."""
+        """Add what `state` has returned, on top of what that of another rank has added."""
         for name, (*options, total, weight) in state.items():
             entry = self.stages.setdefault("train", {}).setdefault(name, Value(*options))
             if entry.weight:
@@ -247,5 +247,5 @@ def _nothing(*_: Any, **options: Any) -> None:
 
 
 def metric_modules(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """The torchmetrics objects of a module, by name."""
+    """Return the torchmetrics objects of a module with their names."""
     return ((name, own) for name, own in module.named_modules() if is_metric(own))

@@ -34,7 +34,7 @@ class FullWeights:
         self.plan, self.module, self.tensors = plan, module, plan.strategy.tensors
 
     def wrap(self) -> None:
-        """The module's own methods, of this one object."""
+        """Wrap the hooks that the module overrides, of this one object."""
         clips = self.plan.gradient_clip_val is not None  # torch adds no norms of shards to those of whole tensors
         for name in (*HOOKS, CLIPPING):
             if overrides(self.module, name) or (clips and name == CLIPPING):
@@ -42,7 +42,7 @@ class FullWeights:
         replace_method(self.module, "on_save_checkpoint", self._saving)
 
     def wrap_callbacks(self, callbacks: Iterable[Any]) -> None:
-        """Those of the user's, but for such as save checkpoints, which are made of shards."""
+        """Wrap the hooks of the user's callbacks, except those that save checkpoints: they gather shards."""
         for own in callbacks:
             kinds = type(own).__mro__
             if any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
@@ -53,7 +53,7 @@ class FullWeights:
                     replace_method(own, name, self._whole)
 
     def take_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
-        """Those that the module has configured.
+        """Check and watch the optimizers that the module has configured.
 
         Raises:
             ConfigError: one would not see the module's gradients, or would compute with a part of them.
@@ -79,7 +79,7 @@ class FullWeights:
         return whole
 
     def _saving(self, original: Callable[..., None]) -> Callable[..., None]:
-        """What the module puts into a checkpoint is whole, too."""
+        """Replace shards that the module puts into a checkpoint by full tensors."""
 
         def saving(checkpoint: dict[str, Any]) -> None:
             original(checkpoint)

@@ -34,7 +34,7 @@ class Value:
 
     @property
     def options(self) -> list[Any]:
-        """What tells it from other values, plain."""
+        """Return the options by which it differs from other values, as plain values."""
         return [self.name, self.reduction, self.on_step, self.on_epoch, self.prog_bar, self.logger]
 
     @property
@@ -73,12 +73,12 @@ class StepValue:
 
     @property
     def shown(self) -> float:
-        """This rank's own, or that of all."""
+        """Return the value of this rank, or of all ranks once it is reduced."""
         return float(next(iter(self.of_ranks.values()))[0]) if self.synced is None else self.synced
 
     @property
     def joined(self) -> tuple[Scalar, float, str]:
-        """Of the virtual ranks: a total (of value times weight, of a mean), the weight, and how ranks are joined."""
+        """Return total (for a mean, of value times weight), weight and reduction over the virtual ranks."""
         own, how = [pair for pair in self.of_ranks.values() if pair[1]], self.entry.reduction
         weight = sum(weight for _, weight in own)
         if how == "mean":
@@ -87,7 +87,7 @@ class StepValue:
 
 
 def reduced(reduction: str, total: float, weight: float) -> float | None:
-    """The value of an epoch or of a step; None where nothing was logged."""
+    """Return the value of an epoch or of a step; None if nothing was logged."""
     if reduction == "mean":
         return total / weight if weight else None
     if reduction == "sum":
@@ -96,7 +96,7 @@ def reduced(reduction: str, total: float, weight: float) -> float | None:
 
 
 def reduction_of(name: str, given: Any) -> str:
-    """Of `reduce_fx`, a name or a function.
+    """Return the reduction that `reduce_fx` names, a word or a function.
 
     Raises:
         ConfigError: it is none of those known here.
@@ -110,7 +110,7 @@ def reduction_of(name: str, given: Any) -> str:
 
 
 def single_number(name: str, value: Any) -> Tensor:
-    """A tensor of one number, without its graph."""
+    """Return a value as a tensor of one number, detached."""
     if isinstance(value, Mapping):
         raise ValueError(f"self.log({name!r}, …) takes one number; log a mapping by self.log_dict")
     own = value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)

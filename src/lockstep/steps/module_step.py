@@ -102,7 +102,7 @@ class ModuleStep:
 
     @property
     def samples(self) -> int:
-        """This process's samples of the batch: those of all virtual ranks, but none of a dummy batch."""
+        """Return this process's samples of the batch: those of all virtual ranks, but none of a dummy batch."""
         if self.virtual is not None:
             return self.share.samples
         return 0 if self.share.is_dummy else self.share.count

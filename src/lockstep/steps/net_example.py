@@ -19,7 +19,7 @@ from lockstep.targets.kinds import overrides
 def show_module(
     plan: Plan, loggers: Loggers, module: Any, batch: Any, device: torch.device, transfer: Callable[[Any], Any]
 ) -> None:
-    """To be called by every rank, with its first batch.
+    """Show the module by its first batch. To be called by every rank.
 
     Args:
         transfer: brings a batch to the device, in the plan's numbers.
@@ -36,7 +36,7 @@ def show_module(
 
 
 def _of_array(own: Any) -> Example:
-    """As Lightning takes `example_input_array`."""
+    """Return the arguments of forward in `example_input_array`, in the forms that Lightning takes."""
     of = "its example_input_array"
     if isinstance(own, Mapping):
         return Example((), own, of)
@@ -44,7 +44,7 @@ def _of_array(own: Any) -> Example:
 
 
 def _example(module: Any, batch: Any) -> Example:
-    """Of a batch (inputs, targets) as much as `forward` needs; of a mapping what it has parameters for."""
+    """Return as much of a batch (inputs, targets) as `forward` takes; of a mapping what it has parameters for."""
     try:
         batch, of = part_of(batch, 0, samples_in(batch)), ONE_SAMPLE
     except ConfigError:

@@ -16,7 +16,7 @@ from lockstep.targets.replace_method import replace_method
 
 
 def wrap_phases(module: Any, phases: Phases) -> None:
-    """Of this one object, around whatever else is wrapped."""
+    """Wrap training_step and backward of this one object, around whatever else is wrapped."""
 
     def training_step(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -42,7 +42,7 @@ def wrap_phases(module: Any, phases: Phases) -> None:
 
 
 def mark_steps(optimizers: Iterable[Optimizer], phases: Phases) -> None:
-    """Behind each step of theirs."""
+    """Mark the end of each optimizer step."""
     for own in optimizers:
         with suppress(AttributeError):  # a user's own may wrap another, and never have been made as one
             own.register_step_post_hook(lambda *_: phases.mark("optimizer"))

@@ -162,7 +162,7 @@ class TaskMetrics:
 
     @property
     def sums(self) -> Mapping[str, Tensor]:
-        """What this rank has summed since its sums last met those of the other ranks."""
+        """Return this rank's sums since the last all-reduce."""
         return {"epoch": self.measured.epoch.sums, "curve": self.curve.sums.sums}
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:

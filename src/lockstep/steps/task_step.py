@@ -60,7 +60,7 @@ class TaskStep:
 
     @property
     def samples(self) -> int:
-        """This rank's samples of the batch."""
+        """Return this rank's samples of the batch."""
         return 0 if self.share.is_dummy else self.share.count
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
