@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.launch.signals import signals_end_command, signals_stop_ranks
+from lockstep.launch.stop_handler import signals_end_command, signals_stop_ranks
 from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED
 from lockstep.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command
@@ -193,7 +193,7 @@ def test_ctrl_c_while_it_imports_shows_no_traceback(program: tuple[str, ...], im
 
 IMPORTS_TORCH = """
 import os, signal, sys, time
-from lockstep.launch.signals import signals_end_command
+from lockstep.launch.stop_handler import signals_end_command
 
 class Finder:
     def find_spec(self, name, path=None, target=None):

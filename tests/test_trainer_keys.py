@@ -11,10 +11,11 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from lockstep import launch, schemas
+from lockstep import schemas
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.progress import shows_bar
@@ -171,7 +172,7 @@ def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
 
 
 def path_of(plan: Plan) -> Path:
-    launch.start(plan, ENGINES["raw"])
+    start_ranks(plan, ENGINES["raw"])
     return Path(plan.run_dir) / "checkpoints" / "last.ckpt"
 
 
@@ -241,10 +242,10 @@ def test_max_time_ends_all_ranks_behind_the_same_batch(
         plan = make_plan(*SMALL, *DDP, *few, "trainer.max_time={seconds:0.0001}", f"engine={name}")
         plan = replace(plan, run_dir=str(tmp_path / name))
         (tmp_path / name).mkdir()
-        assert launch.start(plan, path)["steps"] == 0
+        assert start_ranks(plan, path)["steps"] == 0
         assert lines(tmp_path / name, "validation") == []
         more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
-        assert launch.start(more, path)["steps"] == 7
+        assert start_ranks(more, path)["steps"] == 7
         assert lines(tmp_path / name, "step") == lines(whole, "step")
         assert lines(tmp_path / name, "tensor") == lines(whole, "tensor")
 

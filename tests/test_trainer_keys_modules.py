@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import launch, safe_loading
+from lockstep import safe_loading
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.lit.hush import hush
 from lockstep.plan import Plan
@@ -89,9 +90,9 @@ def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn) -> None:
     whole = by_both(make_own, *job)
     for name, path in ENGINES.items():
         plan = make_own(*job, f"engine={name}", "trainer.max_time={seconds:0.0001}", folder=f"cut-{name}")
-        assert launch.start(plan, path)["steps"] == 1
+        assert start_ranks(plan, path)["steps"] == 1
         more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
-        assert launch.start(more, path)["steps"] == 10
+        assert start_ranks(more, path)["steps"] == 10
         assert lines(Path(plan.run_dir), "step") == lines(whole, "step")
         assert lines(Path(plan.run_dir), "tensor") == lines(whole, "tensor")
 

@@ -46,10 +46,10 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
     raise config_error("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
 
 
-def resume_after_restart(plan: Plan, restarts: int) -> Plan:
-    """The plan of ranks that may have been restarted after a failure: they resume from their own last checkpoint."""
+def resume_after_restart(plan: Plan) -> Plan:
+    """Return the plan of ranks that were restarted after a failure: they resume from their own last checkpoint."""
     run = Path(plan.run_dir)
-    last, _damaged = newest_whole([run]) if plan.train and restarts else (None, [])
+    last, _damaged = newest_whole([run]) if plan.train else (None, [])
     config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's
     began = config.stat().st_mtime_ns if config.is_file() else 0
     if last is None or last.stat().st_mtime_ns < began:

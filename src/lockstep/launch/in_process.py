@@ -25,7 +25,8 @@ from lockstep.launch.failure import RankFailed, exit_reason, format_error
 from lockstep.launch.graceful_shutdown import FileRequest
 from lockstep.launch.private_dir import job_folder, own_caches
 from lockstep.launch.rendezvous import Rendezvous
-from lockstep.launch.signals import ENDING, signal_handlers, signals_stop_ranks
+from lockstep.launch.signals import ENDING, signal_handlers
+from lockstep.launch.stop_handler import signals_stop_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory.allocation import collect_rarely, enable_malloc_trim

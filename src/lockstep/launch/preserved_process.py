@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from lockstep.launch.signals import signals_stop_ranks
+from lockstep.launch.stop_handler import signals_stop_ranks
 
 
 @contextmanager

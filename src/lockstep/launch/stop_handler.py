@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
+from lockstep.launch.signals import signal_handlers
 from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED
 
 COALESCE = 0.3
@@ -97,3 +98,33 @@ def _resend(number: int) -> Iterator[None]:
 
 def _signal_main_thread(number: int) -> None:
     signal.pthread_kill(int(threading.main_thread().ident or 0), number)
+
+
+@contextmanager
+def signals_end_command() -> Iterator[None]:
+    """Turn signals into SystemExit, so that `finally` clauses run. Ignored signals stay ignored (nohup).
+
+    Not for ranks of an external launcher: they may wait for one another in C++, where Python runs no handler.
+    """
+    handler = StopHandler()
+    try:
+        with signal_handlers(handler), handler.timers:
+            yield
+    finally:
+        if handler.raised is not None:  # no rank had been started: another error only follows from it
+            raise handler.raised from None
+
+
+@contextmanager
+def signals_stop_ranks(folder: Path) -> Iterator[list[int]]:
+    """The same, but while the ranks of the job in `folder` train, the first signal requests that they stop.
+
+    A second signal ends the command; after SHUTDOWN_TIMEOUT the first is sent again. Yields the signals that requested
+    a stop.
+    """
+    handler = StopHandler(folder)
+    try:
+        with signal_handlers(handler), handler.timers:
+            yield handler.requests
+    finally:
+        handler.raise_if_lost()

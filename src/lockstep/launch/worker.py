@@ -30,7 +30,6 @@ from lockstep.disk import (
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import delay_exit, failure_report
 from lockstep.launch.graceful_shutdown import FileRequest
-from lockstep.launch.network_interface import name_interface
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer
 from lockstep.launch.private_dir import lock_private_dir, remove_abandoned
 from lockstep.launch.rendezvous import Rendezvous, join
@@ -133,6 +132,8 @@ def process_group(world: World, context: RankContext, rendezvous: Rendezvous) ->
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK_INTERFACE)
     else:
+        from lockstep.launch.network_interface import name_interface
+
         name_interface(rendezvous.address or os.environ.get("MASTER_ADDR", ""))
     store = join(world, context, rendezvous)
     dist.init_process_group(
