@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
+from lockstep.launch.failure import exit_reason
 from lockstep.launch.preserved_process import hide_main_module
 from lockstep.launch.private_dir import own_caches, private_folder
 from lockstep.launch.signals import ENDING, block_signals, exit_by_signal
@@ -63,6 +64,19 @@ def ensure_forkserver() -> None:
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and unblocks signals
     with block_signals(), in_private_folder(), hide_main_module():  # under pdb the script has no `__spec__` to look at
         multiprocessing.forkserver.ensure_running()
+
+
+def how_server_ended() -> str | None:
+    """Return how the fork server has ended, or None if it does not within EXIT_TIMEOUT."""
+    deadline = time.monotonic() + EXIT_TIMEOUT
+    while (server := cpython.forkserver_pid()) is not None and time.monotonic() < deadline:
+        pid, status = os.waitpid(server, os.WNOHANG)
+        if pid:
+            cpython.forget_forkserver()  # `ensure_forkserver` starts another
+            reason = exit_reason(os.waitstatus_to_exitcode(status))
+            return f"the fork server, from which all ranks start, is lost: {reason}"
+        time.sleep(0.01)
+    return None
 
 
 def place_sockets() -> None:

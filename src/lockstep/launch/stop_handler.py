@@ -101,30 +101,19 @@ def _signal_main_thread(number: int) -> None:
 
 
 @contextmanager
-def signals_end_command() -> Iterator[None]:
+def signals_end_command(folder: Path | None = None) -> Iterator[list[int]]:
     """Turn signals into SystemExit, so that `finally` clauses run. Ignored signals stay ignored (nohup).
 
+    While the ranks of the job in `folder` train, the first signal requests that they stop. A second signal ends the
+    command; after SHUTDOWN_TIMEOUT the first is sent again. Yields the signals that requested a stop.
+
     Not for ranks of an external launcher: they may wait for one another in C++, where Python runs no handler.
-    """
-    handler = StopHandler()
-    try:
-        with signal_handlers(handler), handler.timers:
-            yield
-    finally:
-        if handler.raised is not None:  # no rank had been started: another error only follows from it
-            raise handler.raised from None
-
-
-@contextmanager
-def signals_stop_ranks(folder: Path) -> Iterator[list[int]]:
-    """The same, but while the ranks of the job in `folder` train, the first signal requests that they stop.
-
-    A second signal ends the command; after SHUTDOWN_TIMEOUT the first is sent again. Yields the signals that requested
-    a stop.
     """
     handler = StopHandler(folder)
     try:
         with signal_handlers(handler), handler.timers:
             yield handler.requests
     finally:
+        if folder is None and handler.raised is not None:
+            raise handler.raised from None  # no rank had been started: another error only follows from it
         handler.raise_if_lost()
