@@ -19,8 +19,8 @@ from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.progress import shows_bar
-from lockstep.record import sample_ids
 from lockstep.record.recorder import Recorder
+from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
@@ -286,7 +286,7 @@ def test_overfitting_takes_the_same_batches_in_each_epoch(make_plan: MakePlan, t
     folder = by_both(make_plan(*job), tmp_path / "same")
     digests = [line["ids"] for line in lines(folder, "step")]
     assert digests == digests[:2] * 3
-    assert digests[0] == f"{int(sample_ids.digests([torch.arange(60)], 0, 60, 0, 1)) % 2**64:016x}"
+    assert digests[0] == f"{int(id_digests([torch.arange(60)], 0, 60, 0, 1)) % 2**64:016x}"
     correct = [line["val/acc"] * 120 for line in lines(folder, "validation")]
     assert correct == pytest.approx([round(own) for own in correct], abs=1e-9), "of 2 batches of 60"
     other = by_both(make_plan(*SMALL, *DDP, "trainer.limit_train_batches=2", "max_epochs=3"), tmp_path / "limited")

@@ -17,7 +17,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.lit.hush import hush
 from lockstep.plan import Plan
-from lockstep.record import sample_ids
+from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.rank_helpers import ENGINES as RUN
@@ -102,7 +102,7 @@ def test_overfitting_takes_the_same_batches_in_each_epoch(make_own: MakeOwn) -> 
     folder = by_both(make_own, *MODULES["classifier"], *DDP, "trainer.overfit_batches=2")
     digests, size = [line["ids"] for line in lines(folder, "step")], lines(folder, "step")[0]["samples"]
     assert digests == digests[:2] * 2
-    assert digests[0] == f"{int(sample_ids.digests([torch.arange(size)], 0, size, 0, 1)) % 2**64:016x}"
+    assert digests[0] == f"{int(id_digests([torch.arange(size)], 0, size, 0, 1)) % 2**64:016x}"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

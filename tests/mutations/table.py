@@ -284,8 +284,8 @@ MUTATIONS = [
     Mutation(
         "an optimizer without its state",
         "record/fingerprint.py",
-        '            _add(sha, f"{name}.{key}", held(state[key]) if isinstance(state[key], Tensor) else state[key])\n',
-        "            pass\n",
+        '                _add(sha, f"{name}.{key}", held(value) if isinstance(value, Tensor) else value)\n',
+        "                pass\n",
         f"{FINGER}[<lambda>-optimizer0]",
     ),
     Mutation(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, can_be_mapped, damage
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage
 from lockstep.config_error import config_error, require
 from lockstep.files import absolute
 from lockstep.plan import Plan
@@ -77,7 +77,7 @@ def is_readable(path: Path) -> bool:
     from lockstep.safe_loading import load  # with torch
 
     try:
-        load(path, mmap=can_be_mapped(path))
+        load(path, mmap=True)
     except Exception:  # a damaged file may raise anything
         return False
     return True

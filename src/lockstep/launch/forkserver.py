@@ -62,7 +62,7 @@ def ensure_forkserver() -> None:
     place_sockets()
     with block_signals():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and unblocks signals
-    with block_signals(), in_private_folder(), hide_main_module():  # under pdb the script has no `__spec__` to look at
+    with block_signals(), private_caches(), hide_main_module():  # under pdb the script has no `__spec__` to look at
         multiprocessing.forkserver.ensure_running()
 
 
@@ -90,18 +90,15 @@ def place_sockets() -> None:
 
 
 @contextmanager
-def in_private_folder() -> Iterator[None]:
-    """Put the server's socket, and what torch caches as it is imported, into the private folder."""
-    temporary, own = tempfile.tempdir, {key: os.environ.get(key) for key in own_caches()}
-    tempfile.tempdir = str(private_folder())
-    os.environ.update({**own_caches(), **{key: value for key, value in own.items() if value is not None}})
+def private_caches() -> Iterator[None]:
+    """Put what torch caches as the server imports it into the private folder."""
+    added = own_caches().keys() - os.environ.keys()
+    os.environ.update({**own_caches(), **os.environ})
     try:
         yield
     finally:
-        tempfile.tempdir = temporary
-        for key, value in own.items():
-            if value is None:
-                del os.environ[key]
+        for key in added:
+            del os.environ[key]
 
 
 @cache

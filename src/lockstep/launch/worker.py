@@ -172,12 +172,12 @@ def exit_with_parent(folder: Path) -> None:
     lives as long as its children, so a thread waits for the command.
     """
     lock_private_dir(folder)
-    threading.Thread(target=_wait_for_parent, args=(folder,), daemon=True).start()
+    command = multiprocessing.parent_process()
+    assert command is not None
 
-
-def _wait_for_parent(folder: Path) -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
+    def wait() -> None:
+        command.join()
         remove_abandoned(folder)
         os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
