@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -49,10 +49,10 @@ class StopHandler:
         if self.raised is None and not self.requests and self.folder and (self.folder / ACCEPTS_STOP).exists():
             self.requests.append(number)
             (self.folder / STOP_REQUESTED).touch()
-            self.timers.enter_context(_resend(number))
+            self.timers.enter_context(_signal_every(SHUTDOWN_TIMEOUT, number, lambda: self.raised is None))
             return
         if self.raised is None:
-            self.timers.enter_context(self._checking(number))
+            self.timers.enter_context(_signal_every(RAISE_INTERVAL, number, self._check))
         self.raised = SystemExit(128 + number)
         raise self.raised
 
@@ -64,40 +64,29 @@ class StopHandler:
         if error is None and self.raised is not None:
             raise self.raised
 
-    @contextmanager
-    def _checking(self, number: int) -> Iterator[None]:
-        """Call this handler every RAISE_INTERVAL, in the main thread."""
-        ended = threading.Event()
-
-        def check() -> None:
-            while not ended.wait(RAISE_INTERVAL):
-                self.checks = True
-                _signal_main_thread(number)
-
-        thread = threading.Thread(target=check, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def _check(self) -> bool:
+        """Make the next signal a check of whether SystemExit is lost."""
+        self.checks = True
+        return True
 
 
 @contextmanager
-def _resend(number: int) -> Iterator[None]:
-    """Send the signal to the main thread after SHUTDOWN_TIMEOUT. SIGALRM and its timer are left to the user."""
-    timer = threading.Timer(SHUTDOWN_TIMEOUT, _signal_main_thread, (number,))
-    timer.daemon = True
-    timer.start()
+def _signal_every(seconds: float, number: int, needed: Callable[[], bool]) -> Iterator[None]:
+    """Send the main thread a signal every so many seconds, if `needed`. SIGALRM and its timer are left to the user."""
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.wait(seconds):
+            if needed():
+                signal.pthread_kill(int(threading.main_thread().ident or 0), number)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
-
-
-def _signal_main_thread(number: int) -> None:
-    signal.pthread_kill(int(threading.main_thread().ident or 0), number)
+        ended.set()
+        thread.join()
 
 
 @contextmanager
