@@ -56,6 +56,7 @@ import json, os
 from pathlib import Path
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
+from lockstep.launch.start import start_ranks
 
 for strategy in ("single", "ddp", "ddp_spawn", "ddp"):
     config, _ = compose_job([f"strategy={strategy}"])
