@@ -25,7 +25,9 @@ def print_exit_reason(reason: str, context: RankContext | None) -> None:
     """Print why the command ends, once for all its ranks."""
     print(end="", flush=True)  # a program without streams may have called `run`
     if is_rank_zero(context):
-        print(_told(reason), file=sys.stderr, flush=True)
+        first, colon, rest = reason.partition(": ")
+        red = painted(first, "red", sys.stderr) if colon else first  # what is wrong, in a terminal
+        print(f"{red}{colon}{rest}", file=sys.stderr, flush=True)
     elif context is not None and context.local_rank == 0:  # of another machine, whose failure may be its own
         print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
 
@@ -34,9 +36,3 @@ def let_rank_zero_print(context: RankContext | None) -> None:
     """A rank that prints nothing ends behind the one that does."""
     if context is not None and context.local_rank > 0:
         let_others_end_first()
-
-
-def _told(reason: str) -> str:
-    """What is wrong stands before the first colon: red in a terminal."""
-    first, colon, rest = reason.partition(": ")
-    return f"{painted(first, 'red', sys.stderr)}{colon}{rest}" if colon else reason
