@@ -19,10 +19,10 @@ import psutil
 import pytest
 import torch
 
-from lockstep import launch
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.command_line.compose import compose_job
+from lockstep.launch import forkserver
 from lockstep.plan import Plan
 from tests.composition import remembered
 from tests.inspections import asked_once
@@ -206,10 +206,10 @@ def nobody_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def one_forkserver() -> Iterator[None]:
     """The first job in this process starts a fork server for all of them, and a run in this process leaves it alone."""
-    start = launch.start_forkserver
+    start = forkserver.start_forkserver
     with pytest.MonkeyPatch.context() as patch, forked_servers():
-        patch.setattr(launch, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))
-        patch.setattr(launch, "kill_forkserver", lambda: None)
+        patch.setattr(forkserver, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))
+        patch.setattr("lockstep.launch.start.kill_forkserver", lambda: None)
         yield
 
 

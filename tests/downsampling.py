@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from lockstep import schemas
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, with_engine

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 
 

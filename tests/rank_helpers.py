@@ -9,8 +9,9 @@ from pathlib import Path
 
 import lockstep.lit
 import lockstep.raw
-from lockstep import launch, schemas
-from lockstep.launch import RankContext
+from lockstep import schemas
+from lockstep.launch.start import start_ranks
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 
@@ -28,7 +29,7 @@ def on_ranks(plan: Plan, task: Callable[[Plan, RankContext], Metrics]) -> Metric
     before = os.environ.get("RANK_TASK")
     os.environ["RANK_TASK"] = f"{task.__module__}:{task.__name__}"
     try:
-        metrics: Metrics = launch.start(plan, __name__)
+        metrics: Metrics = start_ranks(plan, __name__)
         return metrics
     finally:
         os.environ.pop("RANK_TASK")

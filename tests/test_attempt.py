@@ -61,38 +61,7 @@ def test_without_its_fork_server_no_rank_is_left_or_blamed(start: Start) -> None
     assert ended(start("none@0"))[0]["total"] == 6, "the next ranks come from a new one"
 
 
-def server() -> int:
-    return int(multiprocessing.forkserver._forkserver._forkserver_pid)  # type: ignore[attr-defined]
-
-
 needs_states = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see who is stopped")
-STOPPED = r"^the fork server, from which all ranks start, is lost: it was stopped \(by SIGSTOP, say\)$"
-
-
-@needs_states
-@pytest.mark.timeout(40)
-def test_a_stopped_fork_server_starts_nobody(start: Start) -> None:
-    os.kill(server(), signal.SIGSTOP)
-    began = time.monotonic()
-    with pytest.raises(RankFailed, match=STOPPED) as failed:
-        start("none@0")
-    assert failed.value.rank is None
-    assert time.monotonic() - began < 10
-
-
-@needs_states
-@pytest.mark.timeout(60)
-def test_a_stopped_fork_server_tells_of_nobody_s_end(start: Start) -> None:
-    attempt = start("sleep@1")
-    os.kill(server(), signal.SIGSTOP)
-    assert attempt.wait(4.0) is None, "while all ranks work it need not answer"
-    assert all(map(alive, attempt.pids.values()))
-    began = time.monotonic()
-    os.kill(attempt.pids[0], signal.SIGKILL)
-    with pytest.raises(RankFailed, match=STOPPED):
-        ended(attempt)
-    assert time.monotonic() - began < 10
-    assert not any(map(alive, attempt.pids.values()))
 
 
 def test_who_has_ended_is_not_killed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

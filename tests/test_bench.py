@@ -22,6 +22,7 @@ from lockstep.bench.workloads import MODULE, ON_MNIST, WORKLOADS, Variant, engin
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
+from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
 from lockstep.tool_command import options
 from tests.conftest import MNIST_ROOT, Command
@@ -258,10 +259,9 @@ def test_collectives_are_counted(tmp_path: Path) -> None:
     context = BenchContext(True, 1, 1, "data", tmp_path, lambda _: None)
     with context.folder() as folder:
         plan = context.plan(folder, "strategy=ddp", "devices=2", "accelerator=cpu", "data=points", "batch_size=4")
-        from lockstep import launch
 
         payload = BenchPayload(plan, "tests.engine_counted_collectives", "collectives")
-        assert launch.start(payload, PROBES) == (6, 3, plan.steps.total_steps)
+        assert start_ranks(payload, PROBES) == (6, 3, plan.steps.total_steps)
     assert not folder.exists()
 
 
@@ -305,7 +305,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(runner, "WORKLOADS", {"prints": prints, "cannot": cannot, "images": prints})
     monkeypatch.setattr(runner, "ON_MNIST", {"images"})
-    monkeypatch.setattr("lockstep.launch.start_forkserver", lambda *_: None)
+    monkeypatch.setattr("lockstep.launch.forkserver.start_forkserver", lambda *_: None)
     monkeypatch.chdir(tmp_path)
 
 

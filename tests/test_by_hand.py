@@ -24,7 +24,7 @@ import torch
 
 from lockstep import data, schemas
 from lockstep.data.tensors import Split, TensorData
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.nets.linear import Linear
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics

@@ -14,7 +14,7 @@ from lockstep.checkpoint.content import OWN, own_names
 from lockstep.checkpoint.identity import identity, require_same
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan

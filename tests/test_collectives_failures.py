@@ -22,7 +22,8 @@ from lockstep.collectives.failures import (
     run_failures,
 )
 from lockstep.collectives.runner import world_of
-from lockstep.launch import RankContext, RankFailed
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from tests.conftest import Command, MakePlan
 from tests.rank_helpers import on_ranks
@@ -66,7 +67,7 @@ def test_the_time_of_a_crash_is_without_the_start(tmp_path: Path, monkeypatch: p
             Path(payload.world.folder, CALLED).touch()
         raise RankFailed(1, "it was ended by SIGABRT")
 
-    monkeypatch.setattr("lockstep.launch.start", dies)
+    monkeypatch.setattr("lockstep.collectives.failures.start_ranks", dies)
     monkeypatch.chdir(tmp_path)
     world = replace(world_of(FailureOptions()), folder=str(tmp_path))
     message, seconds = run_case("sizes", world)
@@ -103,7 +104,7 @@ def test_what_is_not_caught_is_told(
     def no_error(payload: object, engine: str) -> tuple[str, float]:
         return "no error: the call returned", 0.1
 
-    monkeypatch.setattr("lockstep.launch.start", no_error)
+    monkeypatch.setattr("lockstep.collectives.failures.start_ranks", no_error)
     monkeypatch.chdir(tmp_path)
     assert run_failures(FailureOptions(timeout=1.0), ["sizes"]) == 1
     said = capsys.readouterr().out

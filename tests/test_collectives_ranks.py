@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import TourPayload, TourResult, take_tour
 from lockstep.collectives.verify import Check, check_all
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks

@@ -15,7 +15,7 @@ from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, TWICE_ALL_B
 from lockstep.collectives.ranks import TourResult, control_group
 from lockstep.collectives.runner import show_benchmark
 from lockstep.collectives.timing import SIZES, Timing, measure, repetitions
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.text_table import figures
 from tests.conftest import MakePlan

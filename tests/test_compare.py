@@ -28,7 +28,7 @@ from lockstep.compare.tolerance import (
 )
 from lockstep.compare.verdict import difference
 from lockstep.config_error import ConfigError
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
 from lockstep.raw.precision import Precision

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from lockstep import launch
 from lockstep.early_start import engines_in, loggers_in, ranks_to_start
 from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.forkserver import start_forkserver
+from lockstep.launch.start import start_ranks
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.private_api import cpython
 from lockstep.run_files import Metrics
@@ -27,8 +28,8 @@ from tests.rank_helpers import on_ranks
 LIT, RAW, TENSORBOARD = "lockstep.lit", "lockstep.raw", "torch.utils.tensorboard"
 SPY = """
 import runpy, sys
-import lockstep.launch
-lockstep.launch.start_forkserver = lambda *engines: print(*engines, *({"hydra", "torch"} & sys.modules.keys()))
+from lockstep.launch import forkserver
+forkserver.start_forkserver = lambda *engines: print(*engines, *({"hydra", "torch"} & sys.modules.keys()))
 sys.argv = ["train.py", *sys.argv[1:]]
 runpy.run_path("train.py", run_name="__main__")
 """
@@ -102,14 +103,14 @@ def test_a_run_in_this_process_ends_a_server_that_was_started_in_vain(
     start_forkserver("lockstep.launch.forkserver_preload")
     server: Any = multiprocessing.forkserver._forkserver
     assert server._forkserver_pid is not None
-    monkeypatch.setattr(launch, "kill_forkserver", cpython.kill_forkserver)
+    monkeypatch.setattr("lockstep.launch.start.kill_forkserver", cpython.kill_forkserver)
     monkeypatch.setattr("lockstep.launch.in_process.run_in_process", lambda work, _engine: (work, []))
     plan = make_plan("strategy.in_process=true")
-    assert launch.start(plan, RAW) is plan
+    assert start_ranks(plan, RAW) is plan
     assert server._forkserver_pid is None
 
 
-def collector(plan: Plan, context: launch.RankContext) -> Metrics:
+def collector(plan: Plan, context: RankContext) -> Metrics:
     return {"frozen": gc.get_freeze_count(), "enabled": gc.isenabled(), "young": gc.get_threshold()[0]}
 
 
@@ -150,6 +151,8 @@ def test_a_signal_while_the_command_imports_leaves_nothing(number: signal.Signal
 
 def test_the_server_of_a_killed_command_ends_without_a_word() -> None:
     """Some C++ libraries that torch imports report leaks at the interpreter's own end."""
-    killed = "import os; from lockstep import launch; launch.start_forkserver('lockstep.raw'); os.kill(os.getpid(), 9)"
+    killed = (
+        "import os; from lockstep.launch.forkserver import *; start_forkserver('lockstep.raw'); os.kill(os.getpid(), 9)"
+    )
     ended = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-9, "", "")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from torch.distributed import DistNetworkError, FileStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from lockstep.launch.graceful_shutdown import FileRequest, Request, SignalRequest
+from lockstep.launch.graceful_shutdown import FileRequest, Request
+from lockstep.launch.signal_request import SignalRequest
 from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED, Stop
 
 STEP = 0.01

@@ -23,7 +23,7 @@ from lockstep.launch.external_rendezvous import (
     verify_reply,
 )
 from lockstep.launch.graceful_shutdown import Request
-from lockstep.launch.rendezvous import Rendezvous
+from lockstep.launch.open_rendezvous import PortRendezvous
 from lockstep.launch.signed_store import SignedStore
 from lockstep.launch.topology import STOP_REQUESTED
 from lockstep.plan import Plan
@@ -220,12 +220,12 @@ def test_a_secret_is_a_file_of_its_owner_alone(tmp_path: Path) -> None:
 
 def test_an_answer_is_for_one_name_of_one_run(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     world: World = make_plan("strategy=ddp", "devices=2").world
-    door, path = Rendezvous(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
+    door, path = PortRendezvous(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
     said = json.dumps([path, reply_hmac(SECRET, "me", path, world, door)]).encode()
     assert verify_reply(world, door, "me", said) == (path, SECRET)
     for name, port in (("you", 29500), ("me", 29501)):
         with pytest.raises(AuthenticationError, match="was not written by rank 0"):
-            verify_reply(world, Rendezvous(address="127.0.0.1", port=port), name, said)
+            verify_reply(world, PortRendezvous(address="127.0.0.1", port=port), name, said)
     for nonsense in (b"", b"\xff", b"[]", b"{}", b"1", b'["a", "b", "c"]', json.dumps([path, "ÿ"]).encode()):
         with pytest.raises(AuthenticationError):
             verify_reply(world, door, "me", nonsense)

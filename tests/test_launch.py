@@ -16,12 +16,18 @@ import psutil
 import pytest
 import torch
 
-from lockstep import launch
 from lockstep.config_error import ConfigError
-from lockstep.launch import RankContext, RankFailed
-from lockstep.launch.external_launcher import check_world_size, first_host, rank_from_env, rendezvous_variables
-from lockstep.launch.failure import FailureReport, exit_reason, first_failure, lost_a_peer
+from lockstep.launch.external_launcher import (
+    check_launchable,
+    check_world_size,
+    first_host,
+    rank_from_env,
+    rendezvous_variables,
+)
+from lockstep.launch.failure import FailureReport, RankFailed, exit_reason, first_failure, lost_a_peer
 from lockstep.launch.signals import ENDING
+from lockstep.launch.start import start_ranks
+from lockstep.launch.topology import RankContext
 from tests.conftest import ROOT, Command, MakePlan
 
 ENGINE = "tests.fault_injection.faulty_engine"
@@ -37,7 +43,7 @@ def ranks_running() -> list[psutil.Process]:
 @pytest.mark.parametrize("devices", [1, 2, 3])
 def test_every_rank_takes_part_and_rank_zero_returns(make_plan: MakePlan, strategy: str, devices: int) -> None:
     plan = make_plan(strategy, f"devices={devices}", "batch_size=12", "threads=3")
-    returned = launch.start(plan, ENGINE)
+    returned = start_ranks(plan, ENGINE)
     # 1 + 2 + … + W, summed over W ranks once more
     assert returned["total"] == sum(range(1, devices + 1)) * devices
     assert returned["backend"] == "gloo"
@@ -48,13 +54,13 @@ def test_every_rank_takes_part_and_rank_zero_returns(make_plan: MakePlan, strate
 FOUR_JOBS = """
 import json, os
 from pathlib import Path
-from lockstep import launch
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
+from lockstep.launch.start import start_ranks
 
 for strategy in ("single", "ddp", "ddp_spawn", "ddp"):
     config, _ = compose_job([f"strategy={strategy}"])
-    report = launch.start(plan_from(config, Path("run")), "tests.fault_injection.faulty_engine")
+    report = start_ranks(plan_from(config, Path("run")), "tests.fault_injection.faulty_engine")
     print("JOB", json.dumps(report | {"command": os.getpid()}))
 """
 
@@ -71,7 +77,7 @@ def test_all_jobs_are_forked_from_one_server_that_imported_the_engine(command: C
 
 
 def test_single_has_no_group(make_plan: MakePlan) -> None:
-    returned = launch.start(make_plan("strategy=single"), ENGINE)
+    returned = start_ranks(make_plan("strategy=single"), ENGINE)
     assert (returned["total"], returned["backend"]) == (1, "none")
 
 
@@ -80,9 +86,9 @@ def test_ranks_get_the_environment_of_now(make_plan: MakePlan, strategy: str, mo
     """And not that of the day the fork server was started."""
     for seen in ("first", "second"):
         monkeypatch.setenv("SEEN", seen)
-        assert launch.start(make_plan(strategy), ENGINE)["seen"] == seen
+        assert start_ranks(make_plan(strategy), ENGINE)["seen"] == seen
     monkeypatch.delenv("SEEN")
-    assert launch.start(make_plan(strategy), ENGINE)["seen"] == ""
+    assert start_ranks(make_plan(strategy), ENGINE)["seen"] == ""
 
 
 @pytest.mark.parametrize("strategy", DDP)
@@ -93,7 +99,7 @@ def test_the_parent_stays_as_it_was(make_plan: MakePlan, strategy: str) -> None:
         return dict(os.environ), numbers, handlers, torch.get_num_threads(), torch.distributed.is_initialized()
 
     before = state()
-    launch.start(make_plan(strategy, "devices=2"), ENGINE)
+    start_ranks(make_plan(strategy, "devices=2"), ENGINE)
     assert state() == before
 
 
@@ -102,7 +108,7 @@ def test_what_other_ranks_print_goes_to_their_log(
     make_plan: MakePlan, strategy: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plan = make_plan(strategy, "devices=2")
-    launch.start(plan, ENGINE)
+    start_ranks(plan, ENGINE)
     assert "rank 1 speaks" in (Path(plan.run_dir) / "ranks" / "1.log").read_text()
     assert not (Path(plan.run_dir) / "ranks" / "0.log").exists()
     assert "rank 1" not in capfd.readouterr().out
@@ -124,7 +130,7 @@ def test_the_rank_that_failed_first_is_named(
     monkeypatch.setenv("FAULT", f"{fault}@{rank}")
     began = time.monotonic()
     with pytest.raises(RankFailed) as failed:
-        launch.start(make_plan(strategy, "devices=2"), ENGINE)
+        start_ranks(make_plan(strategy, "devices=2"), ENGINE)
     assert failed.value.rank == rank
     assert reason in failed.value.reason
     assert failed.value.reason.count("Traceback") == (fault == "raise")
@@ -136,7 +142,7 @@ def test_the_rank_that_failed_first_is_named(
 def test_a_rank_can_refuse(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     monkeypatch.setenv("FAULT", "refuse@0")
     with pytest.raises(ConfigError, match="key=1: it cannot be; write key=2"):
-        launch.start(make_plan(strategy), ENGINE)
+        start_ranks(make_plan(strategy), ENGINE)
 
 
 @pytest.mark.parametrize("strategy", DDP)
@@ -145,7 +151,7 @@ def test_an_interrupt_ends_the_ranks(make_plan: MakePlan, monkeypatch: pytest.Mo
     interrupt = threading.Timer(4, lambda: os.kill(os.getpid(), signal.SIGINT))
     interrupt.start()
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        launch.start(make_plan(strategy, "devices=2"), ENGINE)
+        start_ranks(make_plan(strategy, "devices=2"), ENGINE)
     assert not ranks_running()
 
 
@@ -154,13 +160,13 @@ def test_nothing_stays_in_the_temporary_folder(
     make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    launch.start(make_plan(strategy, "devices=2"), ENGINE)
+    start_ranks(make_plan(strategy, "devices=2"), ENGINE)
     assert [path.name for path in tmp_path.iterdir()] == ["ranks"]
 
 
 def test_several_machines_are_not_started_from_here(make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match="torchrun --nnodes=2"):
-        launch.check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)
+        check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)
 
 
 TORCHRUN = {
@@ -235,12 +241,12 @@ def test_mpi_carries_the_messages_of_its_own_ranks_alone(make_plan: MakePlan, mo
         monkeypatch.setattr("sys.argv", [typed])
         said = rf"^process_group.backend=mpi: MPI connects .*; write mpirun -n 2 {command} …,"
         with pytest.raises(ConfigError, match=said):
-            launch.check_launchable(by_mpi)
-    launch.check_launchable(replace(by_mpi, distributed=False, local_world_size=1))
+            check_launchable(by_mpi)
+    check_launchable(replace(by_mpi, distributed=False, local_world_size=1))
     two = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}
     for name, value in {**{f"OMPI_COMM_WORLD_{key}": number for key, number in two.items()}, **ADDRESS}.items():
         monkeypatch.setenv(name, value)
-    launch.check_launchable(by_mpi)
+    check_launchable(by_mpi)
 
 
 def test_slurm_tasks_meet_on_the_first_host() -> None:
@@ -278,4 +284,4 @@ def test_a_lost_peer_is_recognised() -> None:
 @pytest.mark.slow
 def test_where_there_is_no_fork_server_ranks_spawn(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert launch.start(make_plan("strategy=ddp_spawn", "devices=2"), ENGINE)["total"] == 6
+    assert start_ranks(make_plan("strategy=ddp_spawn", "devices=2"), ENGINE)["total"] == 6

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from lockstep import launch
 from lockstep.collectives.failures import FailureOptions, debug_group
 from lockstep.collectives.runner import world_of
-from lockstep.launch import RankContext
 from lockstep.launch.rendezvous import Rendezvous
+from lockstep.launch.start import start_ranks
+from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group
 from lockstep.world import World
 
@@ -54,6 +54,6 @@ def run(job: Job, context: RankContext) -> list[float]:
 def test_no_rank_goes_on_before_all_are_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forms: str) -> None:
     monkeypatch.chdir(tmp_path)
     world = replace(world_of(FailureOptions(devices=2)), distributed=False, folder=str(tmp_path))
-    connected, *went_on = launch.start(Job(world, forms), __name__)
+    connected, *went_on = start_ranks(Job(world, forms), __name__)
     assert len(went_on) == 2
     assert min(went_on) >= connected > 0

@@ -10,7 +10,7 @@ from torch import nn
 
 from lockstep import data
 from lockstep.data.tensors import Split, TensorData
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.lit import run
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest

@@ -14,11 +14,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from lockstep import launch, loggers, schemas
+from lockstep import loggers, schemas
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.job import planning
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.start import start_ranks
 from lockstep.loggers import tensorboard
 from lockstep.loggers.for_lightning import TensorBoardForTrainer
 from lockstep.loggers.tensorboard import Points
@@ -114,7 +116,7 @@ def test_both_engines_tell_several_loggers_the_same(make_own: MakePlan, tmp_path
     for engine, path in ENGINES.items():
         folder = tmp_path / engine
         folder.mkdir()
-        metrics = launch.start(replace(plan, run_dir=str(folder)), path)
+        metrics = start_ranks(replace(plan, run_dir=str(folder)), path)
         calls[engine] = told(folder)
         assert len({pid for _, pid, *_ in calls[engine]}) == 1
         assert calls[engine][-1][0] == "success"
@@ -157,7 +159,7 @@ def test_what_a_checkpoint_counts_was_saved_and_a_failure_is_told(
         *("logger=recording", "max_epochs=1", "log_every_n_steps=1", "checkpoint.every_n_steps=3", "test=false"),
         f"engine={engine}",
     )
-    with pytest.raises(launch.RankFailed):
+    with pytest.raises(RankFailed):
         start(plan, monkeypatch, "raise@0:step:5")
     calls = [call[0] if call[0] != "metrics" else call[3] for call in told(tmp_path)]
     assert calls[calls.index(3) + 1] == "save"
@@ -245,7 +247,7 @@ def test_a_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, com
 def test_a_point_is_of_the_samples_of_all_ranks(engine: str, make_plan: MakePlan) -> None:
     """Seven steps an epoch, the last ragged. The loss by the record; samples/s by the seconds that training took."""
     plan = make_plan(*SMALL, *WORLD, "logger=tensorboard", "test=false", f"engine={engine}")
-    metrics = launch.start(plan, ENGINES[engine])
+    metrics = start_ranks(plan, ENGINES[engine])
     events = events_of(Path(plan.run_dir))
     with open(plan.run_dir + "/record.jsonl") as record:  # noqa: PTH123
         steps = [line["step"] for line in map(json.loads, record) if "step" in line]

@@ -10,7 +10,7 @@ import torch
 from sklearn.metrics import confusion_matrix, f1_score
 
 from lockstep import data
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics, save_metrics
 from lockstep.seeding import build_model

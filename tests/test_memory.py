@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.launch import RankContext
 from lockstep.launch.failure import exit_reason, format_error
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.targets.frames import MEMORY_HINT

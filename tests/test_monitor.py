@@ -8,8 +8,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from lockstep import launch, loggers, run, schemas
+from lockstep import loggers, run, schemas
 from lockstep.command_line.overrides import swept_keys
+from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.loggers.run_label import run_label
 from lockstep.loggers.tensorboard import folder_of
@@ -78,7 +79,7 @@ def test_a_run_by_tensorboards_reader(engine: str, make_plan: MakePlan) -> None:
     plan = make_plan(*SMALL, "strategy=ddp", "devices=2", f"engine={engine}")
     plan = replace(plan, command=schemas.Command(("strategy=ddp", "optimizer.lr=0.01")))
     (Path(plan.run_dir) / "config.yaml").write_text("model:\n  name: mlp\n")
-    metrics = launch.start(plan, ENGINES[engine])
+    metrics = start_ranks(plan, ENGINES[engine])
     events = events_of(Path(plan.run_dir))
     curves = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
     steps = {f"work/step_seconds/{phase}" for phase in ("data", "forward", "backward", "optimizer", "rest")}
@@ -136,7 +137,7 @@ def test_a_difference_is_seen_where_there_is_one(tmp_path: Path, make_plan: Make
     for seed, folder in enumerate(folders):
         folder.mkdir()
         plan = make_plan(*SMALL, "max_epochs=1", "engine=raw", "logger=none", f"seed={seed}", "test=false")
-        launch.start(replace(plan, run_dir=str(folder)), ENGINES["raw"])
+        start_ranks(replace(plan, run_dir=str(folder)), ENGINES["raw"])
     found = differences(*map(RunFolder, folders))
     assert found[0] == {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}
     for values in [own for step, own in found.items() if step]:
@@ -157,7 +158,7 @@ def test_pictures_of_each_validation(engine: str, make_plan: MakePlan) -> None:
     """The confusion counts are those of all ranks; histograms, curves and the graph where they are asked for."""
     asked = ("logger.tensorboard.histograms=2", "logger.tensorboard.pr_curves=true", "logger.tensorboard.graph=true")
     plan = make_plan(*SMALL, "strategy=ddp", "devices=2", f"engine={engine}", "test=false", *asked)
-    launch.start(plan, ENGINES[engine])
+    start_ranks(plan, ENGINES[engine])
     events = events_of(Path(plan.run_dir), images=0, tensors=0)
     steps = {tag: [one.step for one in events.Images(tag)] for tag in events.Tags()["images"]}
     assert steps == {"val/confusion": [7, 14], "val/worst": [7, 14], "weights/first layer": [7, 14]}
@@ -276,7 +277,7 @@ def test_histograms_of_shards_are_of_the_whole(engine: str, make_own: MakeOwn) -
         for strategy in ("ddp", "fsdp"):
             own = (*job, *asked, "precision=64-true", f"engine={engine}", f"strategy={strategy}")
             plan = make_own(*own, folder=f"{strategy}{number}")
-            launch.start(plan, ENGINES[engine])
+            start_ranks(plan, ENGINES[engine])
             events = events_of(Path(plan.run_dir))
             every = {name: events.Histograms(name) for name in events.Tags()["histograms"]}
             found.append({name: [(one.step, one.histogram_value) for one in own] for name, own in every.items()})

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep import launch
 from lockstep.checkpoint.files import damage
 from lockstep.errors import NotFinite
-from lockstep.launch import RankFailed
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.start import start_ranks
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
@@ -52,7 +52,7 @@ def test_a_poisoned_sample_ends_the_run(
     plan = with_engine(make_plan(*JOB, *world, "accelerator=cpu", "threads=1"), engine, tmp_path / "run")
     step, rank = where(WORLDS[strategy], accumulate)
     with pytest.raises(RankFailed) as failed:
-        launch.start(plan, ENGINES[engine])
+        start_ranks(plan, ENGINES[engine])
     sentence = f"the loss of step {step} is inf; the checkpoints before it are kept; {WRITE}"
     assert str(failed.value) == f"rank {rank} failed: {sentence}"
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
@@ -74,7 +74,7 @@ def test_the_command_ends_in_one_sentence(command: Command, engine: str) -> None
 @pytest.mark.parametrize("engine", ENGINES)
 def test_detect_nan_false_trains_on(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*JOB, "strategy=ddp", "devices=2", "accelerator=cpu", "detect_nan=false")
-    assert launch.start(with_engine(plan, engine, tmp_path), ENGINES[engine])["steps"] == 8
+    assert start_ranks(with_engine(plan, engine, tmp_path), ENGINES[engine])["steps"] == 8
     lines = map(json.loads, (tmp_path / "record.jsonl").read_text().splitlines())
     losses = [line["step"]["loss_sum"] for line in lines if "step" in line]
     assert [loss is None for loss in losses] == [False] * 3 + [True] * 5
@@ -85,7 +85,7 @@ def test_weights_that_are_no_numbers_are_not_saved(engine: str, make_plan: MakeP
     """The first loss is finite, and so large a step down it is not."""
     plan = make_plan(*JOB, "data.inputs=[1,2,3,4,5,6,7,8]", "optimizer.lr=3e38", "accelerator=cpu")
     with pytest.raises(RankFailed, match=r"rank 0 failed: after step 1 the weight \S+ is -?inf; the check"):
-        launch.start(with_engine(plan, engine, tmp_path), ENGINES[engine])
+        start_ranks(with_engine(plan, engine, tmp_path), ENGINES[engine])
     assert not list(tmp_path.rglob("*.ckpt"))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.data import digits
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN

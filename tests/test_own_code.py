@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import launch
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data.own import load
+from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests import conftest
@@ -33,7 +33,7 @@ def make_own(make_own: MakeOwn) -> MakeOwn:
 
 
 def trained(plan: Plan) -> Path:
-    launch.start(plan, ENGINES[plan.engine.name])
+    start_ranks(plan, ENGINES[plan.engine.name])
     return Path(plan.run_dir)
 
 

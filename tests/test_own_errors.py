@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import launch
-from lockstep.launch import RankFailed
+import lockstep
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
 from lockstep.targets.frames import is_theirs
 from tests import test_own_code
@@ -22,7 +23,7 @@ FAILING = ("model=residual", "model._target_=strange_nets.Failing", "data=blobs"
 
 def shown(plan: object) -> str:
     with pytest.raises(RankFailed) as raised:
-        launch.start(plan, ENGINES[plan.engine.name])  # type: ignore[attr-defined, arg-type]
+        start_ranks(plan, ENGINES[plan.engine.name])  # type: ignore[attr-defined, arg-type]
     return str(raised.value)
 
 
@@ -110,7 +111,7 @@ def test_torchrun_shows_it_once(command: Command) -> None:
 
 def test_which_files_are_the_users() -> None:
     """A package beside ours whose name begins like it, an installed one, a cell of a notebook."""
-    ours = str(Path(launch.__file__).parents[1])
+    ours = str(Path(lockstep.__file__).parent)
     theirs = [f"{ours}_nets/net.py", "/venv/lib/python3.11/site-packages/their_nets/net.py", "<ipython-input-3>"]
     assert all(map(is_theirs, theirs))
     assert not any(map(is_theirs, [f"{ours}/job.py", pytest.__file__.replace("pytest", "torch"), re.__file__]))

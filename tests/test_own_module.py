@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from lockstep import launch
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.launch.start import start_ranks
 from lockstep.loaders.global_batches import GlobalBatches
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
@@ -39,7 +39,7 @@ VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=false")
 
 
 def trained(plan: Plan) -> Path:
-    metrics = launch.start(plan, ENGINES[plan.engine.name])
+    metrics = start_ranks(plan, ENGINES[plan.engine.name])
     (Path(plan.run_dir) / "metrics.json").write_text(json.dumps(metrics))
     return Path(plan.run_dir)
 

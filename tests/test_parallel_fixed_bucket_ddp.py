@@ -12,7 +12,7 @@ from torch.distributed import Reducer  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.config_error import ConfigError
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.parallel.messages import all_gather_bytes, broadcast_bytes, gather_bytes
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.parallel.sync_batchnorm import SyncBatchNorm, convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics

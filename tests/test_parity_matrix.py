@@ -14,7 +14,7 @@ from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.rank_helpers import ENGINES, on_ranks

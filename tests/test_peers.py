@@ -1,6 +1,5 @@
 """Which rank beside this one the system has stopped: seen in real processes, and ended only where it is to blame."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from lockstep.errors import PeerStopped, RendezvousTimeout
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, publish_pid, stopped_peer
-from lockstep.launch.process_table import descendants, kill_processes
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 
@@ -59,16 +57,6 @@ def test_the_stopped_one_is_named_and_ended(sleeper: Sleeper, make_plan: Callabl
     kill_stopped_peers(found, peers)
     assert stopped.wait(10) == -signal.SIGKILL
     assert alive.poll() is None
-
-
-def test_what_has_taken_an_ended_one_s_number_is_spared(sleeper: Sleeper) -> None:
-    process = sleeper(stopped=False)
-    began = descendants([os.getpid()])[process.pid]
-    kill_processes({process.pid: str(int(began) - 1)})
-    time.sleep(0.2)
-    assert process.poll() is None
-    kill_processes({process.pid: began})
-    assert process.wait(10) == -signal.SIGKILL
 
 
 def test_nobody_is_blamed_who_runs(sleeper: Sleeper, make_plan: Callable[..., Plan]) -> None:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.modules import batchnorm, dropout
 from torch.utils.tensorboard import SummaryWriter
 
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.lit import run
 from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.lit.trainer import create_trainer

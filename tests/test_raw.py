@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lockstep.compare import compare
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.raw import training
 from lockstep.raw.precision import Precision

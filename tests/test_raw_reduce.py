@@ -11,7 +11,7 @@ import torch.distributed as dist
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics

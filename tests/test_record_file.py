@@ -12,7 +12,7 @@ import pytest
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.job import leave_config
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.record.file import Mark, lines_so_far, missing_steps
 from tests.conftest import Command, MakePlan

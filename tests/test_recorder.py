@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from lockstep.plan import Plan
-from lockstep.record import sample_ids
 from lockstep.record.digest import digest
-from lockstep.record.lines import COLUMNS, step_lines
 from lockstep.record.recorder import Recorder
+from lockstep.record.step_buffer import COLUMNS, id_digests, step_lines
 from lockstep.sums.running import BatchStats
 from tests.conftest import MakePlan
 
@@ -91,7 +90,7 @@ def test_ranks_that_part_are_told_also_when_a_norm_is_no_number() -> None:
 
 def ids_of(*batches: list[int], rank: int = 0, world: int = 1) -> list[int]:
     tensors = [torch.tensor(batch, dtype=torch.int64) for batch in batches]
-    found: list[int] = sample_ids.digests(tensors, 0, 4, rank, world).tolist()
+    found: list[int] = id_digests(tensors, 0, 4, rank, world).tolist()
     return found
 
 

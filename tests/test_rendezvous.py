@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from lockstep import launch
 from lockstep.config_error import ConfigError
 from lockstep.launch.external_rendezvous import open_external_rendezvous
-from lockstep.launch.rendezvous import open_rendezvous
+from lockstep.launch.open_rendezvous import open_rendezvous
+from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.plan import Plan
@@ -42,7 +42,7 @@ def doors() -> set[object]:
 def test_ranks_meet(make_plan: MakePlan, strategy: str, way: str, tmp_path: Path) -> None:
     plan = make_plan(strategy, "devices=3", "batch_size=12", method(way, tmp_path), "process_group.backend=gloo")
     before = doors()
-    assert launch.start(plan, ENGINE)["total"] == 18
+    assert start_ranks(plan, ENGINE)["total"] == 18
     assert doors() == before, "the door is shut behind them"
 
 
@@ -64,7 +64,7 @@ def test_a_port_that_is_taken_is_refused(make_plan: MakePlan) -> None:
         with pytest.raises(
             ConfigError, match=f"process_group.init_method={way}: this machine cannot open it .*; write"
         ):
-            launch.start(make_plan("strategy=ddp", "devices=2", f"process_group.init_method={way}"), ENGINE)
+            start_ranks(make_plan("strategy=ddp", "devices=2", f"process_group.init_method={way}"), ENGINE)
 
 
 NO_FILES = {
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_serve_is_refused(name: str, make_plan: MakePlan, tmp
     plan = make_plan("strategy=ddp", "devices=2", f"process_group.init_method={way}", "process_group.timeout=5")
     began = time.monotonic()
     with pytest.raises(ConfigError, match=f"process_group.init_method=file://.*: {re.escape(NO_FILES[name])}"):
-        launch.start(plan, ENGINE)
+        start_ranks(plan, ENGINE)
     with pytest.raises(ConfigError, match=r"process_group.init_method=file://.*: "):
         claimed_by_a_rank(plan, tmp_path / name)
     assert time.monotonic() - began < 20, "the fork server included"
@@ -178,7 +178,7 @@ def test_a_port_that_is_none_is_refused(command: Command) -> None:
 def test_the_file_is_gone_when_the_run_is_over(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan("strategy=ddp", "devices=2", method("file://", tmp_path))
     for _ in range(2):
-        assert launch.start(plan, ENGINE)["total"] == 6
+        assert start_ranks(plan, ENGINE)["total"] == 6
         assert not (tmp_path / "meeting").exists()
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import launch
 from lockstep.checkpoint.choice import newest_whole
 from lockstep.checkpoint.content import OWN
 from lockstep.compare import compare
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch import RankContext, RankFailed
-from lockstep.launch.topology import Stop
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.start import start_ranks
+from lockstep.launch.topology import RankContext, Stop
 from lockstep.plan import Plan
 from lockstep.run_files import RECORD, Metrics
 from tests.conftest import Command, Ended, MakePlan, events_of
@@ -38,7 +38,7 @@ WORLDS = {"single": SINGLE, "ddp": DDP}
 
 def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metrics:
     monkeypatch.setenv("FAULT", fault)
-    metrics: Metrics = launch.start(plan, "tests.fault_injection.engine")
+    metrics: Metrics = start_ranks(plan, "tests.fault_injection.engine")
     return metrics
 
 

@@ -10,7 +10,7 @@ from lockstep import data, schemas
 from lockstep.config_error import ConfigError
 from lockstep.data import digits
 from lockstep.data.tensors import TensorData, split_three
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.conftest import ROOT, Command, MakePlan

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import launch
 from lockstep.compare import compare
+from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
@@ -49,7 +49,7 @@ def test_a_run_that_begins_at_a_checkpoint_has_none(engine: str, make_own: MakeO
     plan = make_own(*TRACING, *SINGLE, f"engine={engine}", f"{CHECK}=1", "trainer.max_steps=3")
     notes = trained(plan) / "checked.txt"
     assert notes.read_text() == "0:0 1:0 "
-    launch.start(replace(going_on_with(plan), trainer=replace(plan.trainer, max_steps=-1)), ENGINES[engine])
+    start_ranks(replace(going_on_with(plan), trainer=replace(plan.trainer, max_steps=-1)), ENGINES[engine])
     assert notes.read_text() == "0:0 1:0 "
 
 

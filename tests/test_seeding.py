@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep import data
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest

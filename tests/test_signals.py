@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.launch.signals import signals_end_command, signals_stop_ranks
+from lockstep.launch.stop_handler import signals_end_command
 from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED
 from lockstep.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command
@@ -193,7 +193,7 @@ def test_ctrl_c_while_it_imports_shows_no_traceback(program: tuple[str, ...], im
 
 IMPORTS_TORCH = """
 import os, signal, sys, time
-from lockstep.launch.signals import signals_end_command
+from lockstep.launch.stop_handler import signals_end_command
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
@@ -217,7 +217,7 @@ def test_a_signal_while_torch_is_imported_is_not_lost(command: Command) -> None:
 def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
     cleaned_up = False
-    with pytest.raises(SystemExit) as ended, signals_stop_ranks(tmp_path) as asked:  # noqa: PT012  # its clean-up is tested
+    with pytest.raises(SystemExit) as ended, signals_end_command(tmp_path) as asked:  # noqa: PT012  # its clean-up is tested
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
         assert asked == [signal.SIGTERM]
@@ -235,7 +235,7 @@ def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> 
 def test_a_key_that_is_held_down_comes_to_a_second_signal(tmp_path: Path) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
     held, cut_short = 0, False
-    with pytest.raises(SystemExit), signals_stop_ranks(tmp_path):  # noqa: PT012  # its clean-up is tested
+    with pytest.raises(SystemExit), signals_end_command(tmp_path):  # noqa: PT012  # its clean-up is tested
         try:
             for held in range(20):  # noqa: B007
                 time.sleep(0.05)
@@ -252,7 +252,7 @@ def test_a_key_that_is_held_down_comes_to_a_second_signal(tmp_path: Path) -> Non
 
 def test_an_end_that_a_library_loses_comes_again(tmp_path: Path) -> None:
     """As OmegaConf does: its own clean-up fails where it is interrupted, and who called it catches that."""
-    for handled in (signals_end_command(), signals_stop_ranks(tmp_path)):
+    for handled in (signals_end_command(), signals_end_command(tmp_path)):
         reached = False
         with pytest.raises(SystemExit) as ended, handled:  # noqa: PT012  # its clean-up is tested
             try:
@@ -270,7 +270,7 @@ def test_an_end_that_a_library_loses_comes_again(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_lost_at_the_very_end_comes_again(tmp_path: Path) -> None:
-    for handled in (signals_end_command(), signals_stop_ranks(tmp_path)):
+    for handled in (signals_end_command(), signals_end_command(tmp_path)):
         with pytest.raises(SystemExit) as ended, handled, suppress(SystemExit):
             signal.raise_signal(signal.SIGHUP)
         assert ended.value.code == 128 + signal.SIGHUP
@@ -288,7 +288,7 @@ def test_an_error_that_follows_from_the_end_does_not_hide_it(tmp_path: Path) -> 
     with pytest.raises(SystemExit) as ended, signals_end_command():
         fails()
     assert ended.value.code == 128 + signal.SIGTERM
-    with pytest.raises(RuntimeError, match="of its clean-up"), signals_stop_ranks(tmp_path):
+    with pytest.raises(RuntimeError, match="of its clean-up"), signals_end_command(tmp_path):
         fails()
 
 
@@ -304,7 +304,7 @@ def test_clean_up_is_not_cut_short_by_its_own_signal(tmp_path: Path) -> None:
             nonlocal cleaned_up
             cleaned_up += 1
 
-    for handled in (signals_end_command(), signals_stop_ranks(tmp_path)):
+    for handled in (signals_end_command(), signals_end_command(tmp_path)):
         with pytest.raises(SystemExit), handled, cleans_up():
             signal.raise_signal(signal.SIGTERM)
     assert cleaned_up == 2
@@ -313,7 +313,7 @@ def test_clean_up_is_not_cut_short_by_its_own_signal(tmp_path: Path) -> None:
 def test_the_ranks_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
     monkeypatch.setattr("lockstep.launch.stop_handler.SHUTDOWN_TIMEOUT", 0.5)
-    with pytest.raises(SystemExit) as ended, signals_stop_ranks(tmp_path):  # noqa: PT012  # that it comes in its sleep is tested
+    with pytest.raises(SystemExit) as ended, signals_end_command(tmp_path):  # noqa: PT012  # that it comes in its sleep is tested
         signal.raise_signal(signal.SIGHUP)
         time.sleep(5)
     assert ended.value.code == 129
@@ -325,7 +325,7 @@ def test_an_alarm_stays_the_users(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with signals_stop_ranks(tmp_path) as asked:
+        with signals_end_command(tmp_path) as asked:
             time.sleep(0.4)
             assert (heard, asked) == ([signal.SIGALRM], [])
             signal.setitimer(signal.ITIMER_REAL, 0.2)

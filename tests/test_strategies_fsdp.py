@@ -19,8 +19,7 @@ from lockstep.command_line.compose import compose_job
 from lockstep.compare import Comparison, compare
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch import RankContext
-from lockstep.launch.topology import Stop
+from lockstep.launch.topology import RankContext, Stop
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.strategies.fsdp import FSDP

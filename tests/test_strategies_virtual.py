@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep import launch
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.launch.start import start_ranks
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
@@ -29,7 +29,7 @@ EACH_ITS_OWN = {
 def trained(plan: Plan, folder: Path, **own: object) -> Path:
     plan = replace(plan, run_dir=str(folder), **own)  # type: ignore[arg-type]
     folder.mkdir()
-    launch.start(plan, ENGINES[plan.engine.name])
+    start_ranks(plan, ENGINES[plan.engine.name])
     return folder
 
 
@@ -83,7 +83,7 @@ def test_each_goes_on_with_the_others_checkpoints(
     going = killed(begun, monkeypatch, 4)
     monkeypatch.delenv("FAULT")
     gone_on = replace(plans[second], run_dir=begun.run_dir, resume=True, ckpt_path=going.ckpt_path)
-    launch.start(gone_on, ENGINES["raw"])
+    start_ranks(gone_on, ENGINES["raw"])
     assert going_on_with(gone_on).ckpt_path is not None
     for name, tensor in _state(whole).items():
         assert (tensor - _state(Path(begun.run_dir))[name]).abs().max() < 1e-10

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep import launch
 from lockstep.checkpoint.identity import identity
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data.own import load
+from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.schemas import OwnData
 from tests import test_own_code
@@ -269,7 +269,7 @@ def test_what_a_first_batch_tells(overrides: tuple[str, ...], sentence: str, mak
 
 def test_the_metrics_of_a_users_task_are_those_of_all_samples(make_own: MakeOwn) -> None:
     plan = make_own(*JOBS["absolute"], *FAST, "engine=raw", "strategy=ddp", "devices=2", "max_epochs=1")
-    measured = launch.start(plan, "lockstep.raw")
+    measured = start_ranks(plan, "lockstep.raw")
     assert isinstance(plan.data, OwnData)
     test: Any = load(plan.data, plan.seed, "any").test
     net = Residual((1,), 1, 8).double()

@@ -11,15 +11,16 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from lockstep import launch, schemas
+from lockstep import schemas
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.progress import shows_bar
-from lockstep.record import sample_ids
 from lockstep.record.recorder import Recorder
+from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
@@ -171,7 +172,7 @@ def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
 
 
 def path_of(plan: Plan) -> Path:
-    launch.start(plan, ENGINES["raw"])
+    start_ranks(plan, ENGINES["raw"])
     return Path(plan.run_dir) / "checkpoints" / "last.ckpt"
 
 
@@ -241,10 +242,10 @@ def test_max_time_ends_all_ranks_behind_the_same_batch(
         plan = make_plan(*SMALL, *DDP, *few, "trainer.max_time={seconds:0.0001}", f"engine={name}")
         plan = replace(plan, run_dir=str(tmp_path / name))
         (tmp_path / name).mkdir()
-        assert launch.start(plan, path)["steps"] == 0
+        assert start_ranks(plan, path)["steps"] == 0
         assert lines(tmp_path / name, "validation") == []
         more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
-        assert launch.start(more, path)["steps"] == 7
+        assert start_ranks(more, path)["steps"] == 7
         assert lines(tmp_path / name, "step") == lines(whole, "step")
         assert lines(tmp_path / name, "tensor") == lines(whole, "tensor")
 
@@ -285,7 +286,7 @@ def test_overfitting_takes_the_same_batches_in_each_epoch(make_plan: MakePlan, t
     folder = by_both(make_plan(*job), tmp_path / "same")
     digests = [line["ids"] for line in lines(folder, "step")]
     assert digests == digests[:2] * 3
-    assert digests[0] == f"{int(sample_ids.digests([torch.arange(60)], 0, 60, 0, 1)) % 2**64:016x}"
+    assert digests[0] == f"{int(id_digests([torch.arange(60)], 0, 60, 0, 1)) % 2**64:016x}"
     correct = [line["val/acc"] * 120 for line in lines(folder, "validation")]
     assert correct == pytest.approx([round(own) for own in correct], abs=1e-9), "of 2 batches of 60"
     other = by_both(make_plan(*SMALL, *DDP, "trainer.limit_train_batches=2", "max_epochs=3"), tmp_path / "limited")

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep import launch, safe_loading
+from lockstep import safe_loading
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.lit.hush import hush
 from lockstep.plan import Plan
-from lockstep.record import sample_ids
+from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeOwn
 from tests.rank_helpers import ENGINES as RUN
@@ -89,9 +90,9 @@ def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn) -> None:
     whole = by_both(make_own, *job)
     for name, path in ENGINES.items():
         plan = make_own(*job, f"engine={name}", "trainer.max_time={seconds:0.0001}", folder=f"cut-{name}")
-        assert launch.start(plan, path)["steps"] == 1
+        assert start_ranks(plan, path)["steps"] == 1
         more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
-        assert launch.start(more, path)["steps"] == 10
+        assert start_ranks(more, path)["steps"] == 10
         assert lines(Path(plan.run_dir), "step") == lines(whole, "step")
         assert lines(Path(plan.run_dir), "tensor") == lines(whole, "tensor")
 
@@ -101,7 +102,7 @@ def test_overfitting_takes_the_same_batches_in_each_epoch(make_own: MakeOwn) -> 
     folder = by_both(make_own, *MODULES["classifier"], *DDP, "trainer.overfit_batches=2")
     digests, size = [line["ids"] for line in lines(folder, "step")], lines(folder, "step")[0]["samples"]
     assert digests == digests[:2] * 2
-    assert digests[0] == f"{int(sample_ids.digests([torch.arange(size)], 0, size, 0, 1)) % 2**64:016x}"
+    assert digests[0] == f"{int(id_digests([torch.arange(size)], 0, size, 0, 1)) % 2**64:016x}"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

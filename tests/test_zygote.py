@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from lockstep import launch
+from lockstep.launch import forkserver
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.private_api import cpython
 from tests import zygote
@@ -237,7 +237,7 @@ def test_a_whole_run_alone_is_shared_and_no_worker_has_workers(
 
 def test_this_process_has_a_fork_server_that_was_forked_too() -> None:
     """Its child, whose end it is told; another takes its place in an instant."""
-    launch.start_forkserver("lockstep.raw")
+    forkserver.start_forkserver("lockstep.raw")
     first = cpython.forkserver_pid()
     assert first is not None
     assert psutil.Process(first).ppid() == os.getpid()

@@ -20,11 +20,11 @@ from lockstep.config_error import ConfigError
 
 if TYPE_CHECKING:
     from lockstep.job import run
-    from lockstep.launch import RankFailed
+    from lockstep.launch.failure import RankFailed
 
 __all__ = ["ConfigError", "RankFailed", "run"]
 
-LATER = {"run": "lockstep.job", "RankFailed": "lockstep.launch"}
+LATER = {"run": "lockstep.job", "RankFailed": "lockstep.launch.failure"}
 """Where the other names are defined."""
 
 

@@ -18,10 +18,12 @@ from lockstep.command_line.overrides import require_each_option, require_one_opt
 from lockstep.command_line.run_dir import remove_empty_dirs
 from lockstep.config_error import ConfigError, require
 from lockstep.job import execute, planning, prepare, run
-from lockstep.launch import RankContext, RankFailed, exit_now, let_rank_zero_print, print_exit_reason, rank_from_env
 from lockstep.launch.debugger import is_debugged
-from lockstep.launch.failure import format_error
-from lockstep.launch.signals import signals_end_command
+from lockstep.launch.exit import exit_now, let_rank_zero_print, print_exit_reason
+from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.failure import RankFailed, format_error
+from lockstep.launch.stop_handler import signals_end_command
+from lockstep.launch.topology import RankContext
 from lockstep.quick_exit import exit_quickly
 from lockstep.schemas import Command
 from lockstep.streams import outlive_readers

@@ -62,13 +62,19 @@ def not_made(error: OSError, key: str = "hydra.run.dir") -> ConfigError:
 
 def of_the_disk(error: BaseException | None, folder: Path) -> OSError | None:
     """The disk's error among an error and those that led to it: no room, or the folder or a file of it fails."""
-    while error is not None:
-        if isinstance(error, OSError):
-            named = Path(error.filename) if isinstance(error.filename, str) else None
-            if (named.is_relative_to(folder) or _missing(folder, named)) if named else error.errno in FULL:
-                return error
-        error = error.__cause__ or error.__context__
+    for cause in causes(error):
+        if isinstance(cause, OSError):
+            named = Path(cause.filename) if isinstance(cause.filename, str) else None
+            if (named.is_relative_to(folder) or _missing(folder, named)) if named else cause.errno in FULL:
+                return cause
     return None
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _missing(folder: Path, named: Path | None) -> bool:
@@ -110,12 +116,11 @@ def temporary_errors_as_config_errors(folder: Path) -> AbstractContextManager[No
 
 def is_disk_error(error: BaseException | None) -> bool:
     """Whether an error, or one in its chain of causes, is a full disk's; C++ gives no errno, but the same words."""
-    while error is not None:
-        words = any(os.strerror(number).lower() in str(error).lower() for number in NO_ROOM)
-        if words or (isinstance(error, OSError) and error.errno in NO_ROOM):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    texts = [os.strerror(number).lower() for number in NO_ROOM]
+    return any(
+        getattr(cause, "errno", None) in NO_ROOM or any(text in str(cause).lower() for text in texts)
+        for cause in causes(error)
+    )
 
 
 def why_no_room(folder: Path) -> str | None:

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from lockstep import launch
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
+from lockstep.launch import forkserver
+from lockstep.launch.external_launcher import rank_from_env
 from lockstep.memory.allocation import collect_rarely
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import open_closed
@@ -25,14 +26,14 @@ def start_early(arguments: Sequence[str]) -> None:
     with suppress(ConfigError, OSError):  # raised again where the ranks start
         if ranks_to_start(arguments):
             open_closed()
-            launch.end_servers_on_signals()
-            launch.start_forkserver(*engines_in(arguments), *loggers_in(arguments))
+            forkserver.end_servers_on_signals()
+            forkserver.start_forkserver(*engines_in(arguments), *loggers_in(arguments))
 
 
 def ranks_to_start(arguments: Sequence[str]) -> bool:
     """Whether these arguments probably make this process start ranks."""
     flags = {word for word in arguments if word.startswith("-")}
-    if flags - SWEEPS or launch.rank_from_env() is not None:
+    if flags - SWEEPS or rank_from_env() is not None:
         return False
     given = given_in(arguments)
     if "strategy.in_process" in given:

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from lockstep import launch, schemas, targets
+from lockstep import schemas, targets
 from lockstep.config_error import config_error
+from lockstep.launch import forkserver
+from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.topology import is_rank_zero
 from lockstep.progress import notice
 from lockstep.schemas import groups
 from lockstep.schemas.engine import ENGINES
@@ -37,12 +40,12 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     samples = values["task"].samples
     known = {name: values[name] for name in KNOWN} | {"max_steps": values["trainer"].max_steps}
     asked = own | {"data": values["data"]}, values["optimizer"], values["seed"], samples, values["batch_size"], known
-    if launch.rank_from_env() is not None or values["strategy"].in_process:
+    if rank_from_env() is not None or values["strategy"].in_process:
         with targets.edited_modules_anew():
             found = inspect(*asked)
     else:
         engine = values["engine"].name
-        launch.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
+        forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
         from lockstep.launch.child import in_child  # with torch
 
         found = in_child(inspect, *asked)
@@ -65,7 +68,7 @@ def _with(values: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
         if found[group]:
             values = {**values, group: replace(values[group], **found[group])}
     size, dropping = data.pop("size", 0), data.pop("drop_last", False)
-    if not data.pop("repeatable", True) and launch.is_rank_zero(launch.rank_from_env()):
+    if not data.pop("repeatable", True) and is_rank_zero(rank_from_env()):
         notice(f"data={choice.name}: {UNREPEATABLE}")
     if found["loaders"] and isinstance(choice, schemas.OwnData):
         _require_none_of_ours(choice, found["streams"], found["module"] is None)

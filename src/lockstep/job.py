@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep import data, launch, schemas, targets
+from lockstep import data, schemas, targets
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
@@ -25,6 +25,10 @@ from lockstep.command_line.hydra_errors import errors_as_config_errors
 from lockstep.config_error import option_error
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text
+from lockstep.launch import forkserver
+from lockstep.launch.external_launcher import check_launchable, rank_from_env
+from lockstep.launch.start import external_process_group, start_ranks
+from lockstep.launch.topology import is_rank_zero
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, run_of, save_metrics
 from lockstep.run_summary import run_summary
@@ -80,7 +84,7 @@ def prepare(config: DictConfig, run_dir: Path, folder_given: bool, command: sche
         command: what was typed, for people.
     """
     plan = replace(plan_from(config, run_dir), command=command)
-    launch.check_launchable(plan.world)
+    check_launchable(plan.world)
     plan, damaged = choose_checkpoint(plan, folder_given)
     if damaged and is_rank_zero_of_job():
         torn = " and ".join(map(str, damaged))
@@ -105,7 +109,7 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
             if first:
                 print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
-        with launch.external_process_group(plan.world), run_lock(run_dir) if first else nullcontext():
+        with external_process_group(plan.world), run_lock(run_dir) if first else nullcontext():
             metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
     if first:
         print(f"\n{run_summary(metrics)}\n{verdict}\n  {run_dir}", flush=True)
@@ -124,7 +128,7 @@ def finished_before(plan: Plan) -> Metrics:
 def run_one(plan: Plan, began: float) -> Metrics:
     """The plan by its engine."""
     leave_config(plan)
-    metrics: Metrics = launch.start(plan, ENGINES[plan.engine.name])
+    metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name])
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero_of_job():
         save_metrics(Path(plan.run_dir), metrics)
@@ -140,8 +144,8 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
         "lightning": schemas.Lightning("lightning"),
         "raw": replace(engine, name="raw"),
     }
-    if launch.rank_from_env() is None and not plan.world.in_process:
-        launch.start_forkserver(*ENGINES.values())
+    if rank_from_env() is None and not plan.world.in_process:
+        forkserver.start_forkserver(*ENGINES.values())
     results = {}
     for name, own in engines.items():
         if is_rank_zero_of_job():
@@ -187,4 +191,4 @@ def leave_config(plan: Plan) -> None:
 
 def is_rank_zero_of_job() -> bool:
     """Whether this process prints and writes for the job."""
-    return launch.is_rank_zero(launch.rank_from_env())
+    return is_rank_zero(rank_from_env())

@@ -10,7 +10,6 @@ from typing import Literal
 
 from lockstep import schemas
 from lockstep.objectives import Objective, objective_of
-from lockstep.plan_checks import check
 from lockstep.schemas.coerce import FOUND
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import Strategy
@@ -62,6 +61,8 @@ class Plan:
     command: schemas.Command = field(default=schemas.Command(), metadata={FOUND: True})
 
     def __post_init__(self) -> None:
+        from lockstep.plan_checks import check  # here: a rank unpickles a plan that was checked before
+
         check(self)
 
     @cached_property

@@ -11,6 +11,8 @@ from typing import IO, Any
 import numpy as np
 import torch
 
+from lockstep.files import is_utf8
+
 TYPES = (frozenset, datetime.date, datetime.datetime, datetime.timedelta, PosixPath)
 NUMPY = (
     *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
@@ -19,10 +21,10 @@ NUMPY = (
 
 
 def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
-    """What a file holds, on the CPU.
+    """Return what a file holds, on the CPU. `mmap` is ignored for a name that is not UTF-8: torch's C++ takes none.
 
     Raises:
         Exception: it holds anything else, or is damaged, which may raise whatever it likes.
     """
     with torch.serialization.safe_globals([*TYPES, *NUMPY]):
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap and is_utf8(str(file)))

@@ -4,7 +4,6 @@ The reader of a pipe may go (`| head -1`), a terminal too, a file's disk may be 
 (`>&-`): no reason to end hours of training. What matters is in the run's folder.
 """
 
-import codecs
 import io
 import os
 import select
@@ -21,7 +20,7 @@ def outlive_readers() -> None:
     for number, name in NAMES.items():
         own = getattr(sys, name)
         if own is None:  # it was closed when Python started
-            setattr(sys, name, Path(os.devnull).open("w", errors=ESCAPE))  # noqa: SIM115  # as long as the process
+            setattr(sys, name, Path(os.devnull).open("w", errors="backslashreplace"))  # noqa: SIM115  # as long as the process
         elif own is getattr(sys, f"__{name}__") and isinstance(own, io.TextIOWrapper):
             setattr(sys, name, safe_stream(number, own))  # else somebody captures what is printed
 
@@ -46,7 +45,7 @@ def safe_stream(number: int, like: TextIO) -> TextIO:
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),
         encoding=like.encoding,
-        errors=like.errors if like.errors in CHOSEN else ESCAPE,
+        errors="backslashreplace",
         line_buffering=getattr(like, "line_buffering", True),
         write_through=unbuffered,
     )
@@ -74,19 +73,3 @@ class SafeFile(io.FileIO):
         except OSError:
             redirect_to_null(self.fileno())
         return size
-
-
-ESCAPE = "lockstep.escape"
-CHOSEN = ("ignore", "replace", "xmlcharrefreplace", "namereplace")
-"""What a user may have asked for by PYTHONIOENCODING."""
-
-
-def escape(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Surrogate escapes are written as the bytes that they were; what the encoding lacks, as \\u2026."""
-    try:
-        return codecs.lookup_error("surrogateescape")(error)
-    except UnicodeError:
-        return codecs.backslashreplace_errors(error)
-
-
-codecs.register_error(ESCAPE, escape)

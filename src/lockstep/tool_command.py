@@ -11,10 +11,11 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep import launch
 from lockstep.config_error import ConfigError, config_error
-from lockstep.launch import RankFailed
-from lockstep.launch.signals import signals_end_command
+from lockstep.launch.exit import exit_now, let_rank_zero_print, print_exit_reason
+from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.stop_handler import signals_end_command
 from lockstep.schemas.coerce import coerce, unknown_key
 from lockstep.streams import outlive_readers
 
@@ -29,17 +30,17 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
         return 0
     context = None
     try:
-        context = launch.rank_from_env()
+        context = rank_from_env()
         with nullcontext() if context else signals_end_command():
             status = command(words)
     except (ConfigError, RankFailed) as error:
-        launch.print_exit_reason(str(error).replace("process_group.", ""), context)
-        launch.let_rank_zero_print(context)
+        print_exit_reason(str(error).replace("process_group.", ""), context)
+        let_rank_zero_print(context)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         return 130
     if context is not None:
-        launch.exit_now(status)
+        exit_now(status)
     return status
 
 

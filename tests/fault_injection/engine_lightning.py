@@ -4,7 +4,7 @@ Alone, because a command whose fork server imports both takes seconds more.
 """
 
 import lockstep.lit
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.fault_injection.faults import arm

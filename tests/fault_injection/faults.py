@@ -23,8 +23,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from lockstep.checkpoint.saving import CheckpointManager
-from lockstep.launch import RankContext
 from lockstep.launch.signals import ENDING
+from lockstep.launch.topology import RankContext
 from lockstep.record.recorder import Recorder
 
 

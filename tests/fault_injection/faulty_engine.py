@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.config_error import ConfigError
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 

@@ -47,7 +47,7 @@ MUTATIONS = [
     Mutation(
         "a signal is lost while torch's C code imports numpy",
         "launch/stop_handler.py",
-        "            self.timers.enter_context(self._checking(number))",
+        "            self.timers.enter_context(_signal_every(RAISE_INTERVAL, number, self._check))",
         "            pass",
         "tests/test_signals.py::test_a_signal_while_torch_is_imported_is_not_lost",
     ),
@@ -284,8 +284,8 @@ MUTATIONS = [
     Mutation(
         "an optimizer without its state",
         "record/fingerprint.py",
-        '            _add(sha, f"{name}.{key}", held(state[key]) if isinstance(state[key], Tensor) else state[key])\n',
-        "            pass\n",
+        '                _add(sha, f"{name}.{key}", held(value) if isinstance(value, Tensor) else value)\n',
+        "                pass\n",
         f"{FINGER}[<lambda>-optimizer0]",
     ),
     Mutation(

@@ -21,7 +21,7 @@ from torchvision import transforms
 from lockstep import data, schemas
 from lockstep.bench.context import BenchPayload
 from lockstep.data.tensors import TensorData
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.parallel.synchronize import synchronize
 from lockstep.plan import Plan
 from lockstep.seeding import plain_net

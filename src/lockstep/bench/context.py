@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lockstep import data, launch
+from lockstep import data
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError, shell_quote_override
 from lockstep.job import run
+from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.schemas.engine import ENGINES
@@ -77,14 +78,14 @@ class BenchContext:
         """Seconds of training by a loop of baselines.py, or by `stock` Lightning, in a process like the engines'."""
         module = STRANGERS if name == STOCK else BASELINES
         with self.folder() as folder:
-            seconds: float = launch.start(BenchPayload(self.plan(folder, *overrides), name), module)
+            seconds: float = start_ranks(BenchPayload(self.plan(folder, *overrides), name), module)
             return seconds
 
     def probe(self, name: str, engine: str, *overrides: str) -> tuple[float, ...]:
         """Return what a probe of probes.py measures in a run of an engine."""
         with self.folder() as folder:
             payload = BenchPayload(self.plan(folder, *overrides, f"engine={engine}"), ENGINES[engine], name)
-            numbers: tuple[float, ...] = launch.start(payload, PROBES)
+            numbers: tuple[float, ...] = start_ranks(payload, PROBES)
             return numbers
 
     def time_command(self, *words: str, status: int = 0) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from lockstep.bench.context import BenchPayload
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.plan import Plan

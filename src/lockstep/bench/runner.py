@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from lockstep import launch
 from lockstep.bench.context import BASELINES, PROBES, BenchContext
 from lockstep.bench.measurement import INCONCLUSIVE, Measurement, bench_table
 from lockstep.bench.plot import draw
@@ -23,7 +22,10 @@ from lockstep.config_error import ConfigError, config_error, option_error, requi
 from lockstep.data.idx import find
 from lockstep.data.mnist import FILES
 from lockstep.files import save_table, save_text
+from lockstep.launch import forkserver
 from lockstep.launch.accelerator import gpu_count
+from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.private_dir import private_folder
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import safe_stream
 from lockstep.text_table import width_shown
@@ -72,7 +74,7 @@ class BenchOptions:
 
 def run_bench(options: BenchOptions) -> int:
     """Exit status 0, whatever the ratios are: it is a measurement."""
-    if launch.rank_from_env() is not None:
+    if rank_from_env() is not None:
         raise ConfigError("bench: it starts ranks of its own; write it without torchrun or SLURM around it.")
     names, missing = options.names(WORKLOADS), options.missing_file()
     left_out = [name for name in names if missing and name in ON_MNIST]
@@ -107,10 +109,10 @@ def measure(names: Sequence[str], options: BenchOptions, folder: Path, terminal:
     Raises:
         ConfigError: nothing could.
     """
-    launch.start_forkserver(*ENGINES.values(), BASELINES, PROBES)  # one fork server, which imports them once
+    forkserver.start_forkserver(*ENGINES.values(), BASELINES, PROBES)  # one fork server, which imports them once
     rows: list[Measurement] = []
     refused: ConfigError | None = None
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=launch.private_folder()) as scratch:
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=private_folder()) as scratch:
         for number, name in enumerate(names, start=1):
             at = f"bench {number}/{len(names)}: {name}"
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lockstep.bench.context import BenchPayload
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.lit.hush import hush
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.random_state import seed_all

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, can_be_mapped, damage
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage
 from lockstep.config_error import config_error, require
 from lockstep.files import absolute
 from lockstep.plan import Plan
@@ -46,10 +46,10 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
     raise config_error("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
 
 
-def resume_after_restart(plan: Plan, restarts: int) -> Plan:
-    """The plan of ranks that may have been restarted after a failure: they resume from their own last checkpoint."""
+def resume_after_restart(plan: Plan) -> Plan:
+    """Return the plan of ranks that were restarted after a failure: they resume from their own last checkpoint."""
     run = Path(plan.run_dir)
-    last, _damaged = newest_whole([run]) if plan.train and restarts else (None, [])
+    last, _damaged = newest_whole([run]) if plan.train else (None, [])
     config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's
     began = config.stat().st_mtime_ns if config.is_file() else 0
     if last is None or last.stat().st_mtime_ns < began:
@@ -77,7 +77,7 @@ def is_readable(path: Path) -> bool:
     from lockstep.safe_loading import load  # with torch
 
     try:
-        load(path, mmap=can_be_mapped(path))
+        load(path, mmap=True)
     except Exception:  # a damaged file may raise anything
         return False
     return True

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from lockstep.files import atomic_write, is_utf8, sync_folder
+from lockstep.files import atomic_write, sync_folder
 
 FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -59,8 +59,3 @@ def damage(path: Path) -> str | None:
     except Exception:  # a damaged archive may raise anything
         return "it is no whole checkpoint file"
     return None if torn is None else "its checksums are wrong"
-
-
-def can_be_mapped(path: Path | str) -> bool:
-    """Whether torch can map the file into memory: its C++ takes no name that is not UTF-8."""
-    return is_utf8(path)

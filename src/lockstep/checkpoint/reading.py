@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from lockstep.checkpoint.content import OWN, Content, Progress, own_names
-from lockstep.checkpoint.files import can_be_mapped, damage
+from lockstep.checkpoint.files import damage
 from lockstep.checkpoint.identity import require_same
 from lockstep.config_error import config_error, errors_as, require
 from lockstep.plan import Plan
@@ -91,7 +91,7 @@ def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
     if (reason := damage(path)) is not None:
         raise config_error("ckpt_path", path, reason, HINT)
     with of_the_file(path):
-        checkpoint: Mapping[str, Any] = load(path, mmap=mmap and can_be_mapped(path))
+        checkpoint: Mapping[str, Any] = load(path, mmap=mmap)
         _ = [checkpoint[key] for key in KEYS]
         if not plan.train:
             return checkpoint, None

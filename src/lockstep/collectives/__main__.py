@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from lockstep import launch
+from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.topology import is_rank_zero
 from lockstep.tool_command import options, run_command
 
 COMMAND = "python -m lockstep.collectives"
@@ -41,7 +42,7 @@ python -m lockstep.collectives partition    which rank gets which samples in whi
 def tour(words: Sequence[str]) -> int:
     from lockstep.collectives.runner import TourOptions, run_tour
 
-    context = launch.rank_from_env()
+    context = rank_from_env()
     started = {} if context is None else {"devices": context.local_world_size}
     return run_tour(options(TourOptions, words, COMMAND, **started))
 
@@ -56,7 +57,7 @@ def partition(words: Sequence[str]) -> int:
     from lockstep.collectives.partition import PartitionOptions, describe
     from lockstep.text_table import terminal_width
 
-    if launch.is_rank_zero(launch.rank_from_env()):
+    if is_rank_zero(rank_from_env()):
         print(describe(options(PartitionOptions, words, COMMAND), terminal_width()))
     return 0
 

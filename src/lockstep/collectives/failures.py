@@ -19,12 +19,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from lockstep import launch
 from lockstep.collectives.calls import own_device
 from lockstep.collectives.runner import RankOptions, world_of
 from lockstep.config_error import ConfigError, require, shorten
 from lockstep.files import save_table
-from lockstep.launch import RankContext, RankFailed
+from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.start import start_ranks
+from lockstep.launch.topology import RankContext
 from lockstep.text_table import terminal_width
 from lockstep.tool_command import make_output_dir
 from lockstep.world import World
@@ -130,7 +132,7 @@ CASES = {
 
 def run_failures(options: FailureOptions, names: Sequence[str] = tuple(CASES)) -> int:
     """Print the outcome of each case; return exit status 1 if one wasn't caught within its time."""
-    if launch.rank_from_env() is not None:
+    if rank_from_env() is not None:
         raise ConfigError("failures: each starts ranks of its own; write it without torchrun or SLURM around it.")
     world = world_of(options)
     make_output_dir(Path(world.folder))
@@ -158,7 +160,7 @@ def run_case(name: str, world: World) -> tuple[str, float]:
     folder.mkdir()
     began = time.time()
     try:
-        outcome: tuple[str, float] = launch.start(FailurePayload(replace(world, folder=str(folder)), name), __name__)
+        outcome: tuple[str, float] = start_ranks(FailurePayload(replace(world, folder=str(folder)), name), __name__)
         return outcome
     except RankFailed as error:
         lines, called = str(error).strip().splitlines(), folder / CALLED

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from lockstep.collectives.calls import own_device
 from lockstep.collectives.primitives import PRIMITIVES, Primitive
 from lockstep.collectives.timing import Timing, all_gather, measure
-from lockstep.launch import RankContext
+from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
 

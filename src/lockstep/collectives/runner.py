@@ -4,13 +4,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from lockstep import launch
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import TourPayload, TourResult
 from lockstep.collectives.verify import check_all, tour_table
 from lockstep.config_error import require
 from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
+from lockstep.launch.external_launcher import check_launchable, rank_from_env
+from lockstep.launch.start import external_process_group, start_ranks
+from lockstep.launch.topology import is_rank_zero
 from lockstep.schemas import ProcessGroup
 from lockstep.schemas.process_group import Backend
 from lockstep.text_table import terminal_width, width_shown
@@ -47,14 +49,14 @@ def run_tour(options: TourOptions, engine: str = ENGINE) -> int:
     last = world.world_size - 1
     why = f"there are ranks 0 to {last}" if last else "there is rank 0 alone"
     require(0 <= options.root <= last, "root", options.root, why, f"root={last}" + (", or one below" if last else ""))
-    folder, is_rank_zero = Path(world.folder), launch.is_rank_zero(launch.rank_from_env())
-    if is_rank_zero:
+    folder, prints = Path(world.folder), is_rank_zero(rank_from_env())
+    if prints:
         make_output_dir(folder)
-    with launch.external_process_group(world):
-        result: TourResult = launch.start(TourPayload(world, options.root, options.bench), engine)
+    with external_process_group(world):
+        result: TourResult = start_ranks(TourPayload(world, options.root, options.bench), engine)
     checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root, world.backend)
     failed = [check.primitive for check in checks if check.result == "fail"]
-    if is_rank_zero:
+    if prints:
         print(tour_table(checks, terminal_width()), flush=True)
         save_table(folder / "tour.csv", [asdict(check) for check in checks])
         if result.timings:
@@ -81,7 +83,7 @@ def world_of(options: RankOptions) -> World:
     devices, process_group = options.devices, ProcessGroup(options.backend, options.init_method, options.timeout)
     require_backend(process_group)
     accelerator = accelerator_of(devices, options.backend)
-    context, nodes = launch.rank_from_env(), 1
+    context, nodes = rank_from_env(), 1
     if context is not None:
         nodes = context.world_size // context.local_world_size
         why = f"{context.local_world_size} processes were started on this machine from outside"
@@ -89,7 +91,7 @@ def world_of(options: RankOptions) -> World:
         require(devices == context.local_world_size, "devices", devices, why, instead)
     folder = str(output_dir("collectives"))
     world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, folder)
-    launch.check_launchable(world)
+    check_launchable(world)
     return world
 
 

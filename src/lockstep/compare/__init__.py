@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.compare.checkpoints import compare_files
 from lockstep.compare.folder import RunFolder
-from lockstep.compare.leaves import MISSING, compare_leaves, furthest
-from lockstep.compare.ledger import entry_of
+from lockstep.compare.leaves import MISSING, compare_leaves, compare_values, furthest
 from lockstep.compare.ranks import compare_ranks
 from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.compare.verdict import Comparison
@@ -23,7 +22,9 @@ __all__ = ["Comparison", "RunFolder", "compare", "compare_runs"]
 FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")
 """The fields of a step, a cause before its effects."""
 LOGGED = ("logged", "metrics")
-"""What a LightningModule has logged on a step: numbers, and metrics as objects."""
+"""What a LightningModule has logged on a step: numbers, and metrics as objects. A mean over ranks of a metric is no
+metric of the global batch, so metrics are compared only where identical bits are expected.
+"""
 
 RANKS, VALIDATION, RESULTS, TENSORS = range(len(FIELDS), len(FIELDS) + 4)
 """What follows within a step, in this order; what is in files follows all tensors."""
@@ -87,31 +88,19 @@ def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) ->
             comparison.of("steps").add(here, there, where, (step, -1))
             continue
         a, b = (_with_mean_loss(line) for line in pair if line is not None)
-        for order, key in enumerate(FIELDS):
-            name = entry_of(f"record.jsonl:step.{key}")[1].quantity
-            comparison.of(name).add(a.get(key), b.get(key), f"{where}, {key}", (step, order))
-        _compare_logged(comparison, a, b, where, step)
-        for key in (a.keys() | b.keys()) - {"epoch", "step", "grad_norm_spread", *LOGGED, *FIELDS}:
-            comparison.leave_out(entry_of(f"record.jsonl:step.{key}")[1].reason, f"record.jsonl:step.{key}")
+        keys = (*FIELDS, *sorted((a.keys() | b.keys()) - {"epoch", "step", "grad_norm_spread", *LOGGED, *FIELDS}))
+        for order, key in enumerate(keys):
+            name, at = f"record.jsonl:step.{key}", f"{where}, {key}"
+            compare_values(comparison, name, a.get(key), b.get(key), at, (step, order))
+        when = (step, len(FIELDS))
+        for kind in LOGGED:
+            one, other = a.get(kind, {}), b.get(kind, {})
+            for name in sorted(one.keys() | other.keys()):
+                pair = one.get(name, MISSING), other.get(name, MISSING)
+                compare_values(comparison, f"record.jsonl:step.{kind}.{name}", *pair, f"{where}, {name}", when)
         for run, line in ((left, a), (right, b)):
             inside = f"{where}, grad_norm_spread in {run.folder}"
-            comparison.of("ranks in step").add(line.get("grad_norm_spread"), 0.0, inside, (step, len(FIELDS)))
-
-
-def _compare_logged(comparison: Comparison, a: Mapping[str, Any], b: Mapping[str, Any], where: str, step: int) -> None:
-    """What a LightningModule has logged on a step; metrics where the same bits are expected, since a mean over ranks of
-    a metric is no metric of the whole batch.
-    """
-    for kind in LOGGED:
-        pattern, entry = entry_of(f"record.jsonl:step.{kind}.x")
-        pair = a.get(kind, {}), b.get(kind, {})
-        names = sorted(pair[0].keys() | pair[1].keys())
-        if names and entry.how == "bits" and comparison.tolerance.within:
-            comparison.leave_out(entry.reason, pattern)
-            continue
-        for name in names:
-            one, other = (own.get(name, MISSING) for own in pair)
-            comparison.of(entry.quantity).add(one, other, f"{where}, {name}", (step, len(FIELDS)))
+            comparison.of("ranks in step").add(line.get("grad_norm_spread"), 0.0, inside, when)
 
 
 def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:
@@ -129,8 +118,8 @@ def _compare_validations(comparison: Comparison, left: RunFolder, right: RunFold
         where = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
         when = ({**a, **b}.get("after_step", last.get(epoch, math.inf)), VALIDATION)
         for key in sorted((a.keys() | b.keys()) - {"epoch", "after_step", "after_batch"}):
-            quantity = entry_of(f"record.jsonl:validation.{key}")[1].quantity
-            comparison.of(quantity).add(a.get(key), b.get(key), f"{where}, {key}", when)
+            name = f"record.jsonl:validation.{key}"
+            compare_values(comparison, name, a.get(key), b.get(key), f"{where}, {key}", when)
 
 
 def _last_steps(left: RunFolder, right: RunFolder) -> dict[int, int]:

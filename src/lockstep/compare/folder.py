@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,16 +33,13 @@ class RunFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.results: dict[str, Any] = {}
-        self.heading: dict[str, Any] = {}
-        self.config: dict[str, Any] = {}
-        self.confusion: dict[str, Any] = {}
         self.steps: dict[tuple[int, int], dict[str, Any]] = {}
         self.fingerprints: dict[tuple[int, int], dict[str, Any]] = {}
         self.validations: dict[tuple[int, float], dict[str, Any]] = {}
         self.tensors: dict[str, str] = {}
         self.unknown: set[str] = set()
-        self._read({METRICS: self._read_results, RECORD: self._read_record})
+        self.results: dict[str, Any] = self._read(METRICS, json.loads)
+        self.heading: dict[str, Any] = self._read(RECORD, self._read_record) or self.results
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
             instead = f"{folder / 'lightning'} or {folder / 'raw'}"
             raise config_error("run", folder, "it holds two runs", instead)
@@ -51,17 +48,16 @@ class RunFolder:
         if not self.heading:
             why = f"there is neither {RECORD} nor {METRICS} in this folder"
             raise config_error("run", folder, why, "the folder of a run, logs/train/…")
-        self._read({CONFIG: self._read_config, CONFUSION: self._read_confusion})
+        self.config: dict[str, Any] = self._read(CONFIG, yaml.safe_load)
+        self.confusion = self._read(CONFUSION, confusion_cells)
 
-    def _read(self, readers: Mapping[str, Any]) -> None:
-        for name, read in readers.items():
-            if (self.folder / name).is_file():
-                try:
-                    read((self.folder / name).read_text())
-                except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError, csv.Error):
-                    raise config_error(
-                        "run", self.folder / name, "it is damaged", "the folder of another run"
-                    ) from None
+    def _read(self, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        """Parse one file of the folder; return nothing where it is missing."""
+        path = self.folder / name
+        try:
+            return {**parse(path.read_text())} if path.is_file() else {}
+        except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError, csv.Error):
+            raise config_error("run", path, "it is damaged", "the folder of another run") from None
 
     def leaves(self) -> dict[str, Any]:
         """The values in the files beside the checkpoints, by the keys of the ledger; of the record its first line."""
@@ -120,23 +116,13 @@ class RunFolder:
             return trained  # Lightning's WeightAveraging saves the averages as the state_dict
         return tensors_of(own_names(checkpoint)) if isinstance(checkpoint.get("state_dict"), Mapping) else {}
 
-    def _read_results(self, text: str) -> None:
-        self.results.update(json.loads(text))
-        self.heading = self.results
-
-    def _read_config(self, text: str) -> None:
-        self.config.update(yaml.safe_load(text))
-
-    def _read_confusion(self, text: str) -> None:
-        for row in csv.DictReader(text.splitlines()):
-            label = row.pop("true")
-            self.confusion |= {f"true {label}, {column}": int(count) for column, count in row.items()}
-
-    def _read_record(self, text: str) -> None:
+    def _read_record(self, text: str) -> dict[str, Any]:
+        """Sort the lines by kind; return the `run` line."""
+        heading: dict[str, Any] = {}
         for row in text.splitlines():
             [(kind, line)] = json.loads(row).items()
             if kind == "run":
-                self.heading = {**line}
+                heading = {**line}
             elif kind in ("step", "fingerprint"):
                 _add(self.steps if kind == "step" else self.fingerprints, (int(line["epoch"]), int(line["step"])), line)
             elif kind == "validation":
@@ -145,6 +131,13 @@ class RunFolder:
                 _add(self.tensors, line["name"], line["digest"])
             else:
                 self.unknown.add(f"{RECORD}:{kind}")
+        return heading
+
+
+def confusion_cells(text: str) -> dict[str, int]:
+    """Return the counts of confusion.csv by true and predicted class."""
+    rows = ((row.pop("true"), row) for row in csv.DictReader(text.splitlines()))
+    return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
 def _add(lines: dict[Any, Any], key: Any, line: Any) -> None:

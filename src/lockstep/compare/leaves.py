@@ -19,15 +19,21 @@ def compare_leaves(
 ) -> None:
     """Compare each key as the ledger says; a key that only one of them has is different."""
     for key in {**left, **right}:
-        pattern, entry = entry_of(key)
-        if entry.how == "itself":
-            continue
-        if entry.how == "not" or (entry.how == "bits" and comparison.tolerance.within):
-            comparison.leave_out(entry.reason, pattern)
-            continue
-        a, b = furthest(left.get(key, MISSING), right.get(key, MISSING))
+        first = entry_of(key)[1].quantity == "configuration"
+        pair = left.get(key, MISSING), right.get(key, MISSING)
         where = key.removesuffix(":").replace(":", ", ", 1)
-        comparison.of(entry.quantity).add(a, b, where, BEFORE if entry.quantity == "configuration" else when)
+        compare_values(comparison, key, *pair, where, BEFORE if first else when)
+
+
+def compare_values(
+    comparison: Comparison, key: str, a: object, b: object, where: str, when: tuple[float, float]
+) -> None:
+    """Compare two values of one key as the ledger says."""
+    pattern, entry = entry_of(key)
+    if entry.how == "not" or (entry.how == "bits" and comparison.tolerance.within):
+        comparison.leave_out(entry.reason, pattern)
+    elif entry.how != "itself":
+        comparison.of(entry.quantity).add(*furthest(a, b), where, when)
 
 
 def furthest(a: Any, b: Any) -> tuple[Any, Any]:

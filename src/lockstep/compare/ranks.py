@@ -1,11 +1,9 @@
 """Fingerprints of each rank's memory: whether the ranks of a run agree, and two runs where bits are expected to."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from lockstep.compare.folder import RunFolder
-from lockstep.compare.leaves import MISSING
-from lockstep.compare.ledger import entry_of
+from lockstep.compare.leaves import MISSING, compare_values
 from lockstep.compare.verdict import Comparison
 from lockstep.run_files import FINGERPRINTED, RECORD
 
@@ -18,20 +16,13 @@ def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, ord
     for run in (left, right):
         for at, line in sorted(run.fingerprints.items()):
             _in_step(comparison, run, at, line, order)
-    pattern, entry = entry_of(f"{RECORD}:fingerprint.{FINGERPRINTED[0]}")
-    if not (left.fingerprints or right.fingerprints):
-        return
-    if comparison.tolerance.within:
-        comparison.leave_out(entry.reason, pattern)
-        return
-    if not (left.fingerprints and right.fingerprints):
-        comparison.leave_out("what an older version or an interrupted run does not write", pattern)
+    if bool(left.fingerprints) != bool(right.fingerprints) and not comparison.tolerance.within:
+        comparison.leave_out("what an older version or an interrupted run does not write", f"{RECORD}:fingerprint.*")
         return
     for at in _shared(left, right):
-        pair = left.fingerprints.get(at, {}), right.fingerprints.get(at, {})
         for kind in FINGERPRINTED:
-            a, b = (line.get(kind) for line in pair)
-            comparison.of(entry.quantity).add(*_first_difference(a, b), f"{_where(at)}, {kind}", (at[1], order))
+            a, b = _first_difference(*(run.fingerprints.get(at, {}).get(kind) for run in (left, right)))
+            compare_values(comparison, f"{RECORD}:fingerprint.{kind}", a, b, f"{_where(at)}, {kind}", (at[1], order))
 
 
 def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any], order: int) -> None:
@@ -45,12 +36,12 @@ def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any
         comparison.of("ranks in step").add(held[0], held[odd], where, (at[1], order))
 
 
-def _shared(left: RunFolder, right: RunFolder) -> Iterator[At]:
+def _shared(left: RunFolder, right: RunFolder) -> list[At]:
     """Where both runs have fingerprints, or one has and both should: at the ends of the epochs that both have."""
     last = dict(sorted(left.steps.keys() & right.steps.keys()))  # of an epoch the largest step stays
     either = left.fingerprints.keys() | right.fingerprints.keys()
     both = left.fingerprints.keys() & right.fingerprints.keys()
-    return iter(sorted(both | (either & set(last.items()))))
+    return sorted(both | (either & set(last.items())))
 
 
 def _first_difference(a: Any, b: Any) -> tuple[str, str]:

@@ -4,9 +4,6 @@ Each has a pipe to the command for its report. The fork server knows how a proce
 process number tells whether it is alive.
 """
 
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
@@ -16,9 +13,8 @@ from typing import Any
 import torch.multiprocessing
 
 from lockstep.launch.failure import FailureReport, RankFailed, first_failure
-from lockstep.launch.forkserver import ensure_forkserver, start_method
-from lockstep.launch.forkserver_watch import ServerWatch
-from lockstep.launch.process_table import alive, descendants, kill_processes
+from lockstep.launch.forkserver import ensure_forkserver, how_server_ended, start_method
+from lockstep.launch.process_table import alive, descendants, kill
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 
 KILL_TIMEOUT = 10.0
@@ -42,9 +38,7 @@ class Attempt:
         self.processes: list[BaseProcess] = []
         self.readers: list[Connection | None] = []
         self.reports: dict[int, Done | FailureReport] = {}
-        self.starting = True
         ensure_forkserver()
-        self.watch = ServerWatch(self._needs_server)
         try:
             for rank in range(job.work.world.local_world_size):
                 reader, writer = context.Pipe(duplex=False)
@@ -53,11 +47,9 @@ class Attempt:
                     process.start()
                 self.processes.append(process)
                 self.readers.append(reader)
-            self.starting = False
         except (EOFError, ConnectionError):
             self.end()
-            ended = self.watch.how_server_ended()
-            if ended is None:
+            if (ended := how_server_ended()) is None:
                 raise
             raise RankFailed(None, ended) from None
         except BaseException:
@@ -82,7 +74,7 @@ class Attempt:
         self._read()  # complete for processes that had ended before
         done = {rank: report.result for rank, report in self.reports.items() if isinstance(report, Done)}
         bad = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
-        server = self.watch.how_server_ended() if bad and {*bad.values()} == {LOST} else None
+        server = how_server_ended() if bad and {*bad.values()} == {LOST} else None
         if bad:
             self.end()
         if server is not None and len(done) < len(codes):
@@ -100,11 +92,8 @@ class Attempt:
         # another process may have the number of one that is known to have ended
         pids = {rank: pid for rank, pid in self.pids.items() if self.processes[rank].exitcode in (None, LOST)}
         living = [pid for pid in pids.values() if alive(pid)]
-        children = descendants(living) if living else {}
-        for pid in living:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        kill_processes(children)
+        for pid in [*living, *descendants(living)] if living else []:
+            kill(pid)
         deadline = time.monotonic() + KILL_TIMEOUT
         for rank, pid in pids.items():
             while alive(pid):
@@ -116,11 +105,6 @@ class Attempt:
             if reader:
                 reader.close()
         self.readers = []
-        self.watch.end()
-
-    def _needs_server(self) -> bool:
-        """Whether the fork server has an answer to give: the number of a new process, or how one ended."""
-        return self.starting or not all(alive(pid) for pid in self.pids.values())
 
     def _read(self) -> None:
         for rank, reader in enumerate(self.readers):

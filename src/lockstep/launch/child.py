@@ -49,7 +49,9 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
         writer.close()
         try:
             wait([reader, process.sentinel])
-            answer = _received(reader)
+            answer = None
+            with suppress(EOFError):  # it ended without an answer
+                answer = reader.recv() if reader.poll() else None
         except BaseException:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -63,14 +65,6 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     if error is not None:
         raise error
     return result
-
-
-def _received(reader: Connection) -> Any:
-    """None where the process ended without an answer."""
-    try:
-        return reader.recv() if reader.poll() else None
-    except EOFError:
-        return None
 
 
 def _answer(

@@ -27,10 +27,11 @@ from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined
 from lockstep.config_error import config_error
 from lockstep.disk import disk_errors_as_config_errors, not_written, temporary_errors_as_config_errors
 from lockstep.errors import RendezvousTimeout
+from lockstep.launch.open_rendezvous import RETRY, PortRendezvous, users_file, users_port
 from lockstep.launch.peers import timeout_text
 from lockstep.launch.private_dir import private_folder
-from lockstep.launch.rendezvous import KEY, RETRY, Rendezvous, connect, no_action, users_file, users_port
-from lockstep.launch.signed_store import HMAC_DIGITS, POLL_INTERVAL, hmac_of
+from lockstep.launch.rendezvous import KEY, POLL_INTERVAL, Rendezvous, no_action
+from lockstep.launch.signed_store import HMAC_DIGITS, hmac_of
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
@@ -73,10 +74,10 @@ def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Ren
 
 
 @contextmanager
-def exchange_secret(world: World, context: RankContext, endpoint: Rendezvous) -> Iterator[Rendezvous]:
+def exchange_secret(world: World, context: RankContext, endpoint: PortRendezvous) -> Iterator[Rendezvous]:
     """The authenticated rendezvous of ranks that connect to the store at `endpoint`."""
     deadline = time.monotonic() + world.process_group.timeout
-    store = connect(world, endpoint, deadline)
+    store = endpoint.connect(world, deadline)
     if context.rank:
         yield authenticated(world, endpoint, *request_secret(world, context, endpoint, store, deadline))
         return
@@ -100,7 +101,7 @@ def exchange_secret(world: World, context: RankContext, endpoint: Rendezvous) ->
 
 
 def authenticated(
-    world: World, endpoint: Rendezvous, path: str, secret: bytes, while_waiting: Callable[[], None] = no_action
+    world: World, endpoint: PortRendezvous, path: str, secret: bytes, while_waiting: Callable[[], None] = no_action
 ) -> Rendezvous:
     """On one machine a file beside the secret's, else the endpoint with the secret."""
     folder = Path(path).parent
@@ -122,7 +123,7 @@ def secret_folder(world: World) -> Path:
 
 
 def request_secret(
-    world: World, context: RankContext, endpoint: Rendezvous, store: Store, deadline: float
+    world: World, context: RankContext, endpoint: PortRendezvous, store: Store, deadline: float
 ) -> tuple[str, bytes]:
     """The secret's path, and the secret, from rank 0's reply to a new nonce.
 
@@ -158,7 +159,7 @@ def get_nowait(store: Store, key: str) -> bytes:
         store.set_timeout(timeout)
 
 
-def verify_reply(world: World, endpoint: Rendezvous, nonce: str, reply: bytes) -> tuple[str, bytes]:
+def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: bytes) -> tuple[str, bytes]:
     """The secret's path, and the secret.
 
     Raises:
@@ -177,7 +178,7 @@ def verify_reply(world: World, endpoint: Rendezvous, nonce: str, reply: bytes) -
     return path, secret
 
 
-def reply_hmac(secret: bytes, nonce: str, path: str, world: World, endpoint: Rendezvous) -> str:
+def reply_hmac(secret: bytes, nonce: str, path: str, world: World, endpoint: PortRendezvous) -> str:
     """Bound to nonce and run, so that a reply of another run of the same user cannot be replayed here."""
     run = os.environ.get("TORCHELASTIC_RUN_ID", "")
     parts = (nonce, path, str(endpoint.port), str(world.world_size), str(world.num_nodes), run)

@@ -17,9 +17,9 @@ from lockstep.errors import PeerStopped, TrainingInterrupted
 from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.failure import delay_exit, format_error, lost_a_peer
-from lockstep.launch.graceful_shutdown import SignalRequest
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer, timed_out, timeout_text
 from lockstep.launch.private_dir import own_caches
+from lockstep.launch.signal_request import SignalRequest
 from lockstep.launch.signals import signals_end_rank
 from lockstep.launch.topology import RankContext
 from lockstep.launch.torchelastic_agent import exit_with_agent, kill_if_cut_off

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
+from lockstep.launch.failure import exit_reason
 from lockstep.launch.preserved_process import hide_main_module
 from lockstep.launch.private_dir import own_caches, private_folder
 from lockstep.launch.signals import ENDING, block_signals, exit_by_signal
@@ -61,8 +62,21 @@ def ensure_forkserver() -> None:
     place_sockets()
     with block_signals():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and unblocks signals
-    with block_signals(), in_private_folder(), hide_main_module():  # under pdb the script has no `__spec__` to look at
+    with block_signals(), private_caches(), hide_main_module():  # under pdb the script has no `__spec__` to look at
         multiprocessing.forkserver.ensure_running()
+
+
+def how_server_ended() -> str | None:
+    """Return how the fork server has ended, or None if it does not within EXIT_TIMEOUT."""
+    deadline = time.monotonic() + EXIT_TIMEOUT
+    while (server := cpython.forkserver_pid()) is not None and time.monotonic() < deadline:
+        pid, status = os.waitpid(server, os.WNOHANG)
+        if pid:
+            cpython.forget_forkserver()  # `ensure_forkserver` starts another
+            reason = exit_reason(os.waitstatus_to_exitcode(status))
+            return f"the fork server, from which all ranks start, is lost: {reason}"
+        time.sleep(0.01)
+    return None
 
 
 def place_sockets() -> None:
@@ -76,18 +90,15 @@ def place_sockets() -> None:
 
 
 @contextmanager
-def in_private_folder() -> Iterator[None]:
-    """Put the server's socket, and what torch caches as it is imported, into the private folder."""
-    temporary, own = tempfile.tempdir, {key: os.environ.get(key) for key in own_caches()}
-    tempfile.tempdir = str(private_folder())
-    os.environ.update({**own_caches(), **{key: value for key, value in own.items() if value is not None}})
+def private_caches() -> Iterator[None]:
+    """Put what torch caches as the server imports it into the private folder."""
+    added = own_caches().keys() - os.environ.keys()
+    os.environ.update({**own_caches(), **os.environ})
     try:
         yield
     finally:
-        tempfile.tempdir = temporary
-        for key, value in own.items():
-            if value is None:
-                del os.environ[key]
+        for key in added:
+            del os.environ[key]
 
 
 @cache

@@ -8,10 +8,6 @@ so it cannot deadlock.
 
 import contextlib
 import math
-import os
-import select
-import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,9 +15,7 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.signals import signal_handlers
-from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED, Stop
+from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED, Stop
 
 POLL_INTERVAL = 0.1
 
@@ -110,46 +104,3 @@ class FileRequest(Request):
             finally:
                 if self.rank == 0:
                     marker.unlink(missing_ok=True)
-
-
-class SignalRequest(Request):
-    """A request by a signal, as torchrun and SLURM send and pass on. After SHUTDOWN_TIMEOUT this process exits.
-
-    `number` is the signal; SIGTERM where a peer received it. `accepted`: whether this rank received one.
-    """
-
-    def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
-        super().__init__(self._signalled, rank, world_size, store)
-        self.accepted, self.number = False, signal.SIGTERM
-        self.timer = threading.Timer(SHUTDOWN_TIMEOUT, self._exit)
-        self.timer.daemon = True
-
-    @contextlib.contextmanager
-    def listening(self, batches: int) -> Iterator[None]:
-        """By a wake-up socket: Python runs handlers in the main thread, which may be waiting for a peer in C++."""
-        self.received, sender = socket.socketpair()
-        sender.setblocking(False)
-        descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        try:
-            with signal_handlers(lambda *_: None), super().listening(batches):
-                yield
-        finally:
-            self.timer.cancel()
-            self.accepted = self._signalled()  # one that came while a peer was lost counts, too
-            signal.set_wakeup_fd(descriptor)
-            sender.close()
-            self.received.close()
-
-    def _signalled(self) -> bool:
-        if not select.select([self.received], [], [], 0)[0]:
-            return False
-        self.number = signal.Signals(self.received.recv(1, socket.MSG_PEEK)[0])  # as Python's own handler writes it
-        return True
-
-    def _on_request(self) -> None:
-        """The timeout runs even if the store is lost."""
-        self.timer.start()
-
-    def _exit(self) -> None:
-        remove_private_folder()
-        os._exit(128 + self.number)

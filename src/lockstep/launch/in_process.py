@@ -25,7 +25,8 @@ from lockstep.launch.failure import RankFailed, exit_reason, format_error
 from lockstep.launch.graceful_shutdown import FileRequest
 from lockstep.launch.private_dir import job_folder, own_caches
 from lockstep.launch.rendezvous import Rendezvous
-from lockstep.launch.signals import ENDING, signal_handlers, signals_stop_ranks
+from lockstep.launch.signals import ENDING, signal_handlers
+from lockstep.launch.stop_handler import signals_end_command
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory.allocation import collect_rarely, enable_malloc_trim
@@ -46,7 +47,7 @@ def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     with (
         job_folder() as folder,
         restored_process(),
-        signals_stop_ranks(folder) as requests,
+        signals_end_command(folder) as requests,
         exit_at_prompt() as signals,
     ):
         os.environ.update({**own_caches(), **os.environ, **ONLY_RANK.variables})

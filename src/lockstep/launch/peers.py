@@ -4,16 +4,14 @@ A stopped process (SIGSTOP, a debugger) is alive and answers nobody: its peers w
 no SIGTERM. So the peer that times out names it, and kills it.
 """
 
-import contextlib
 import multiprocessing
 import os
-import signal
 from collections.abc import Mapping
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.errors import PeerStopped, RendezvousTimeout
-from lockstep.launch.process_table import process_table, stopped
+from lockstep.launch.process_table import kill, process_table, stopped
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
@@ -64,8 +62,7 @@ def kill_stopped_peers(error: Exception, peers: Mapping[int, int]) -> None:
         processes = _siblings()
     for process in processes:
         if stopped(process):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+            kill(process)
 
 
 def _siblings() -> list[int]:

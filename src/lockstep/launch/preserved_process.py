@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from lockstep.launch.signals import signals_stop_ranks
+from lockstep.launch.stop_handler import signals_end_command
 
 
 @contextmanager
@@ -17,7 +17,7 @@ def preserved_process(folder: Path) -> Iterator[list[int]]:
 
     Yields the signals that requested a stop.
     """
-    with signals_stop_ranks(folder) as requests, silence_torchelastic(), no_fqdn_lookup(), hide_main_module():
+    with signals_end_command(folder) as requests, silence_torchelastic(), no_fqdn_lookup(), hide_main_module():
         yield requests
 
 

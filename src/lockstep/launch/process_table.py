@@ -3,14 +3,12 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 PROCESSES = Path("/proc")
 STOPPED, ENDED = ("T", "t"), ("Z", "X")
 """Linux's letters for a process that a signal or a debugger stopped, and for one that its parent has to wait for."""
-START_TIME = 19
-"""The index of a process's start time among the fields of /proc/<process>/stat behind its name."""
 
 
 def alive(process: int) -> bool:
@@ -27,27 +25,18 @@ def stopped(process: int) -> bool:
     return _state(process) in STOPPED
 
 
-def descendants(processes: Iterable[int]) -> dict[int, str]:
-    """The children of these processes, and theirs: start times by process number.
-
-    None without /proc, or of a process that is gone: its children have another parent.
-    """
-    found: dict[int, str] = {}
-    table = process_table()
-    parents = {str(process) for process in processes}
-    while parents:
-        children = {number: status for number, status in table.items() if status[1] in parents and number not in found}
-        found |= {number: status[START_TIME] for number, status in children.items()}
-        parents = {str(number) for number in children}
-    return found
+def descendants(processes: Iterable[int]) -> list[int]:
+    """Return the children of these processes, their children, and so on; none without /proc."""
+    table, parents = process_table(), [*processes]
+    for parent in parents:  # which grows
+        parents += [number for number, status in table.items() if status[1] == str(parent) and number not in parents]
+    return [number for number in parents if number not in processes]
 
 
-def kill_processes(processes: Mapping[int, str]) -> None:
-    """By SIGKILL, what `descendants` has found, unless another process has the number by now."""
-    for process, start_time in processes.items():
-        if _status(process)[START_TIME : START_TIME + 1] == [start_time]:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
+def kill(process: int) -> None:
+    """Send SIGKILL to a process, if it is still there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(process, signal.SIGKILL)
 
 
 def process_table() -> dict[int, list[str]]:

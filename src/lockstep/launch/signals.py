@@ -16,7 +16,6 @@ from pathlib import Path
 from types import FrameType
 
 from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.stop_handler import StopHandler
 from lockstep.launch.topology import STOP_REQUESTED
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -25,36 +24,6 @@ REQUEST_TIMEOUT = 1.0
 """Seconds within which the command requests a stop, if a signal was sent to all processes."""
 
 Handler = Callable[[int, FrameType | None], None]
-
-
-@contextmanager
-def signals_end_command() -> Iterator[None]:
-    """Turn signals into SystemExit, so that `finally` clauses run. Ignored signals stay ignored (nohup).
-
-    Not for ranks of an external launcher: they may wait for one another in C++, where Python runs no handler.
-    """
-    handler = StopHandler()
-    try:
-        with signal_handlers(handler), handler.timers:
-            yield
-    finally:
-        if handler.raised is not None:  # no rank had been started: another error only follows from it
-            raise handler.raised from None
-
-
-@contextmanager
-def signals_stop_ranks(folder: Path) -> Iterator[list[int]]:
-    """The same, but while the ranks of the job in `folder` train, the first signal requests that they stop.
-
-    A second signal ends the command; after SHUTDOWN_TIMEOUT the first is sent again. Yields the signals that requested
-    a stop.
-    """
-    handler = StopHandler(folder)
-    try:
-        with signal_handlers(handler), handler.timers:
-            yield handler.requests
-    finally:
-        handler.raise_if_lost()
 
 
 @contextmanager

@@ -5,7 +5,6 @@ So whoever reaches the store may delete and overwrite, and the ranks then time o
 give them a value. An older value of the same key could be put back: keys here are written once.
 """
 
-import ctypes
 import hmac
 import time
 import uuid
@@ -15,15 +14,10 @@ from typing import Any
 
 from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined]
 
+from lockstep.launch.rendezvous import POLL_INTERVAL, keep_alive
+
 HMAC_DIGITS = 64
 """Of an HMAC-SHA-256 in hexadecimal, in front of each value."""
-POLL_INTERVAL = 0.005
-
-
-def keep_alive(store: Store) -> Store:
-    """Keep a store until the process ends: torch's threads may use it after Python's last reference is gone."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
-    return store
 
 
 def hmac_of(secret: bytes, *parts: bytes) -> bytes:

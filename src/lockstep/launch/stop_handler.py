@@ -4,11 +4,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
+from lockstep.launch.signals import signal_handlers
 from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED
 
 COALESCE = 0.3
@@ -48,10 +49,10 @@ class StopHandler:
         if self.raised is None and not self.requests and self.folder and (self.folder / ACCEPTS_STOP).exists():
             self.requests.append(number)
             (self.folder / STOP_REQUESTED).touch()
-            self.timers.enter_context(_resend(number))
+            self.timers.enter_context(_signal_every(SHUTDOWN_TIMEOUT, number, lambda: self.raised is None))
             return
         if self.raised is None:
-            self.timers.enter_context(self._checking(number))
+            self.timers.enter_context(_signal_every(RAISE_INTERVAL, number, self._check))
         self.raised = SystemExit(128 + number)
         raise self.raised
 
@@ -63,37 +64,45 @@ class StopHandler:
         if error is None and self.raised is not None:
             raise self.raised
 
-    @contextmanager
-    def _checking(self, number: int) -> Iterator[None]:
-        """Call this handler every RAISE_INTERVAL, in the main thread."""
-        ended = threading.Event()
-
-        def check() -> None:
-            while not ended.wait(RAISE_INTERVAL):
-                self.checks = True
-                _signal_main_thread(number)
-
-        thread = threading.Thread(target=check, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def _check(self) -> bool:
+        """Make the next signal a check of whether SystemExit is lost."""
+        self.checks = True
+        return True
 
 
 @contextmanager
-def _resend(number: int) -> Iterator[None]:
-    """Send the signal to the main thread after SHUTDOWN_TIMEOUT. SIGALRM and its timer are left to the user."""
-    timer = threading.Timer(SHUTDOWN_TIMEOUT, _signal_main_thread, (number,))
-    timer.daemon = True
-    timer.start()
+def _signal_every(seconds: float, number: int, needed: Callable[[], bool]) -> Iterator[None]:
+    """Send the main thread a signal every so many seconds, if `needed`. SIGALRM and its timer are left to the user."""
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.wait(seconds):
+            if needed():
+                signal.pthread_kill(int(threading.main_thread().ident or 0), number)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
+        ended.set()
+        thread.join()
 
 
-def _signal_main_thread(number: int) -> None:
-    signal.pthread_kill(int(threading.main_thread().ident or 0), number)
+@contextmanager
+def signals_end_command(folder: Path | None = None) -> Iterator[list[int]]:
+    """Turn signals into SystemExit, so that `finally` clauses run. Ignored signals stay ignored (nohup).
+
+    While the ranks of the job in `folder` train, the first signal requests that they stop. A second signal ends the
+    command; after SHUTDOWN_TIMEOUT the first is sent again. Yields the signals that requested a stop.
+
+    Not for ranks of an external launcher: they may wait for one another in C++, where Python runs no handler.
+    """
+    handler = StopHandler(folder)
+    try:
+        with signal_handlers(handler), handler.timers:
+            yield handler.requests
+    finally:
+        if folder is None and handler.raised is not None:
+            raise handler.raised from None  # no rank had been started: another error only follows from it
+        handler.raise_if_lost()

@@ -30,7 +30,6 @@ from lockstep.disk import (
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import delay_exit, failure_report
 from lockstep.launch.graceful_shutdown import FileRequest
-from lockstep.launch.network_interface import name_interface
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer
 from lockstep.launch.private_dir import lock_private_dir, remove_abandoned
 from lockstep.launch.rendezvous import Rendezvous, join
@@ -133,6 +132,8 @@ def process_group(world: World, context: RankContext, rendezvous: Rendezvous) ->
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK_INTERFACE)
     else:
+        from lockstep.launch.network_interface import name_interface
+
         name_interface(rendezvous.address or os.environ.get("MASTER_ADDR", ""))
     store = join(world, context, rendezvous)
     dist.init_process_group(
@@ -171,12 +172,12 @@ def exit_with_parent(folder: Path) -> None:
     lives as long as its children, so a thread waits for the command.
     """
     lock_private_dir(folder)
-    threading.Thread(target=_wait_for_parent, args=(folder,), daemon=True).start()
+    command = multiprocessing.parent_process()
+    assert command is not None
 
-
-def _wait_for_parent(folder: Path) -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
+    def wait() -> None:
+        command.join()
         remove_abandoned(folder)
         os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

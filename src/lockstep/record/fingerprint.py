@@ -7,7 +7,7 @@ fingerprints on every rank, in either engine and after a resume.
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,30 +49,22 @@ def _of_tensors(tensors: Mapping[str, Tensor], held: Held) -> bytes:
 
 
 def _of_optimizers(optimizers: Sequence[Optimizer], weights: Mapping[str, Tensor], held: Held) -> bytes:
+    """Of each optimizer the names and options of its groups, then the state of each parameter."""
     sha = hashlib.sha256()
     names = {parameter: name for name, parameter in weights.items()}
     for optimizer in optimizers:
-        _add_optimizer(sha, optimizer, names, held)
+        for group in optimizer.param_groups:
+            for name in sorted(names.get(parameter, "?") for parameter in group["params"]):
+                sha.update(f"{name}\n".encode())
+            for key in sorted(group.keys() - set(IMPLEMENTATION)):
+                values = group[key] if isinstance(group[key], tuple | list) else [group[key]]
+                for index, value in enumerate(values):
+                    _add(sha, f"{key}[{index}]", value)
+        states = [(names.get(parameter, "?"), state) for parameter, state in optimizer.state.items()]
+        for name, state in sorted(states, key=lambda pair: pair[0]):
+            for key, value in sorted(state.items()):
+                _add(sha, f"{name}.{key}", held(value) if isinstance(value, Tensor) else value)
     return sha.digest()
-
-
-def _add_optimizer(sha: Any, optimizer: Optimizer, names: Mapping[Tensor, str], held: Held) -> None:
-    """The rates and other options of each group, then the state of each parameter."""
-    for group in optimizer.param_groups:
-        _of_group(sha, group, [names.get(parameter, "?") for parameter in group["params"]])
-    states = [(names.get(parameter, "?"), state) for parameter, state in optimizer.state.items()]
-    for name, state in sorted(states, key=lambda pair: pair[0]):
-        for key in sorted(state):
-            _add(sha, f"{name}.{key}", held(state[key]) if isinstance(state[key], Tensor) else state[key])
-
-
-def _of_group(sha: Any, group: Mapping[str, Any], names: Iterable[str]) -> None:
-    for name in sorted(names):
-        sha.update(f"{name}\n".encode())
-    for key in sorted(group.keys() - set(IMPLEMENTATION)):
-        values = group[key] if isinstance(group[key], tuple | list) else [group[key]]
-        for index, value in enumerate(values):
-            _add(sha, f"{key}[{index}]", value)
 
 
 def _add(sha: Any, name: str, value: object) -> None:

@@ -23,8 +23,7 @@ from lockstep.record.digest import digest
 from lockstep.record.file import Mark, RecordFile, lines_so_far, missing_steps
 from lockstep.record.fingerprint import SIZE, fingerprints
 from lockstep.record.finite_losses import FiniteLosses, not_finite
-from lockstep.record.lines import step_lines
-from lockstep.record.step_buffer import StepBuffer
+from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.run_files import FINGERPRINTED
 from lockstep.structures import tensors_of
 from lockstep.sums.running import BatchStats, Scalar

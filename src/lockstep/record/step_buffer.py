@@ -1,15 +1,21 @@
-"""What one rank keeps of the optimizer steps that the record has no line of yet: single numbers, a GPU's on the GPU."""
+"""The optimizer steps that the record has no line of yet: what each rank keeps of them, and the lines of all ranks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lockstep.objectives.objective import LOSS, SAMPLES
 from lockstep.plan import Plan
-from lockstep.record import sample_ids
-from lockstep.record.lines import COLUMNS
+from lockstep.record.file import Line
+from lockstep.run_files import FINGERPRINTED
 from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
+
+COLUMNS = 4
+"""Of a rank's part of each step: loss sum, sample count, gradient norm, digest of the sample ids."""
+STRIDE = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
 
 LoggedValues = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
 """Of a step what a LightningModule has logged, numbers and metrics, by name: a total, its weight, and how the ranks'
@@ -76,6 +82,85 @@ class StepBuffer:
             sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         if self.batches:
             sums.index_add_(0, windows, stack_stats(plan.objective, self.batches))
-            own = sample_ids.digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
+            own = id_digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
             digests.index_add_(0, windows, own)
         return sums, digests
+
+
+def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, rank: int, world_size: int) -> Tensor:
+    """int64, one a batch: the sum of a hash of each (sample id, its position in the epoch's order).
+
+    A sum, so that ranks can add theirs in any order: equal digests mean that every sample was at its position.
+
+    Args:
+        batches: this rank's sample ids of each batch.
+        first_batch: the number, within the epoch, of the first of them.
+    """
+    lengths = [len(ids) for ids in batches]
+    ends = np.cumsum(lengths)
+    ids = torch.cat([*batches]).cpu().numpy().astype(np.uint64)
+    numbers = np.repeat(np.arange(len(lengths)), lengths)
+    within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
+    positions = (first_batch + numbers) * batch_size + rank + within * world_size
+    hashes = mix_bits(ids * STRIDE + positions.astype(np.uint64))
+    running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
+    return torch.from_numpy((running[ends] - running[ends - lengths]).view(np.int64))
+
+
+def mix_bits(numbers: np.ndarray) -> np.ndarray:
+    """Uint64 to uint64, every bit depending on every bit (Steele, Lea and Flood, SplitMix64)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
+    return mixed
+
+
+def step_lines(
+    parts: Tensor,
+    prints: Mapping[int, Tensor],
+    rates: Sequence[float],
+    epoch: int,
+    last_step: int,
+    sharded: bool = False,
+    logged: Sequence[Mapping[str, Mapping[str, float]]] = (),
+) -> Iterator[Line]:
+    """The lines of an epoch's steps up to `last_step`, each followed by its fingerprints where it has any.
+
+    `grad_norm_spread` is the largest difference of a rank's norm from rank 0's, 0 unless ranks have diverged. Where
+    gradients are all-reduced it is 0 by construction: their fingerprints show whether ranks hold the same.
+
+    Args:
+        parts: (ranks, steps, COLUMNS) float64; the digest's 64 bits are stored as a float.
+        prints: of those steps that have them, by number from 0: (ranks, kinds, bytes) uint8.
+        rates: one a step.
+        sharded: whether each rank holds a shard, so that fingerprints may differ. Written beside them, since another
+            strategy may continue the record.
+        logged: of each step what a LightningModule has logged on it, numbers and metrics, by name.
+    """
+    losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
+    norms, digests = parts[:, :, 2], parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
+    alike = (norms == norms[0]) | (norms.isnan() & norms[0].isnan())
+    spread = (norms - norms[0]).abs().masked_fill(alike, 0.0).amax(0).tolist()
+    for index, rate in enumerate(rates):
+        step = last_step - len(rates) + index + 1
+        yield {
+            "step": {
+                "epoch": epoch,
+                "step": step,
+                "samples": int(counts[index]),
+                "ids": f"{digests[index] % 2**64:016x}",
+                "lr": rate,
+                "loss_sum": losses[index],
+                "grad_norm": norms[0, index].item(),
+                "grad_norm_spread": spread[index],
+                **({kind: own for kind, own in logged[index].items() if own} if logged else {}),
+            }
+        }
+        if index in prints:
+            held = {"sharded": True} if sharded else {}
+            yield {"fingerprint": {"epoch": epoch, "step": step, **held, **_by_kind(prints[index])}}
+
+
+def _by_kind(prints: Tensor) -> Mapping[str, list[str]]:
+    """Of (ranks, kinds, bytes): for each kind that of every rank, in hexadecimal."""
+    return {kind: [own.numpy().tobytes().hex() for own in prints[:, index]] for index, kind in enumerate(FINGERPRINTED)}

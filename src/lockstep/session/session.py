@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.choice import resume_after_restart
 from lockstep.checkpoint.content import own_names
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager
@@ -56,7 +55,11 @@ class Session:
             ConfigError: the plan's module, data or checkpoint is not what the plan says.
         """
         disable_malloc_trim()
-        self.plan = plan = resume_after_restart(plan, context.restarts)
+        if context.restarts:
+            from lockstep.checkpoint.choice import resume_after_restart
+
+            plan = resume_after_restart(plan)
+        self.plan = plan
         self.context = context
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)

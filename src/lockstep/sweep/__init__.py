@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from lockstep.build import with_name
 from lockstep.config_error import ConfigError
 from lockstep.files import save_json
-from lockstep.launch import RankFailed
+from lockstep.launch.failure import RankFailed
 from lockstep.run_files import METRICS
 from lockstep.schemas.target import KEY
 
