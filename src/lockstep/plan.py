@@ -6,15 +6,12 @@ Hydra stops at the door: engines and workers see a Plan and never a config. What
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lockstep import schemas
 from lockstep.objectives import Objective, objective_of
-from lockstep.plan_checks import check
-from lockstep.schemas.coerce import FOUND
 from lockstep.step_plan import StepPlan
 from lockstep.strategies import Strategy
-from lockstep.targets.objective import own_objective
 from lockstep.world import World
 
 
@@ -59,9 +56,12 @@ class Plan:
     test: bool
     optimized_metric: str | None
     run_dir: str
-    command: schemas.Command = field(default=schemas.Command(), metadata={FOUND: True})
+    command: schemas.Command = field(default=schemas.Command())
+    inferred: ClassVar[tuple[str, ...]] = ("command",)
 
     def __post_init__(self) -> None:
+        from lockstep.plan_checks import check  # a rank gets a plan that is checked
+
         check(self)
 
     @cached_property
@@ -113,6 +113,8 @@ class Plan:
         if self.model.lightning:
             return objective_of("regression", 0)
         if isinstance(self.task, schemas.OwnTask):
+            from lockstep.targets.objective import own_objective
+
             return own_objective(self.task)
         return objective_of(self.task.name, self.data.classes, getattr(self.task, "ignore_index", None))
 

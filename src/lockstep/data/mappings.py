@@ -44,6 +44,12 @@ class SampleKeys:
         return [torch.stack(own, 1) if _is_by_place(own) else own for own in found]
 
 
+def keys_of(choice: Any) -> SampleKeys | None:
+    """Return which keys of a sample are asked for, or None if samples are no mappings."""
+    inputs = getattr(choice, "input_key", None)
+    return None if inputs is None else SampleKeys(inputs, choice.target_key)
+
+
 @dataclass(frozen=True)
 class FromMappings:
     """A collate function around another, of which the keys' values alone are left."""

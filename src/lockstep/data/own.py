@@ -5,40 +5,25 @@ train, val, test.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
-from lockstep import targets
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.mappings import FromMappings, SampleKeys
+from lockstep.data.mappings import FromMappings, keys_of
 from lockstep.data.rows import split_rows
-from lockstep.data.samples import SampleData, SampleSplit, pair_of, targets_for_loss
+from lockstep.data.samples import SampleData, SampleSplit, Streams, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.own_data import PLANNED, OwnData, OwnLoaders
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
+from lockstep.targets.locate import UserCodeError, check, create, user_errors
 
 NAMES = ("train", "val", "test")
 LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
-
-
-@dataclass
-class Streams:
-    """IterableDatasets, by train, val and test; map-style Datasets may stand beside them."""
-
-    splits: Mapping[str, Any]
-    loader: Mapping[str, Any]
-
-
-def keys_of(choice: Any) -> SampleKeys | None:
-    """Which keys of a sample are asked for; None of samples that are no mappings."""
-    inputs = getattr(choice, "input_key", None)
-    return None if inputs is None else SampleKeys(inputs, choice.target_key)
 
 
 def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:
@@ -53,7 +38,7 @@ def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:
         return None
     if "train" not in found or not any(isinstance(own, IterableDataset) for own in found.values()):
         return None
-    loader = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
+    loader = {key: create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
     return Streams({name: _dataset_or_stream(choice, own) for name, own in found.items()}, loader)
 
 
@@ -89,13 +74,13 @@ def made_by(choice: OwnData, seed: int) -> Any:
     """What the target makes: whatever it draws is drawn under the run's seed, the same on every rank."""
     with generators_kept():
         seed_all(seed)
-        return targets.create("data", choice.call)
+        return create("data", choice.call)
 
 
 def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[TensorData | SampleData, Tensor]:
     """The splits, and the target of the first sample; no number where only a LightningModule knows what samples are."""
     splits = _three(choice, made)
-    options = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
+    options = {key: create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
     if keys := keys_of(choice):
         options["collate_fn"] = FromMappings(keys, options.get("collate_fn", default_collate))
     target, outputs = torch.zeros(0), 0
@@ -106,7 +91,7 @@ def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[Te
         parts = {name: _in_tensors(own, samples) for name, own in splits.items()}
         outputs, shape = _outputs(choice, splits["train"], [*parts.values()], target, samples), tuple(inputs.shape)
     except ConfigError as error:
-        if samples != "theirs" or isinstance(error, targets.UserCodeError):
+        if samples != "theirs" or isinstance(error, UserCodeError):
             raise
     if parts and all(isinstance(part, Split) for part in parts.values()):
         own_targets = samples == "inputs"
@@ -122,7 +107,7 @@ def describe(choice: OwnData, seed: int, samples: Samples = "pairs", made: Any =
         made: by the target; None: it is called here.
     """
     made = made_by(choice, seed) if made is None else made
-    targets.check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
+    check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
     data, target = _splits(choice, seed, samples, made)
     classed = not target.is_floating_point() and data.outputs > 0
     if isinstance(data, SampleData):
@@ -256,7 +241,7 @@ def _tokens(part: Split, samples: Samples) -> list[Tensor]:
 def _first_sample(choice: OwnData, train: Any, options: Mapping[str, Any], samples: Samples) -> tuple[Tensor, Tensor]:
     """As a batch has it."""
     collate = options.get("collate_fn", default_collate)
-    with generators_kept(), targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
+    with generators_kept(), user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
         seed_all(0)
         inputs, target = pair_of(collate([train[0]]), samples)
     return inputs[0], targets_for_loss(target)[0]

@@ -20,7 +20,6 @@ from lockstep.launch.private_dir import job_folder, own_caches, private_folder, 
 from lockstep.launch.topology import RankContext, is_rank_zero
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
-from lockstep.targets import pickled_main
 from lockstep.world import Launchable, World
 
 __all__ = [
@@ -128,6 +127,7 @@ def run_ranks(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     from lockstep.launch.processes import LAUNCHERS
     from lockstep.launch.rendezvous import open_rendezvous
     from lockstep.launch.worker import LaunchSpec
+    from lockstep.targets.main_module import pickled_main
 
     main = pickled_main(work)
     with (

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep import targets
 from lockstep.config_error import config_error
-from lockstep.data.own import keys_of, outputs_of
+from lockstep.data.mappings import keys_of
+from lockstep.data.own import outputs_of
 from lockstep.data.samples import pair_of, targets_for_loss
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
@@ -13,6 +13,7 @@ from lockstep.loaders.user_loaders import MapLoader, StreamLoader
 from lockstep.random_state import generators_kept
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
+from lockstep.targets.locate import user_errors
 
 
 class OneProcess:
@@ -37,7 +38,7 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: there is nothing to train on.
     """
     owner = source.owner
-    with targets.user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
+    with user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
         if owner is not None:
             owner.trainer = OneProcess(known)
             owner.prepare_data()
@@ -73,7 +74,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
             several loaders.
     """
     choice: Any = source.choice
-    with targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
+    with user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
         batch = next(iter(source.loaders("train", RankSlice(0, 1))[0]))
     keys = keys_of(choice)
     inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)
@@ -98,7 +99,7 @@ def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
     if not isinstance(train, StreamLoader):
         return True
     choice: Any = source.choice
-    with targets.user_errors(f"data.{KEY}={getattr(choice, KEY, choice.name)}", "a batch of it raises this."):
+    with user_errors(f"data.{KEY}={getattr(choice, KEY, choice.name)}", "a batch of it raises this."):
         [again] = source.loaders("train", RankSlice(0, 1))
         assert isinstance(again, StreamLoader)
         return train.first_fingerprint() == again.first_fingerprint()

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep import data, schemas, targets
+from lockstep import data, schemas
 from lockstep.config_error import ConfigError, require
-from lockstep.data.own import Streams, streams_of
-from lockstep.data.samples import SampleData
+from lockstep.data.samples import SampleData, Streams
 from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.user_loaders import rank_loader
@@ -35,8 +34,13 @@ class LoaderSource:
         self.owner: Any = None
         self.made: TensorData | SampleData | Streams | None = None
         if isinstance(choice, schemas.OwnLoaders):
-            own = self.seeded(lambda: targets.create("data", choice.call))
-            self.made = streams_of(choice, own)
+            from lockstep.targets.locate import create  # for the user's code alone
+
+            own = self.seeded(lambda: create("data", choice.call))
+            if not is_data_module(own):
+                from lockstep.data.own import streams_of
+
+                self.made = streams_of(choice, own)
             why = f"it makes a {type(own).__name__}, and not a LightningDataModule"
             fits = is_data_module(own) or self.made is not None
             require(fits, f"data.{KEY}", choice.call[KEY], why, "the path of a LightningDataModule")

@@ -8,19 +8,18 @@ from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require, typed_command
-from lockstep.schemas.synonyms import synonym
 
 T = TypeVar("T")
-FOUND = "found"
 
 
 def coerce(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
     """An instance of the dataclass `cls`: each value of its field's type, none missing, none unknown.
 
-    A field with FOUND among its metadata is nobody's to type.
+    Nobody types the fields that `cls.inferred` lists.
     """
     hints = get_type_hints(cls)
-    names = [field.name for field in fields(cls) if FOUND not in field.metadata]  # type: ignore[arg-type]
+    inferred = getattr(cls, "inferred", ())
+    names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
     check_keys(prefix, values, names)
     return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
 
@@ -69,8 +68,11 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
 
 def unknown_key(key: str, value: object, known: list[str], command: str | None = None) -> ConfigError:
     """The refusal of a key that does not exist: what it is here, or the nearest that does where one is spelt alike."""
-    if command is None and (elsewhere := synonym(key, value)):
-        return elsewhere
+    if command is None:
+        from lockstep.schemas.synonyms import synonym
+
+        if elsewhere := synonym(key, value):
+            return elsewhere
     near = next((name for name in known if _leaf(name) == _leaf(key)), None) or _spelt_alike(key, known)
     if near is None:
         return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")

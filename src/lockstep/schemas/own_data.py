@@ -1,12 +1,10 @@
 """Data of the user's own: Datasets, or loaders of a LightningDataModule or a LightningModule."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, not_negative, option_error, require
-from lockstep.schemas.coerce import FOUND as FOUND_LATER
-from lockstep.schemas.coerce import coerce_value
 from lockstep.schemas.target import KEY, Target
 
 BATCH_SIZE = 64
@@ -44,7 +42,17 @@ CONTEXTS = ("fork", "forkserver", "spawn")
 
 
 @dataclass(frozen=True)
-class OwnSamples(Target):
+class Sizes:
+    """Samples of each split, and classes."""
+
+    train_samples: int = 0
+    val_size: int = 0
+    test_size: int = 0
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class OwnSamples(Sizes, Target):
     """Of the user's own, in whatever form. What it comes to is asked of the data itself, before any rank starts.
 
     _loader_: arguments of torch's DataLoader, where samples are made one by one.
@@ -57,10 +65,6 @@ class OwnSamples(Target):
     _classes_: int | None = None
     _inputs_: str | None = None
     _targets_: str | None = None
-    train_samples: int = 0
-    val_size: int = 0
-    test_size: int = 0
-    classes: int = 0
     outputs: int = 0
     shape: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
@@ -129,30 +133,16 @@ class OwnData(OwnSamples):
     @property
     def as_loaders(self) -> "OwnLoaders":
         """The same where it turns out to be a LightningDataModule, or IterableDatasets."""
-        theirs = self.name, self._target_, self.arguments, self._loader_, self._classes_
-        return OwnLoaders(*theirs, self._inputs_, self._targets_)
+        return OwnLoaders(**{each.name: getattr(self, each.name) for each in fields(OwnSamples)})
 
 
-class Loaders:
+@dataclass(frozen=True)
+class Loaders(Sizes):
     """Data that comes in DataLoaders of the user's own. What they come to is asked of them before any rank starts.
 
     train_batches: of an epoch, 0 where nobody knows; `regular`: all but the last have one size.
     val_batch_sizes, test_batch_sizes: of each loader as one process has it, 0 of one whose batches vary.
     """
-
-    train_samples: int
-    val_size: int
-    test_size: int
-    train_batches: int
-    regular: bool
-    val_batch_sizes: tuple[int, ...]
-    test_batch_sizes: tuple[int, ...]
-    classes: int
-
-
-@dataclass(frozen=True)
-class OwnLoaders(OwnSamples, Loaders):
-    """A LightningDataModule, or IterableDatasets."""
 
     train_batches: int = 0
     regular: bool = True
@@ -161,19 +151,17 @@ class OwnLoaders(OwnSamples, Loaders):
 
 
 @dataclass(frozen=True)
+class OwnLoaders(Loaders, OwnSamples):
+    """A LightningDataModule, or IterableDatasets."""
+
+
+@dataclass(frozen=True)
 class ModelLoaders(Loaders):
     """The dataloaders that a LightningModule has itself."""
 
-    name: Literal["model"]
+    name: Literal["model"] = "model"
     images: ClassVar[bool] = False
-    train_samples: int = field(default=0, metadata={FOUND_LATER: True})
-    val_size: int = field(default=0, metadata={FOUND_LATER: True})
-    test_size: int = field(default=0, metadata={FOUND_LATER: True})
-    train_batches: int = field(default=0, metadata={FOUND_LATER: True})
-    regular: bool = field(default=True, metadata={FOUND_LATER: True})
-    val_batch_sizes: tuple[int, ...] = field(default=(), metadata={FOUND_LATER: True})
-    test_batch_sizes: tuple[int, ...] = field(default=(), metadata={FOUND_LATER: True})
-    classes: int = field(default=0, metadata={FOUND_LATER: True})
+    inferred: ClassVar[tuple[str, ...]] = FOUND
 
 
 def _group(key: str, values: Any) -> dict[str, Any]:
@@ -190,6 +178,8 @@ def _is_size(size: Any) -> bool:
 
 def _loader_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """As a DataLoader takes them. One that it does not have is found where torch is: its nearest name is told."""
+    from lockstep.schemas.coerce import coerce_value
+
     found = dict(given)
     for name, kind in LOADER.items():
         key = f"data._loader_.{name}"

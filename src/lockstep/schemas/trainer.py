@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep.batch_math import batch_count
 from lockstep.config_error import config_error, is_number, require
-from lockstep.schemas.barebones import require_bare, require_nothing_saved
 from lockstep.schemas.scheduler import OwnScheduler
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ class Trainer:
         key, batches = f"{PREFIX}num_sanity_val_steps", self.num_sanity_val_steps
         require(batches >= -1, key, batches, "it must be 0 or more, or -1 for all batches", f"{key}=2")
         if self.barebones:
+            from lockstep.schemas.barebones import require_bare
+
             require_bare(self)
         key, share = f"{PREFIX}val_check_interval", self.val_check_interval
         instead = f"{key}=100, say, or {key}=0.25 for four times an epoch"
@@ -81,6 +82,8 @@ class Trainer:
             key, why = f"{PREFIX}enable_model_summary", "the summary is of a LightningModule"
             raise config_error(key, True, why, "model_summary=true, which is of any net")
         if self.barebones:
+            from lockstep.schemas.barebones import require_nothing_saved
+
             require_nothing_saved(plan)
         self._check_interval(plan)
         self._check_validation(plan)

@@ -16,7 +16,6 @@ from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.task_metrics import TaskMetrics
 from lockstep.steps.task_module import TaskModule
 from lockstep.steps.task_step import TaskStep
-from lockstep.targets.task import make_task
 
 
 def create_trainee(plan: Plan, context: RankContext, begin: Progress, lightning: bool) -> Trainee:
@@ -39,6 +38,8 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
     in_loaders = isinstance(plan.data, schemas.Loaders)
     splits = None if in_loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
     if isinstance(plan.task, schemas.OwnTask):
+        from lockstep.targets.task import make_task  # for the user's code alone
+
         make_task(plan.task)
     net = convert_batchnorm(plan, build_model(plan, plan.data if splits is None else splits))
     masks = convert_dropout(plan, context.rank, net)

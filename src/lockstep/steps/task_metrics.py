@@ -9,7 +9,6 @@ from torch import Tensor
 
 from lockstep import schemas
 from lockstep.checkpoint.content import PREFIX, Content, Progress
-from lockstep.data.line import fitted_line
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData
 from lockstep.launch.topology import RankContext
@@ -172,4 +171,8 @@ class TaskMetrics:
     def final_metrics(self) -> Mapping[str, float]:
         """Return what metrics.json has beside the results."""
         data = self.plan.data
-        return fitted_line(self.net, data.predict) if isinstance(data, schemas.Line) else {}
+        if not isinstance(data, schemas.Line):
+            return {}
+        from lockstep.data.line import fitted_line
+
+        return fitted_line(self.net, data.predict)
