@@ -165,6 +165,9 @@ SENTENCES = {
     r"Unknown plugin class.*?'(?:hydra_plugins\.)?(\w+)": (
         "{0}: this plugin of Hydra is not installed; install it: pip install {0}."
     ),
+    r"Error merging override ([^=]+)=([^\n]*)": (
+        "{0}={1}: the key takes another kind of value; write {0}=FOLDER, say, or leave it out."
+    ),
     r"(?:Cannot find primary config|onfig directory)": NO_CONFIG,
 }
 """From Hydra's words to the sentence that says it here, with what is in the brackets."""

@@ -17,7 +17,8 @@ from lockstep.data.rows import split_rows
 from lockstep.data.samples import SampleData, SampleSplit, Streams, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
 from lockstep.random_state import generators_kept, seed_all
-from lockstep.schemas.own_data import PLANNED, OwnData, OwnLoaders
+from lockstep.schemas.data_keys import PLANNED
+from lockstep.schemas.own_data import OwnData, OwnLoaders
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import UserCodeError, check, create, user_errors
