@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from lockstep.config_error import config_error
+from lockstep.config_error import config_error, require
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,8 @@ class SampleKeys:
         Raises:
             ConfigError: it is no mapping, or has no such key.
         """
-        if not isinstance(own, Mapping):
-            why, instead = f"a sample is a {type(own).__name__}, and has no keys", "nothing in its place"
-            raise config_error("data._inputs_", self.inputs, why, instead)
+        why = f"a sample is a {type(own).__name__}, and has no keys"
+        require(isinstance(own, Mapping), "data._inputs_", self.inputs, why, "nothing in its place")
         for name, key in self.named.items():
             if key not in own:
                 raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, own))}")

@@ -5,7 +5,7 @@ from typing import Any
 
 from lockstep.config_error import config_error
 from lockstep.data.mappings import keys_of
-from lockstep.data.own import outputs_of
+from lockstep.data.own import outputs_of, shape_facts
 from lockstep.data.samples import pair_of, targets_for_loss
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
@@ -51,17 +51,15 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
         evaluated = {stage: _evaluated(source, stage, rank_slice) for stage in ("val", "test")}
         rest = {stage: sum(_of_batches(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
         sizes = {stage: [_batch_size(own) for own in loaders] for stage, loaders in evaluated.items()}
-    batches = _length(train)
-    regular = isinstance(train, MapLoader) and train.batches.regular
+    mapped = isinstance(train, MapLoader)
     return {
         "train_samples": _of_batches(train),
         "repeatable": repeatable,
-        "train_batches": batches,
-        "regular": regular,
+        "train_batches": _length(train),
+        "regular": mapped and train.batches.regular,
         "size": _batch_size(train),
-        "drop_last": isinstance(train, MapLoader) and train.batches.drop_last,
-        "val_size": rest["val"],
-        "test_size": rest["test"],
+        "drop_last": mapped and train.batches.drop_last,
+        **{f"{stage}_size": size for stage, size in rest.items()},
         **{f"{stage}_batch_sizes": own for stage, own in sizes.items()},
     }
 
@@ -85,13 +83,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
             raise config_error("data", choice.name, why, "a LightningModule, or one loader")
     held = [source.theirs(stage)[0] for stage in STAGES if source.has(stage)]
     outputs = outputs_of(choice, [getattr(own, "dataset", None) for own in held], source.owner, target, samples)
-    classed = not target.is_floating_point() and outputs > 0
-    return {
-        "shape": list(inputs.shape[1:]),
-        "outputs": outputs,
-        "classes": outputs if classed else 0,
-        "parts": list(target.shape) if classed else [],
-    }
+    return shape_facts(inputs.shape[1:], target, outputs)
 
 
 def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
@@ -100,9 +92,9 @@ def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
         return True
     choice: Any = source.choice
     with user_errors(f"data.{KEY}={getattr(choice, KEY, choice.name)}", "a batch of it raises this."):
-        [again] = source.loaders("train", RankSlice(0, 1))
-        assert isinstance(again, StreamLoader)
-        return train.first_fingerprint() == again.first_fingerprint()
+        again: Any = source.loaders("train", RankSlice(0, 1))[0]
+        repeats: bool = train.first_fingerprint() == again.first_fingerprint()
+        return repeats
 
 
 def _length(loader: RankLoader) -> int:

@@ -177,11 +177,8 @@ def arguments(
     fitting |= {name: value for name, value in filled.items() if name in named and name not in given}
     for name, parameter in named.items():
         if whole and name not in fitting and parameter.default is parameter.empty:
-            later = (
-                f"{key}.{PARTIAL}=true to have it called later, or "
-                if "." in key and not isinstance(call, type)
-                else ""
-            )
+            is_function = "." in key and not isinstance(call, type)
+            later = f"{key}.{PARTIAL}=true to have it called later, or " if is_function else ""
             raise ConfigError(f"{key}.{name} is missing: {title} needs it; write {later}{key}.{name}=VALUE.")
     return fitting
 
