@@ -119,11 +119,11 @@ def test_arrays_of_one_part_and_of_three(tmp_path: Path, make_own: MakeOwn) -> N
     ("arrays", "sentence"),
     [
         (None, "it cannot be read (No such file or directory); write the path of an .npz file."),
-        (b"no archive", "it is no .npz file of numbers; write the path of one."),
+        (b"no archive", "it is no .npz file of numbers; write the path of an .npz file."),
         ({"a": [1]}, "it holds a; write a file with x and y, or x_train, y_train, x_test, y_test."),
         ({"x": [1.0, 2.0], "y": [1]}, "x has 2 rows and y 1; write as many of both."),
         ({"x": ["a", "b"]}, "x is <U1 of shape (2,); write numbers, a row for each sample."),
-        ({"x": [None]}, "it is no .npz file of numbers; write the path of one."),
+        ({"x": [None]}, "it is no .npz file of numbers; write the path of an .npz file."),
     ],
 )
 def test_what_are_no_arrays(arrays: Any, sentence: str, tmp_path: Path) -> None:

@@ -50,8 +50,6 @@ EXPLAINED = [
     (["trainer.min_steps=2"], "write max_epochs=N."),
     (["lr=0.1"], "lr=0.1: there is no such key, it is optimizer.lr here; write optimizer.lr=0.1."),
     (["epochs=3"], "epochs=3: there is no such key, it is max_epochs here; write max_epochs=3."),
-    (["dropout=sliced"], "dropout=sliced: there is no such key, it is dropout_rng here; write dropout_rng=global."),
-    (["dropout=independent"], "write dropout_rng=per_rank."),
     (["dropout=0.1"], "dropout=0.1: there is no such key (did you mean model.dropout?); write model.dropout=0.1."),
     (["momentum=0.5"], "did you mean optimizer.momentum?"),
     (["optimizer.foo=1"], "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),

@@ -33,9 +33,7 @@ SOURCES: dict[str, Any] = {
 }
 """What others are derived from, and the types that it has before."""
 
-NESTED: dict[str, type] = {
-    **{"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Record, "trainer": Trainer}
-}
+NESTED = {"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Record, "trainer": Trainer}
 """Keys of keys, of which there is one kind only."""
 
 
@@ -84,14 +82,11 @@ def _require_no_other_optimizer(module: str, chosen: Any, scales: object) -> Non
 
 def _choices(group: str, values: object) -> list[object]:
     """The typed options of each that is chosen of a group that takes several; `none` is none of them."""
-    chosen = {key: _choice(group, key, own) for key, own in named_options(group, values).items()}
-    names = [own.name for own in chosen.values()]
-    if "none" in names:
-        others = [name for name in names if name != "none"]
-        why = "none goes with no other"
-        require(not others, group, ["none", *others], why, f"{group}={others[0] if others else 'none'}")
-        return []
-    return [*chosen.values()]
+    chosen = [_choice(group, key, own) for key, own in named_options(group, values).items()]
+    others = [own.name for own in chosen if own.name != "none"]
+    fits = not others or len(others) == len(chosen)
+    require(fits, group, ["none", *others], "none goes with no other", f"{group}={[*others, 'none'][0]}")
+    return chosen if others else []
 
 
 def named_options(group: str, values: object) -> dict[str, object]:
@@ -126,13 +121,17 @@ def _choice(group: str, key: str, values: object) -> Any:
         return OWN_CODE[group](**own)
     if not isinstance(values, Mapping) or "name" not in values:
         raise config_error(key, values, "it is a group of keys", f"{group}={next(iter(options))}")
-    values = dict(values)
-    if not isinstance(values["name"], str) or values["name"] not in options:
-        raise option_error(f"{key}.name", values["name"], "there is no such option", options)
-    _require_own_keys(group, values)
+    values, name = dict(values), values["name"]
+    if not isinstance(name, str) or name not in options:
+        raise option_error(f"{key}.name", name, "there is no such option", options)
+    own_keys = {option: {field.name for field in fields(kind)} for option, kind in options.items()}
+    for other in values.keys() - own_keys[name]:  # someone wrote GROUP.name=…, or a plus sign
+        if owners := [f"{group}={option}" for option, names in own_keys.items() if other in names]:
+            why = f"{group}={name} has no such key"
+            raise config_error(f"{group}.{other}", values[other], why, f"{' or '.join(owners)} with it")
     if "root" in values:
         values["root"] = absolute(values["root"])
-    return coerce(options[values["name"]], f"{key}.", values)
+    return coerce(options[name], f"{key}.", values)
 
 
 def with_name(group: str, values: object) -> object:
@@ -144,15 +143,6 @@ def with_name(group: str, values: object) -> object:
     return {"name": paths[own], **{name: value for name, value in values.items() if name not in (KEY, "name")}}
 
 
-def _require_own_keys(group: str, values: Mapping[str, Any]) -> None:
-    """Refuse a key that another option of the group has: someone wrote GROUP.name=…, or a plus sign."""
-    own = {name: {field.name for field in fields(option)} for name, option in GROUPS[group].items()}
-    for key in values.keys() - own[values["name"]]:
-        if owners := [f"{group}={name}" for name, names in own.items() if key in names]:
-            why = f"{group}={values['name']} has no such key"
-            raise config_error(f"{group}.{key}", values[key], why, f"{' or '.join(owners)} with it")
-
-
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """Replace what is derived by what it comes to: global batch, learning rate, threads, accelerator."""
     values |= {key: coerce_value(kind, key, values[key]) for key, kind in SOURCES.items()}
@@ -160,8 +150,8 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     devices, nodes = (max(1, values[key]) for key in ("devices", "num_nodes"))
     data_parallel_size = values["strategy"].layout(devices).data_parallel_size  # on each machine
     if (per_device := values.pop("batch_size_per_device")) is not None:
-        example = "batch_size_per_device=32, say"
-        require(per_device >= 1, "batch_size_per_device", per_device, "it must be 1 or more", example)
+        key = "batch_size_per_device"
+        require(per_device >= 1, key, per_device, "it must be 1 or more", f"{key}=32, say")
         values["batch_size"] = per_device * data_parallel_size * nodes
     if values.pop("scale_lr"):
         optimizer = values["optimizer"]
@@ -184,9 +174,7 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
 
 def _require_bearable(key: str, value: int) -> None:
     """Refuse what would not train but bring the machine down: a slip of the finger is a million processes."""
-    cores = usable_cores()
-    most = max(64, 8 * cores)
-    why = f"this machine has {cores} core{'s' if cores > 1 else ''} to compute on"
+    most, why = max(64, 8 * usable_cores()), f"this machine has {usable_cores()} cores to compute on"
     require(value <= most, key, value, why, f"{key}={most}, or fewer")
 
 

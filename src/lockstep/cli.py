@@ -28,7 +28,7 @@ from lockstep.quick_exit import exit_quickly
 from lockstep.schemas import Command
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
-from lockstep.targets import UserCodeError
+from lockstep.targets.locate import UserCodeError
 
 BEGAN = time.perf_counter()
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ

@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep import data, schemas, targets
+from lockstep import data, schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
@@ -35,6 +35,7 @@ from lockstep.run_summary import run_summary
 from lockstep.schemas import groups
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.logger import tensorboard_of
+from lockstep.targets.from_python import as_target, require_not_typed
 
 UNTYPED = schemas.Command()
 
@@ -62,11 +63,11 @@ def with_own(own: Mapping[str, Any], words: list[str]) -> tuple[DictConfig, Path
     """The configuration with the groups that are given from Python, and the folder."""
     for group in own.keys() - groups.OWN_CODE.keys():
         raise option_error("run", group, "no group of this name takes code of yours", groups.OWN_CODE)
-    targets.require_not_typed(own, words)
+    require_not_typed(own, words)
     config, run_dir = compose_job(words)
     with open_dict(config):
         for group, code in own.items():
-            config[group] = targets.as_target(group, code)
+            config[group] = as_target(group, code)
     return config, run_dir
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 from torch import nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
-from lockstep import schemas, targets
+from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.schemas.target import KEY, PARTIAL
 
@@ -21,7 +21,9 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
             # all parameters in each call: the same bits as one after the other, the default on a CPU
             return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay, foreach=True)
         case schemas.OwnOptimizer():
-            optimizer = targets.create("optimizer", {**choice.call, PARTIAL: True})(groups)
+            from lockstep.targets.locate import create  # for the user's code alone
+
+            optimizer = create("optimizer", {**choice.call, PARTIAL: True})(groups)
             made = type(optimizer).__name__
             why, instead = f"it makes a {made}, and not an Optimizer", "the path of a torch optimizer"
             require(isinstance(optimizer, Optimizer), f"optimizer.{KEY}", choice.call[KEY], why, instead)

@@ -6,14 +6,12 @@ Hydra stops at the door: engines and workers see a Plan and never a config. What
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lockstep import schemas
 from lockstep.objectives import Objective, objective_of
-from lockstep.schemas.coerce import FOUND
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import Strategy
-from lockstep.targets.objective import own_objective
 from lockstep.world import World
 
 
@@ -58,7 +56,8 @@ class Plan:
     test: bool
     optimized_metric: str | None
     run_dir: str
-    command: schemas.Command = field(default=schemas.Command(), metadata={FOUND: True})
+    command: schemas.Command = field(default=schemas.Command())
+    inferred: ClassVar[tuple[str, ...]] = ("command",)
 
     def __post_init__(self) -> None:
         from lockstep.plan_checks import check  # here: a rank unpickles a plan that was checked before

@@ -44,13 +44,10 @@ def _check_numbers(plan: "Plan") -> None:
         require(value >= 1, key, value, "it must be 1 or more", f"{key}=1")
         require(value < 2**31, key, value, "it must be below 2^31", f"{key}=1, say")
     require(0 <= plan.seed < 2**63, "seed", plan.seed, "it must be at least 0 and below 2^63", "seed=42")
-    clip = plan.gradient_clip_val
-    if clip is not None and clip <= 0:
-        instead = "gradient_clip_val=1.0, say, or null for none"
-        raise config_error("gradient_clip_val", clip, "it must be above 0", instead)
-    if plan.precision == "16-mixed" and plan.accelerator == "cpu":
-        instead = "precision=bf16-mixed, or accelerator=gpu"
-        raise config_error("precision", plan.precision, "it needs a GPU", instead)
+    clip, hint = plan.gradient_clip_val, "gradient_clip_val=1.0, say, or null for none"
+    require(clip is None or clip > 0, "gradient_clip_val", clip, "it must be above 0", hint)
+    runs = plan.precision != "16-mixed" or plan.accelerator != "cpu"
+    require(runs, "precision", plan.precision, "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu")
 
 
 def _check_batches(plan: "Plan") -> None:
@@ -68,11 +65,9 @@ def _check_batches(plan: "Plan") -> None:
         below, above = plan.batch_size - spare, plan.batch_size - spare + world
         why = f"{world} ranks (devices={plan.devices}) cannot share it equally"
         raise config_error("batch_size", plan.batch_size, why, f"batch_size={below} or batch_size={above}")
-    if plan.drop_last and plan.batch_size > samples:
-        why = f"batch_size={plan.batch_size} is more than the {samples} samples, so every batch would be dropped"
-        raise config_error(
-            "drop_last", True, why, f"drop_last=false, or batch_size={world * (samples // world) or world}"
-        )
+    why = f"batch_size={plan.batch_size} is more than the {samples} samples, so every batch would be dropped"
+    hint = f"drop_last=false, or batch_size={world * (samples // world) or world}"
+    require(not plan.drop_last or plan.batch_size <= samples, "drop_last", True, why, hint)
 
 
 def _check_length(plan: "Plan") -> None:
@@ -80,35 +75,32 @@ def _check_length(plan: "Plan") -> None:
     if plan.model.lightning or not isinstance(plan.data, schemas.Loaders):
         return
     counts = isinstance(plan.scheduler, schemas.OneCycle | schemas.WarmupLinear)
-    if counts and not plan.steps.total_steps:
-        why = f"its curve is of the whole run, and data={plan.data.name} does not say how long an epoch is"
-        raise config_error("scheduler", plan.scheduler.name, why, "scheduler=none, or one by _target_")
-    if plan.dropout_rng != "per_rank":
-        why = f"data={plan.data.name} does not say how large each batch is"
-        raise config_error("dropout_rng", plan.dropout_rng, why, "dropout_rng=per_rank")
+    known = not counts or plan.steps.total_steps > 0
+    why = f"its curve is of the whole run, and data={plan.data.name} does not say how long an epoch is"
+    require(known, "scheduler", plan.scheduler.name, why, "scheduler=none, or one by _target_")
+    why = f"data={plan.data.name} does not say how large each batch is"
+    require(plan.dropout_rng == "per_rank", "dropout_rng", plan.dropout_rng, why, "dropout_rng=per_rank")
 
 
 def _check_work(plan: "Plan") -> None:
-    if not plan.train and not plan.test:
-        raise config_error("test", False, "with train=false nothing is left to do", "train=true or test=true")
-    if plan.resume and not plan.train:
-        raise config_error("resume", True, "with train=false there is no training to go on with", "resume=false")
-    if plan.resume and plan.engine.name == "both":
-        why = "engine=both is two runs, each in a folder of its own"
-        raise config_error("resume", True, why, "resume=false, or engine=raw hydra.run.dir=…/raw for one of them")
-    if not plan.train and plan.ckpt_path is None:
-        why = "with train=false there is no trained net to test"
-        raise config_error("ckpt_path", None, why, "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true")
-    if plan.loss_reduction != "mean" and not plan.model.lightning:
-        why = "the loss of a plain net is its task's"
-        raise config_error("loss_reduction", plan.loss_reduction, why, "loss_reduction=mean")
-    if plan.model_summary and not plan.train:
-        why = "it is printed before training, and there is none"
-        raise config_error("model_summary", True, why, "model_summary=false, or train=true")
-    if isinstance(plan.data, schemas.ModelLoaders) and not plan.model.lightning:
-        why = "it takes the loaders that a LightningModule has itself, and a plain net has none"
-        raise config_error("data", plan.data.name, why, "data=… of a data set, or model=… of a LightningModule")
-    if plan.optimized_metric is not None and not plan.model.lightning:
-        known = plan.optimized_metric in plan.measured
-        why = "this run measures no such thing"
+    """Refuse a run without work, and keys that ask for what the run has not."""
+    trains, plain = plan.train, not plan.model.lightning
+    require(trains or plan.test, "test", False, "with train=false nothing is left to do", "train=true or test=true")
+    why = "with train=false there is no training to go on with"
+    require(trains or not plan.resume, "resume", True, why, "resume=false")
+    single, why = plan.engine.name != "both", "engine=both is two runs, each in a folder of its own"
+    hint = "resume=false, or engine=raw hydra.run.dir=…/raw for one of them"
+    require(single or not plan.resume, "resume", True, why, hint)
+    why, hint = "with train=false there is no trained net to test", "ckpt_path=logs/…/checkpoints/best.ckpt"
+    require(trains or plan.ckpt_path is not None, "ckpt_path", None, why, f"{hint}, or train=true")
+    why = "the loss of a plain net is its task's"
+    fits = plan.loss_reduction == "mean" or not plain
+    require(fits, "loss_reduction", plan.loss_reduction, why, "loss_reduction=mean")
+    why = "it is printed before training, and there is none"
+    require(trains or not plan.model_summary, "model_summary", True, why, "model_summary=false, or train=true")
+    fits = not plain or not isinstance(plan.data, schemas.ModelLoaders)
+    why = "it takes the loaders that a LightningModule has itself, and a plain net has none"
+    require(fits, "data", plan.data.name, why, "data=… of a data set, or model=… of a LightningModule")
+    if plain and plan.optimized_metric is not None:
+        known, why = plan.optimized_metric in plan.measured, "this run measures no such thing"
         require(known, "optimized_metric", plan.optimized_metric, why, f"one of {', '.join(plan.measured)}")

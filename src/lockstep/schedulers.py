@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from lockstep import schemas, targets
+from lockstep import schemas
 from lockstep.config_error import config_error, require
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
@@ -45,9 +45,11 @@ def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimize
     Raises:
         ConfigError: it is none, it takes other arguments, or a checkpoint could not hold its state.
     """
+    from lockstep.targets.locate import check
+
     call, path = choice.call, choice.call[KEY]
     waiting = {**call, CHILDREN: deferred(call)[CHILDREN]} if CHILDREN in call else call
-    found = targets.check("scheduler", waiting, dict.fromkeys(("optimizer", "mode", "total_steps")))
+    found = check("scheduler", waiting, dict.fromkeys(("optimizer", "mode", "total_steps")))
     plateau = isinstance(found, type) and issubclass(found, ReduceLROnPlateau)
     if plateau and choice.interval == "step":
         why = "a plateau is looked for after each epoch"
@@ -74,12 +76,14 @@ def _own_scheduler(choice: schemas.OwnScheduler, optimizer: Optimizer, steps: in
         steps: of the schedule in the whole run, for one that has `total_steps`.
         better: min or max, for one that looks for a plateau and is not told its `mode`.
     """
+    from lockstep.targets.locate import create, user_errors
+
     path = choice.call[KEY]
     filled: dict[str, Any] = {} if "epochs" in choice.arguments or not steps else {"total_steps": steps}
     if choice.plateau:
         filled = {"mode": better}
-    partial = targets.create("scheduler", deferred(choice.call), filled)
-    with targets.user_errors(f"scheduler.{KEY}={path}", "it raises this when it is called."):
+    partial = create("scheduler", deferred(choice.call), filled)
+    with user_errors(f"scheduler.{KEY}={path}", "it raises this when it is called."):
         made = _with_optimizer(partial, optimizer)
     why, instead = f"it makes a {type(made).__name__}, and not an LRScheduler", "the path of a torch scheduler"
     require(isinstance(made, LRScheduler), f"scheduler.{KEY}", path, why, instead)

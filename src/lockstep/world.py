@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 from lockstep.config_error import config_error
-from lockstep.schemas import ProcessGroup
+from lockstep.schemas.process_group import ProcessGroup
 
 
 @dataclass(frozen=True)

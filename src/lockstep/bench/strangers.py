@@ -17,7 +17,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.lit.hush import hush
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.random_state import seed_all
-from lockstep.targets import create
+from lockstep.targets.locate import create
 
 Batch = tuple[Tensor, Tensor]
 

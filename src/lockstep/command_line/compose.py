@@ -18,14 +18,11 @@ def ranks_of(strategy: str, devices: int) -> int:
     return STRATEGIES[strategy].layout(devices).processes
 
 
-def gpus_of(accelerator: str, devices: int) -> int | None:
-    """GPUs to ask a cluster for, for each machine."""
-    return devices if accelerator == "gpu" else None
-
-
 OmegaConf.register_new_resolver("help_page", lambda: help_page(CONF), replace=True)
 OmegaConf.register_new_resolver("ranks_of", ranks_of, replace=True)
-OmegaConf.register_new_resolver("gpus_of", gpus_of, replace=True)
+OmegaConf.register_new_resolver(
+    "gpus_of", lambda accelerator, devices: devices if accelerator == "gpu" else None, replace=True
+)
 
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:

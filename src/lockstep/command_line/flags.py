@@ -28,11 +28,9 @@ def require_flags(arguments: list[str]) -> Namespace:
     asked = [f"--{name.replace('_', '-')}" for name in COMMANDS if getattr(flags, name) not in (None, False)]
     if len(asked) > 1:
         raise ConfigError(f"{' '.join(asked)}: these do not go together; write one of them.")
-    if flags.resolve and flags.cfg is None and not flags.help:
-        raise ConfigError("--resolve: it goes with --cfg alone; write --cfg job --resolve.")
-    if flags.package is not None and flags.cfg is None:
-        package = f"--package={flags.package}"
-        raise ConfigError(f"{package}: it goes with --cfg alone; write --cfg job {package}.")
+    alone = {"--resolve": flags.resolve and not flags.help, f"--package={flags.package}": flags.package is not None}
+    for flag in [flag for flag, given in alone.items() if given and flags.cfg is None]:
+        raise ConfigError(f"{flag}: it goes with --cfg alone; write --cfg job {flag}.")
     if flags.experimental_rerun is not None:
         why = "a pickled job is not run again here"
         raise ConfigError(f"--experimental-rerun: {why}; write the overrides that it had, or resume=true.")

@@ -51,15 +51,12 @@ def unexpected_as_config_error(error: Exception, overrides: Sequence[str], attem
         refusal = explained(error, overrides)
         refusal.__cause__ = None
     except Exception:
-        refusal = odd_option(overrides) or cannot_be_composed(error, culprit(error, overrides, attempt))
+        named = shorten(" ".join(culprit(error, overrides, attempt))) or "the configuration"
+        why = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
+        instead = f"KEY=VALUE as {typed_command()} --help has it"
+        refusal = odd_option(overrides) or ConfigError(f"{named}: this cannot be composed ({why}); write {instead}.")
         refusal.__cause__ = error
     return refusal
-
-
-def cannot_be_composed(error: Exception, overrides: Sequence[str]) -> ConfigError:
-    named = shorten(" ".join(overrides)) or "the configuration"
-    why = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
-    return ConfigError(f"{named}: this cannot be composed ({why}); write KEY=VALUE as {typed_command()} --help has it.")
 
 
 def culprit(error: Exception, overrides: Sequence[str], attempt: Attempt) -> list[str]:
@@ -88,7 +85,7 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
         return unreadable(str(error.override))
     if isinstance(error, OSError) and any(frame.name == "mkdir" for frame in extract_tb(error.__traceback__)):
         return not_made(error, "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir")
-    if nameless := next((override for override in overrides if override.startswith("=")), None):
+    for nameless in (override for override in overrides if override.startswith("=")):
         return ConfigError(f"{nameless}: this has no key; write KEY=VALUE.")
     if NO_OPTION in text:
         reason = "null: a group takes the name of one of its options"
@@ -111,12 +108,10 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
 def unreadable(override: str) -> ConfigError:
     """Say how to quote it: nine in ten of these are a value with a space, `=` or a letter that is not ASCII."""
     key, equals, value = override.partition("=")
-    shown = shorten(override)
+    instead = f"{shorten(shell_quote_override(key, value))}, quotes and all"
     if not equals or not re.fullmatch(r"[A-Za-z_][\w./@]*", key, re.ASCII) or set(value) & set("'\"[](){}"):
-        return ConfigError(f"{shown}: this cannot be read; write KEY=VALUE, or \"KEY='VALUE'\" if it is unusual.")
-    return ConfigError(
-        f"{shown}: this cannot be read; write {shorten(shell_quote_override(key, value))}, quotes and all."
-    )
+        instead = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
+    return ConfigError(f"{shorten(override)}: this cannot be read; write {instead}.")
 
 
 NO_NAMES = ("null", "true", "false", "nan", "inf")
@@ -164,6 +159,9 @@ SENTENCES = {
     ),
     r"Unknown plugin class.*?'(?:hydra_plugins\.)?(\w+)": (
         "{0}: this plugin of Hydra is not installed; install it: pip install {0}."
+    ),
+    r"Error merging override ([^=]+)=([^\n]*)": (
+        "{0}={1}: the key takes another kind of value; write {0}=FOLDER, say, or leave it out."
     ),
     r"(?:Cannot find primary config|onfig directory)": NO_CONFIG,
 }

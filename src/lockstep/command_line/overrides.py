@@ -39,26 +39,22 @@ def verbatim(overrides: Sequence[str], sweep: bool = False) -> list[str]:
     Args:
         sweep: several values with commas between are one for each job.
     """
-    keys = text_keys()
-    return [_verbatim(override, keys, sweep) for override in overrides]
+    return [_verbatim(override, sweep) for override in overrides]
 
 
-def _verbatim(override: str, keys: set[str], sweep: bool) -> str:
-    found = WORD.fullmatch(override)
-    if found is None or found[1].lstrip("+") not in keys:
+def _verbatim(override: str, sweep: bool) -> str:
+    match = WORD.fullmatch(override)
+    if match is None or match[1].lstrip("+") not in text_keys() or ("," in match[2] and not sweep):
         return override
-    values = found[2].split(",")
-    if len(values) > 1 and not sweep:
-        return override
-    return f"{found[1]}=" + ",".join(f"'{value}'" if _like_a_number(value) else value for value in values)
+    return f"{match[1]}=" + ",".join(map(_quoted, match[2].split(",")))
 
 
-def _like_a_number(value: str) -> bool:
+def _quoted(value: str) -> str:
     try:
         float(value)  # underscores between digits, too
     except ValueError:
-        return False
-    return True
+        return value
+    return f"'{value}'"
 
 
 def require_one_option(overrides: Iterable[str], options: dict[str, list[str]]) -> None:

@@ -9,7 +9,6 @@ import io
 import pickle
 import tarfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +45,9 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
         ConfigError: the archive is damaged, or missing and cannot be downloaded.
     """
     folder = Path(root)
-    if _found(folder) is None:
+    if not any(path.exists() for _, path in _places(folder)):
         download_archive(folder)
-    files = _files(folder)
-    (images, targets), tested = _joined(root, files, TRAIN), _joined(root, files, TEST)
+    (images, targets), tested = _read(folder)
     train = len(images) - val
     why, instead = f"it leaves nothing of {len(images)} images to train on", "data.val=5000"
     require(0 <= val < len(images), "data.val", val, why, instead)
@@ -75,45 +73,33 @@ def download_archive(root: Path) -> None:
             )
 
 
-def _found(root: Path) -> tuple[str, Path] | None:
-    """The version that lies below root, unpacked or not, and where."""
-    for version, (folder, archive, _) in VERSIONS.items():
-        for path in (root / folder, root / archive):
-            if path.exists():
-                return version, path
-    return None
+def _places(root: Path) -> list[tuple[str, Path]]:
+    """Return where a version may lie below root, unpacked or not."""
+    return [(version, root / name) for version, names in VERSIONS.items() for name in names[:2]]
 
 
-def _files(root: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """Images and classes of each file of the archive or the folder."""
-    found = _found(root)
-    assert found is not None
-    version, path = found
+def _read(root: Path) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return images and classes to train on and to test on."""
+    version, path = next((version, path) for version, path in _places(root) if path.exists())
     folder, _, ending = VERSIONS[version]
     parse = _from_binary if version == "binary" else _from_python
-    made = {}
+    files = {}
     try:
         if path.is_dir():
-            for name in (*TRAIN, *TEST):
-                made[name] = parse((path / f"{name}{ending}").read_bytes())
-            return made
-        with tarfile.open(path) as archive:
-            for member in archive:
-                name = Path(member.name).name.removesuffix(ending)
-                if Path(member.name).parent.name == folder and name in (*TRAIN, *TEST) and member.isfile():
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    made[name] = parse(content.read())
+            files = {name: parse((path / f"{name}{ending}").read_bytes()) for name in (*TRAIN, *TEST)}
+        else:
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    name = Path(member.name).name.removesuffix(ending)
+                    in_folder = Path(member.name).parent.name == folder and name in (*TRAIN, *TEST)
+                    if in_folder and (content := archive.extractfile(member)):
+                        files[name] = parse(content.read())
     except (OSError, EOFError, ValueError, KeyError, zlib.error, tarfile.TarError, pickle.UnpicklingError) as error:
         raise _damaged(root, path, str(error) or type(error).__name__) from None
-    return made
-
-
-def _joined(root: str, files: Mapping[str, tuple[Tensor, Tensor]], names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    if missing := [name for name in names if name not in files]:
-        raise _damaged(Path(root), Path(root), f"{missing[0]} is not there")
-    images, targets = zip(*(files[name] for name in names), strict=True)
-    return torch.cat(images), torch.cat(targets)
+    if missing := [name for name in (*TRAIN, *TEST) if name not in files]:
+        raise _damaged(root, root, f"{missing[0]} is not there")
+    images, targets = zip(*(files[name] for name in TRAIN), strict=True)
+    return (torch.cat(images), torch.cat(targets)), files[TEST[0]]
 
 
 def _from_binary(content: bytes) -> tuple[Tensor, Tensor]:

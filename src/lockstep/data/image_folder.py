@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.config_error import ConfigError, require
 from lockstep.data.rows import split_rows
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -57,19 +57,14 @@ def image_folder(
 
 
 def _listed(root: str, folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
-    """Every image with its class, in the order of their names; and the classes."""
+    """Return every image with its class, in the order of their names; and the classes."""
     classes = sorted(own.name for own in folder.iterdir() if own.is_dir() and not own.name.startswith("."))
-    if not classes:
-        raise config_error("data.root", root, f"{folder} has no folders, one for each class", "one that has")
-    files = [
-        (file, number)
-        for number, name in enumerate(classes)
-        for file in sorted((folder / name).rglob("*"))
-        if file.suffix.lower() in ENDINGS
-    ]
-    empty = [name for number, name in enumerate(classes) if all(own != number for _, own in files)]
-    if empty:
-        raise config_error("data.root", root, f"{folder / empty[0]} has no image", "folders that have, or remove it")
+    require(bool(classes), "data.root", root, f"{folder} has no folders, one for each class", "one that has")
+    files = []
+    for number, name in enumerate(classes):
+        images = [file for file in sorted((folder / name).rglob("*")) if file.suffix.lower() in ENDINGS]
+        require(bool(images), "data.root", root, f"{folder / name} has no image", "folders that have, or remove it")
+        files += [(file, number) for file in images]
     return files, classes
 
 
@@ -96,7 +91,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         try:
             with Image.open(path) as image:
                 pixels = image.convert("RGB")
-        except (OSError, UnidentifiedImageError) as error:
+        except OSError as error:
             raise ConfigError(f"data: {path} is no image that can be read ({error}); remove it.") from None
         made: Tensor = self.transform(pixels)
         return made.as_subclass(Tensor), target

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from lockstep.config_error import config_error
+from lockstep.config_error import config_error, require
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,8 @@ class SampleKeys:
         Raises:
             ConfigError: it is no mapping, or has no such key.
         """
-        if not isinstance(own, Mapping):
-            why, instead = f"a sample is a {type(own).__name__}, and has no keys", "nothing in its place"
-            raise config_error("data._inputs_", self.inputs, why, instead)
+        why = f"a sample is a {type(own).__name__}, and has no keys"
+        require(isinstance(own, Mapping), "data._inputs_", self.inputs, why, "nothing in its place")
         for name, key in self.named.items():
             if key not in own:
                 raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, own))}")
@@ -42,6 +41,12 @@ class SampleKeys:
         """The same; numbers of lists, which torch's collate function has put together place by place, in one tensor."""
         found = self.of(batch)
         return [torch.stack(own, 1) if _is_by_place(own) else own for own in found]
+
+
+def keys_of(choice: Any) -> SampleKeys | None:
+    """Return which keys of a sample are asked for, or None if samples are no mappings."""
+    inputs = getattr(choice, "input_key", None)
+    return None if inputs is None else SampleKeys(inputs, choice.target_key)
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,3 @@ def _as_tensor(own: Any) -> Any:
 
 def _is_by_place(own: Any) -> bool:
     return isinstance(own, list) and len(own) > 0 and all(isinstance(part, Tensor) for part in own)
-
-
-def keys_of(choice: Any) -> SampleKeys | None:
-    """Return which keys of a sample a data set asks for; None if samples are no mappings."""
-    inputs = getattr(choice, "input_key", None)
-    return None if inputs is None else SampleKeys(inputs, choice.target_key)

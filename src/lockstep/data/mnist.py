@@ -1,12 +1,14 @@
 """MNIST: its four files, found or downloaded from torchvision's mirrors, and the data set made of them."""
 
+import gzip
+import hashlib
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.config_error import ConfigError, config_error
 from lockstep.data.download import download, downloading
-from lockstep.data.idx import IdxFile, check, find, read, uncompressed, unreadable
+from lockstep.data.idx import IdxFile, find, read, read_bounded, unreadable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,21 +17,19 @@ if TYPE_CHECKING:
 
 TRAIN_IMAGES = IdxFile(
     "train-images-idx3-ubyte",
-    0x803,
     (60_000, 28, 28),
     "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
 )
 TRAIN_LABELS = IdxFile(
-    "train-labels-idx1-ubyte", 0x801, (60_000,), "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
+    "train-labels-idx1-ubyte", (60_000,), "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
 )
 TEST_IMAGES = IdxFile(
     "t10k-images-idx3-ubyte",
-    0x803,
     (10_000, 28, 28),
     "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
 )
 TEST_LABELS = IdxFile(
-    "t10k-labels-idx1-ubyte", 0x801, (10_000,), "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
+    "t10k-labels-idx1-ubyte", (10_000,), "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
 )
 FILES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
 
@@ -50,7 +50,7 @@ def prepare(root: str) -> None:
     if missing:
         download_missing(folder)
     for file in FILES:
-        check(folder, file)
+        read(folder, file, check=True)
 
 
 def download_missing(root: Path) -> None:
@@ -68,7 +68,8 @@ def download_missing(root: Path) -> None:
                 continue
 
             def problem(packed: bytes, file: IdxFile = file) -> str:
-                return "" if file.has_digest(uncompressed(io.BytesIO(packed), file)) else "its bits are not MNIST's"
+                content = read_bounded(gzip.GzipFile(fileobj=io.BytesIO(packed)), file)
+                return "" if hashlib.sha256(content).hexdigest() == file.sha256 else "its bits are not MNIST's"
 
             urls = [f"{mirror}{file.name}.gz" for mirror in MNIST.mirrors]
             if reasons := download(folder / f"{file.name}.gz", urls, 2 * file.length, problem):
@@ -96,4 +97,4 @@ def load(root: str, val_size: int, mean: float, std: float, samples: int | None 
 def _tensor(root: Path, file: IdxFile) -> "Tensor":
     import torch
 
-    return torch.frombuffer(read(root, file), dtype=torch.uint8, offset=len(file.header)).view(file.sizes)
+    return torch.frombuffer(read(root, file), dtype=torch.uint8, offset=file.header_length).view(file.sizes)

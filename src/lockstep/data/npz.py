@@ -1,14 +1,13 @@
 """Arrays in a file of numpy's: x and y, or x_train and y_train with those of test and val."""
 
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.config_error import ConfigError, config_error
+from lockstep.config_error import config_error, require
 
 Part = Tensor | tuple[Tensor, Tensor]
 PARTS = ("train", "val", "test")
@@ -26,9 +25,8 @@ def npz(file: str) -> Part | dict[str, Part]:
     if "x" in arrays:
         return _part(file, arrays, "x", "y")
     parts = {name: _part(file, arrays, f"x_{name}", f"y_{name}") for name in PARTS if f"x_{name}" in arrays}
-    if "train" not in parts:
-        found = ", ".join(arrays) or "nothing"
-        raise _wrong(file, f"it holds {found}", "a file with x and y, or x_train, y_train, x_test, y_test")
+    instead = "a file with x and y, or x_train, y_train, x_test, y_test"
+    require("train" in parts, "data.file", file, f"it holds {', '.join(arrays) or 'nothing'}", instead)
     return parts
 
 
@@ -37,9 +35,10 @@ def _read(file: str) -> dict[str, Any]:
         with np.load(file) as loaded:
             return {name: loaded[name] for name in loaded.files}
     except OSError as error:
-        raise _wrong(file, f"it cannot be read ({error.strerror or error})", "the path of an .npz file") from None
+        why = f"it cannot be read ({error.strerror or error})"
     except (ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile):
-        raise _wrong(file, "it is no .npz file of numbers", "the path of one") from None
+        why = "it is no .npz file of numbers"
+    raise config_error("data.file", file, why, "the path of an .npz file")
 
 
 def _part(file: str, arrays: dict[str, Any], x: str, y: str) -> Part:
@@ -51,21 +50,17 @@ def _part(file: str, arrays: dict[str, Any], x: str, y: str) -> Part:
     if y not in arrays:
         return inputs
     target = _tensor(file, y, arrays[y])
-    if len(target) != len(inputs):
-        raise _wrong(file, f"{x} has {len(inputs)} rows and {y} {len(target)}", "as many of both")
+    why = f"{x} has {len(inputs)} rows and {y} {len(target)}"
+    require(len(target) == len(inputs), "data.file", file, why, "as many of both")
     return inputs, target
 
 
 def _tensor(file: str, name: str, array: Any) -> Tensor:
     """Bytes and real numbers as they are, other whole numbers as int64."""
-    if array.ndim == 0 or array.dtype.kind not in "biuf":
-        raise _wrong(file, f"{name} is {array.dtype} of shape {array.shape}", "numbers, a row for each sample")
+    fits, why = array.ndim > 0 and array.dtype.kind in "biuf", f"{name} is {array.dtype} of shape {array.shape}"
+    require(fits, "data.file", file, why, "numbers, a row for each sample")
     if array.dtype.kind != "f" and array.dtype != np.uint8:
         array = array.astype(np.int64)
     if array.dtype == np.longdouble:
         array = array.astype(np.float64)
     return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
-
-
-def _wrong(file: str, why: str, instead: str) -> ConfigError:
-    return config_error("data.file", Path(file), why, instead)

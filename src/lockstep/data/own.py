@@ -5,34 +5,26 @@ train, val, test.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
-from lockstep import targets
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.mappings import FromMappings, keys_of
 from lockstep.data.rows import split_rows
-from lockstep.data.samples import SampleData, SampleSplit, pair_of, targets_for_loss
+from lockstep.data.samples import SampleData, SampleSplit, Streams, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
 from lockstep.random_state import generators_kept, seed_all
-from lockstep.schemas.own_data import PLANNED, OwnData, OwnLoaders
+from lockstep.schemas.data_keys import PLANNED
+from lockstep.schemas.own_data import OwnData, OwnLoaders
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
+from lockstep.targets.locate import UserCodeError, check, create, user_errors
 
 NAMES = ("train", "val", "test")
 LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
-
-
-@dataclass
-class Streams:
-    """IterableDatasets, by train, val and test; map-style Datasets may stand beside them."""
-
-    splits: Mapping[str, Any]
-    loader: Mapping[str, Any]
 
 
 def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:
@@ -47,12 +39,9 @@ def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:
         return None
     if "train" not in found or not any(isinstance(own, IterableDataset) for own in found.values()):
         return None
-    loader = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
-    return Streams({name: _dataset_or_stream(choice, own) for name, own in found.items()}, loader)
-
-
-def _dataset_or_stream(choice: OwnData | OwnLoaders, own: Any) -> Any:
-    return own if isinstance(own, IterableDataset) else _dataset(choice, own)
+    loader = {key: create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
+    streams = {name: own if isinstance(own, IterableDataset) else _dataset(choice, own) for name, own in found.items()}
+    return Streams(streams, loader)
 
 
 def outputs_of(
@@ -83,29 +72,31 @@ def made_by(choice: OwnData, seed: int) -> Any:
     """What the target makes: whatever it draws is drawn under the run's seed, the same on every rank."""
     with generators_kept():
         seed_all(seed)
-        return targets.create("data", choice.call)
+        return create("data", choice.call)
 
 
 def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[TensorData | SampleData, Tensor]:
     """The splits, and the target of the first sample; no number where only a LightningModule knows what samples are."""
     splits = _three(choice, made)
-    options = {key: targets.create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
+    options = {key: create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
     if keys := keys_of(choice):
         options["collate_fn"] = FromMappings(keys, options.get("collate_fn", default_collate))
-    target, outputs = torch.zeros(0), 0
+    collate = options.get("collate_fn", default_collate)
+    target, outputs, parts = torch.zeros(0), 0, [*splits.values()]
     shape: tuple[int, ...] = ()
-    parts: dict[str, Any] = {}
     try:
-        inputs, target = _first_sample(choice, splits["train"], options, samples)
-        parts = {name: _in_tensors(own, samples) for name, own in splits.items()}
-        outputs, shape = _outputs(choice, splits["train"], [*parts.values()], target, samples), tuple(inputs.shape)
+        with generators_kept(), user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
+            seed_all(0)
+            inputs, targets = pair_of(collate([splits["train"][0]]), samples)
+        target = targets_for_loss(targets)[0]
+        parts = [_in_tensors(own, samples) for own in splits.values()]
+        outputs, shape = _outputs(choice, splits["train"], parts, target, samples), tuple(inputs.shape[1:])
     except ConfigError as error:
-        if samples != "theirs" or isinstance(error, targets.UserCodeError):
+        if samples != "theirs" or isinstance(error, UserCodeError):
             raise
-    if parts and all(isinstance(part, Split) for part in parts.values()):
-        own_targets = samples == "inputs"
-        return TensorData(parts["train"], parts["val"], parts["test"], outputs, own_targets=own_targets), target
-    train, val, test = (SampleSplit(splits[name]) for name in NAMES)
+    if all(isinstance(part, Split) for part in parts):
+        return TensorData(parts[0], parts[1], parts[2], outputs, own_targets=samples == "inputs"), target
+    train, val, test = map(SampleSplit, splits.values())
     return SampleData(train, val, test, outputs, shape, seed, options, samples), target
 
 
@@ -116,42 +107,41 @@ def describe(choice: OwnData, seed: int, samples: Samples = "pairs", made: Any =
         made: by the target; None: it is called here.
     """
     made = made_by(choice, seed) if made is None else made
-    targets.check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
+    check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
     data, target = _splits(choice, seed, samples, made)
-    classed = not target.is_floating_point() and data.outputs > 0
     if isinstance(data, SampleData):
         try:
             DataLoader(data.train.dataset, **{**data.loader, "batch_size": 1})
         except (ValueError, TypeError) as error:
             raise config_error("data._loader_", choice.loader, str(error), "other arguments") from None
-    return {
-        "train_samples": len(data.train),
-        "val_size": len(data.val),
-        "test_size": len(data.test),
-        "shape": list(data.shape),
-        "outputs": data.outputs,
-        "classes": data.outputs if classed else 0,
-        "parts": list(target.shape) if classed else [],
-    }
+    sizes = {"train_samples": len(data.train), "val_size": len(data.val), "test_size": len(data.test)}
+    return sizes | shape_facts(data.shape, target, data.outputs)
+
+
+def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str, Any]:
+    """Return what a net and its task have to know of a sample, by the fields of OwnSamples."""
+    classed = not target.is_floating_point() and outputs > 0
+    parts = list(target.shape) if classed else []
+    return {"shape": list(shape), "outputs": outputs, "classes": outputs if classed else 0, "parts": parts}
 
 
 def _three(choice: OwnData, made: Any) -> dict[str, Any]:
     """Datasets by their names; what is not there is empty."""
+    key, path, odd = f"data.{KEY}", choice.call[KEY], _odd(made)
     if isinstance(made, Mapping):
         made = {"val" if name == "validation" and "val" not in made else name: own for name, own in made.items()}
-        unknown = sorted({*map(str, made)} - {*NAMES})
-        require(not unknown and "train" in made, f"data.{KEY}", choice.call[KEY], _odd(made), "train, val and test")
-        found = {name: made.get(name) for name in NAMES}
+        fits = "train" in made and {*made} <= {*NAMES}
     elif isinstance(made, list | tuple) and not _is_pair(made):
-        require(2 <= len(made) <= 3, f"data.{KEY}", choice.call[KEY], _odd(made), "train, val and test")
-        found = {"train": made[0], "val": made[1] if len(made) == 3 else None, "test": made[-1]}
+        fits = 2 <= len(made) <= 3
+        made = dict(zip(NAMES if len(made) == 3 else ("train", "test"), made, strict=False))
     else:
         return _divided(choice, _dataset(choice, made))
+    require(fits, key, path, odd, "train, val and test")
     why = "the data is in three parts already"
     require(not choice.split, "data._split_", choice.split, why, "no _split_, or data in one part")
-    train = _dataset(choice, found["train"])
-    require(len(train) > 0, f"data.{KEY}", choice.call[KEY], "it has no samples to train on", "another")
-    rest = {name: own for name, own in found.items() if name != "train"}
+    train = _dataset(choice, made["train"])
+    require(len(train) > 0, key, path, "it has no samples to train on", "another")
+    rest = {name: made.get(name) for name in ("val", "test")}
     return {"train": train} | {
         name: Subset(train, []) if own is None else _dataset(choice, own) for name, own in rest.items()
     }
@@ -191,7 +181,7 @@ def _is_pair(made: Any) -> bool:
 
 
 def _in_tensors(own: Any, samples: Samples) -> Any:
-    """A split whose samples lie in tensors, so that a batch is one index; else the data set as it is."""
+    """Return a split whose samples lie in tensors, so that a batch is one index; else the data set as it is."""
     if isinstance(own, Subset) and type(own.dataset) is TensorDataset and len(own.dataset.tensors) <= 2:
         tensors = [part[own.indices] for part in own.dataset.tensors]
     elif type(own) is TensorDataset and len(own.tensors) <= 2:
@@ -214,26 +204,25 @@ def _outputs(choice: OwnData | OwnLoaders, train: Any, parts: Sequence[Any], tar
     Raises:
         ConfigError: there are classes, and nothing says how many; or whole numbers are to be given back.
     """
-    if target.is_floating_point():
+    if target.is_floating_point() or (samples == "inputs" and target.dtype == torch.uint8):  # pixels
         return target.numel()
-    if samples == "inputs":
-        if target.dtype == torch.uint8:  # pixels
-            return target.numel()
-        raise config_error(f"data.{KEY}", choice.call[KEY], "inputs to give back are real numbers or pixels", "others")
+    why = "inputs to give back are real numbers or pixels"
+    require(samples != "inputs", f"data.{KEY}", choice.call[KEY], why, "others")
     if choice.class_count is not None:
         return choice.class_count
     if all(isinstance(part, Split) for part in parts):
-        held = [own for part in parts if len(part) for own in (part.targets, *_tokens(part, samples))]
-        return max(int(own.max()) for own in held) + 1
+        counted = [part.targets for part in parts if len(part)]
+        counted += [part.inputs for part in parts if len(part) and samples == "sequences"]
+        return max(int(own.max()) for own in counted) + 1
     whole = train.dataset if isinstance(train, Subset) else train
     named = getattr(whole, "classes", None) or _of_column(whole, choice.target_key)
     if isinstance(named, int):
         return named
-    if named is None or not hasattr(named, "__len__"):
-        if samples == "any":
-            return 0
+    if named is not None and hasattr(named, "__len__"):
+        return len(named)
+    if samples != "any":
         raise ConfigError("data._classes_ is missing: the targets are whole numbers; write data._classes_=10, say.")
-    return len(named)
+    return 0
 
 
 def _of_column(table: Any, column: str | None) -> int | None:
@@ -241,16 +230,3 @@ def _of_column(table: Any, column: str | None) -> int | None:
     features = getattr(table, "features", None)
     count = getattr(features.get(column), "num_classes", None) if isinstance(features, Mapping) else None
     return count if isinstance(count, int) else None
-
-
-def _tokens(part: Split, samples: Samples) -> list[Tensor]:
-    return [part.inputs] if samples == "sequences" else []
-
-
-def _first_sample(choice: OwnData, train: Any, options: Mapping[str, Any], samples: Samples) -> tuple[Tensor, Tensor]:
-    """As a batch has it."""
-    collate = options.get("collate_fn", default_collate)
-    with generators_kept(), targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
-        seed_all(0)
-        inputs, target = pair_of(collate([train[0]]), samples)
-    return inputs[0], targets_for_loss(target)[0]

@@ -52,6 +52,14 @@ class SampleData:
         return as_batch(source.__getitems__([(0, 0)]), self.samples, dtype).inputs
 
 
+@dataclass
+class Streams:
+    """IterableDatasets, by train, val and test; map-style Datasets may stand beside them."""
+
+    splits: Mapping[str, Any]
+    loader: Mapping[str, Any]
+
+
 class RankLoader:
     """One rank's share of every global batch, in the order of its sampler's epoch, on a device.
 

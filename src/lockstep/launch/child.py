@@ -21,7 +21,7 @@ from lockstep.launch.private_dir import own_caches, private_folder
 from lockstep.launch.signals import ENDING
 from lockstep.launch.worker import exit_with_parent
 from lockstep.streams import outlive_readers
-from lockstep.targets import pickled_main, restore_main
+from lockstep.targets.main_module import pickled_main, restore_main
 
 KILL_TIMEOUT = 10.0
 """Seconds within which a process is gone after SIGKILL."""

@@ -32,7 +32,7 @@ from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory.allocation import collect_rarely, enable_malloc_trim
 from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.random_state import random_state, restore_random_state
-from lockstep.targets import UserCodeError
+from lockstep.targets.locate import UserCodeError
 from lockstep.world import Launchable
 
 ONLY_RANK = RankContext(0, 1, 0, 1)

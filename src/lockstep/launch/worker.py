@@ -37,7 +37,6 @@ from lockstep.launch.signals import ignore_signals
 from lockstep.launch.topology import RankContext
 from lockstep.memory.allocation import collect_rarely
 from lockstep.streams import outlive_readers
-from lockstep.targets import restore_main
 from lockstep.world import Launchable, World
 
 LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
@@ -87,7 +86,10 @@ def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, var
     peers: dict[int, int] = {}
     try:
         redirect_output(Path(world.folder), context)
-        restore_main(job.main)
+        if job.main is not None:
+            from lockstep.targets.main_module import restore_main
+
+            restore_main(job.main)
         with temporary_errors_as_config_errors(job.folder), process_group(world, context, job.rendezvous) as store:
             peers |= local_peer_pids(store, context) if store else {}
             stop = FileRequest(job.folder, context.rank, context.world_size, store)

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep import targets
 from lockstep.config_error import config_error
 from lockstep.data.mappings import keys_of
-from lockstep.data.own import outputs_of
+from lockstep.data.own import outputs_of, shape_facts
 from lockstep.data.samples import pair_of, targets_for_loss
 from lockstep.loaders.loader_source import LoaderSource, seeded
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
@@ -15,6 +14,7 @@ from lockstep.loaders.user_loaders import MapLoader, StreamLoader
 from lockstep.random_state import generators_kept
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
+from lockstep.targets.locate import user_errors
 
 
 class OneProcess:
@@ -39,7 +39,7 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: there is nothing to train on.
     """
     owner = source.owner
-    with targets.user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
+    with user_errors(f"data.{KEY}={source.choice.name}", "its loaders cannot be made."):
         if owner is not None:
             owner.trainer = OneProcess(known)
             owner.prepare_data()
@@ -52,17 +52,15 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
         evaluated = {stage: _evaluated(source, stage, rank_slice) for stage in ("val", "test")}
         rest = {stage: sum(_of_batches(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
         sizes = {stage: [_batch_size(own) for own in loaders] for stage, loaders in evaluated.items()}
-    batches = _length(train)
-    regular = isinstance(train, MapLoader) and train.batches.regular
+    mapped = isinstance(train, MapLoader)
     return {
         "train_samples": _of_batches(train),
         "repeatable": repeatable,
-        "train_batches": batches,
-        "regular": regular,
+        "train_batches": _length(train),
+        "regular": mapped and train.batches.regular,
         "size": _batch_size(train),
-        "drop_last": isinstance(train, MapLoader) and train.batches.drop_last,
-        "val_size": rest["val"],
-        "test_size": rest["test"],
+        "drop_last": mapped and train.batches.drop_last,
+        **{f"{stage}_size": size for stage, size in rest.items()},
         **{f"{stage}_batch_sizes": own for stage, own in sizes.items()},
     }
 
@@ -75,7 +73,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
             several loaders.
     """
     choice: Any = source.choice
-    with targets.user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
+    with user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
         batch = next(iter(source.loaders("train", RankSlice(0, 1))[0]))
     keys = keys_of(choice)
     inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)
@@ -86,13 +84,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
             raise config_error("data", choice.name, why, "a LightningModule, or one loader")
     held = [source.user_loaders(stage)[0] for stage in STAGES if source.has(stage)]
     outputs = outputs_of(choice, [getattr(own, "dataset", None) for own in held], source.owner, target, samples)
-    classed = not target.is_floating_point() and outputs > 0
-    return {
-        "shape": list(inputs.shape[1:]),
-        "outputs": outputs,
-        "classes": outputs if classed else 0,
-        "parts": list(target.shape) if classed else [],
-    }
+    return shape_facts(inputs.shape[1:], target, outputs)
 
 
 def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
@@ -100,10 +92,10 @@ def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
     if not isinstance(train, StreamLoader):
         return True
     choice: Any = source.choice
-    with targets.user_errors(f"data.{KEY}={getattr(choice, KEY, choice.name)}", "a batch of it raises this."):
-        [again] = source.loaders("train", RankSlice(0, 1))
-        assert isinstance(again, StreamLoader)
-        return train.first_fingerprint() == again.first_fingerprint()
+    with user_errors(f"data.{KEY}={getattr(choice, KEY, choice.name)}", "a batch of it raises this."):
+        again: Any = source.loaders("train", RankSlice(0, 1))[0]
+        repeats: bool = train.first_fingerprint() == again.first_fingerprint()
+        return repeats
 
 
 def _length(loader: RankLoader) -> int:

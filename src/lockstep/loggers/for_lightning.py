@@ -11,13 +11,14 @@ import lightning.pytorch.loggers as theirs
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers.logger import DummyLogger
 
-from lockstep import schemas, targets
+from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.loggers.logger import Logger, Value
 from lockstep.loggers.tensorboard import FOLDER, TensorBoard
 from lockstep.loggers.trackers import create_mlflow, create_wandb, finish, set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
+from lockstep.targets import locate
 
 if TYPE_CHECKING:
     from lockstep.loggers import Loggers
@@ -56,7 +57,7 @@ FILLED = ("save_dir",)
 
 def check(choice: schemas.OwnLogger) -> None:
     """Hold a target to what it must be, without a call. Raises ConfigError."""
-    found = targets.check(choice.key, choice.call, dict.fromkeys(FILLED))
+    found = locate.check(choice.key, choice.call, dict.fromkeys(FILLED))
     if isinstance(found, type):
         _require_logger(choice, found, f"{found.__name__} is not a Logger of Lightning")
 
@@ -74,7 +75,7 @@ def made(choice: schemas.Logger, plan: Plan, steps: int) -> theirs.Logger:
         case schemas.MLflow():
             return create_mlflow(choice, plan, steps)
         case schemas.OwnLogger():
-            own = targets.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
+            own = locate.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
             _require_logger(choice, type(own), f"it makes a {type(own).__name__}, and not a Logger of Lightning")
             return own  # type: ignore[no-any-return]
     raise TypeError(choice)

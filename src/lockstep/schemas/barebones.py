@@ -1,8 +1,8 @@
 """trainer.barebones=true: nothing that only watches a run. What asks for something of it all the same is refused."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lockstep.config_error import config_error
+from lockstep.config_error import as_typed, require
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -18,17 +18,11 @@ def require_bare(trainer: "Trainer") -> None:
     Raises:
         ConfigError: names the other key.
     """
-    asked: dict[str, tuple[Any, object]] = {
-        "fast_dev_run": (trainer.fast_dev_run, False),
-        "num_sanity_val_steps": (trainer.num_sanity_val_steps, 0),
-        "detect_anomaly": (trainer.detect_anomaly, False),
-        "enable_progress_bar": (trainer.enable_progress_bar, None),
-        "enable_model_summary": (trainer.enable_model_summary, False),
-    }
-    for name, (value, usual) in asked.items():
-        if value:
-            instead = f"trainer.{name}={'null' if usual is None else str(usual).lower()}, or {KEY}=false"
-            raise config_error(f"trainer.{name}", value, WITHOUT, instead)
+    usual: dict[str, object] = {"fast_dev_run": False, "num_sanity_val_steps": 0, "detect_anomaly": False}
+    usual |= {"enable_progress_bar": None, "enable_model_summary": False}
+    for name, without in usual.items():
+        key, value = f"trainer.{name}", getattr(trainer, name)
+        require(not value, key, value, WITHOUT, f"{key}={as_typed(without)}, or {KEY}=false")
 
 
 def require_nothing_saved(plan: "Plan") -> None:
@@ -37,18 +31,12 @@ def require_nothing_saved(plan: "Plan") -> None:
     Raises:
         ConfigError: names the key.
     """
-    if plan.checkpoint.every_n_steps is not None:
-        key, value = "checkpoint.every_n_steps", plan.checkpoint.every_n_steps
-        raise config_error(key, value, f"{KEY}=true saves no checkpoint", f"{key}=null, or {KEY}=false")
-    if plan.model_summary:
-        raise config_error("model_summary", True, WITHOUT, f"model_summary=false, or {KEY}=false")
-    if plan.resume:
-        why = f"{KEY}=true saves no checkpoint to go on from"
-        raise config_error("resume", True, why, f"{KEY}=false, or ckpt_path=… to begin at one")
-    if not plan.model.lightning:
-        return
+    key, every = "checkpoint.every_n_steps", plan.checkpoint.every_n_steps
+    require(every is None, key, every, f"{KEY}=true saves no checkpoint", f"{key}=null, or {KEY}=false")
+    require(not plan.model_summary, "model_summary", True, WITHOUT, f"model_summary=false, or {KEY}=false")
+    why = f"{KEY}=true saves no checkpoint to go on from"
+    require(not plan.resume, "resume", True, why, f"{KEY}=false, or ckpt_path=… to begin at one")
     monitors = {f"{own.key}.monitor": own.call.get("monitor") for own in plan.callbacks}
     for key, name in {"checkpoint.monitor": plan.checkpoint.monitor, **monitors}.items():
-        if name is not None:
-            why = f"with {KEY}=true self.log keeps nothing"
-            raise config_error(key, name, why, f"{KEY}=false, or nothing in its place")
+        fits = name is None or not plan.model.lightning
+        require(fits, key, name, f"with {KEY}=true self.log keeps nothing", f"{KEY}=false, or nothing in its place")

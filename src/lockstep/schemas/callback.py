@@ -38,11 +38,12 @@ class OwnCallback(OneOfSeveral):
         key, given = f"{self.key}.scheduling", self.arguments.get("scheduling")
         instead = f"{key}={{4:2}} for two batches a step from the fifth epoch on"
         require(isinstance(given, Mapping) and bool(given), key, given, "it is {EPOCH: BATCHES}", instead)
-        for epoch, batches in dict(given or {}).items():
+        schedule = {0: 1, **dict(given or {})}
+        for epoch, batches in schedule.items():
             for number, least in ((epoch, 0), (batches, 1)):
                 fits = isinstance(number, int) and not isinstance(number, bool) and number >= least
                 require(fits, key, given, f"{number} is no whole number of {least} or more", instead)
-        return {0: 1, **dict(given or {})}
+        return schedule
 
     def check(self, plan: "Plan") -> None:
         """Refuse to monitor what a plain net is not measured by (a LightningModule's names are its own), and two that

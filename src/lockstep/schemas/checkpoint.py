@@ -28,7 +28,5 @@ class Checkpoint:
     def check(self, plan: "Plan") -> None:
         """Refuse a metric that no epoch of the plan measures."""
         if plan.train and self.monitor is not None and not plan.model.lightning:
-            measured = plan.measured_by_epochs
-            why = "no epoch of this run measures such a thing"
-            known = self.monitor in measured
-            require(known, "checkpoint.monitor", self.monitor, why, f"one of {', '.join(measured)}")
+            why, measured = "no epoch of this run measures such a thing", plan.measured_by_epochs
+            require(self.monitor in measured, "checkpoint.monitor", self.monitor, why, f"one of {', '.join(measured)}")

@@ -7,20 +7,19 @@ from dataclasses import fields, is_dataclass
 from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from lockstep.config_error import ConfigError, as_typed, config_error, option_error, require, typed_command
-from lockstep.schemas.synonyms import synonym
+from lockstep.config_error import ConfigError, as_typed, config_error, is_number, option_error, require, typed_command
 
 T = TypeVar("T")
-FOUND = "found"
 
 
 def coerce(cls: type[T], prefix: str, values: Mapping[str, Any]) -> T:
     """An instance of the dataclass `cls`: each value of its field's type, none missing, none unknown.
 
-    A field with FOUND among its metadata is nobody's to type.
+    Nobody types the fields that `cls.inferred` lists.
     """
     hints = get_type_hints(cls)
-    names = [field.name for field in fields(cls) if FOUND not in field.metadata]  # type: ignore[arg-type]
+    inferred = getattr(cls, "inferred", ())
+    names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
     check_keys(prefix, values, names)
     return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
 
@@ -69,72 +68,62 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
 
 def unknown_key(key: str, value: object, known: list[str], command: str | None = None) -> ConfigError:
     """The refusal of a key that does not exist: what it is here, or the nearest that does where one is spelt alike."""
-    if command is None and (elsewhere := synonym(key, value)):
-        return elsewhere
-    near = next((name for name in known if _leaf(name) == _leaf(key)), None) or _spelt_alike(key, known)
+    if command is None:
+        from lockstep.schemas.synonyms import synonym
+
+        if elsewhere := synonym(key, value):
+            return elsewhere
+    leaf, close = _leaf(key), get_close_matches(key, known, n=5, cutoff=0.8)
+    alike = [name for name in close if SequenceMatcher(None, leaf, _leaf(name)).ratio() >= 0.7]
+    near = next((name for name in known if _leaf(name) == leaf), alike[0] if alike else None)
     if near is None:
         return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
     return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")
-
-
-def _spelt_alike(key: str, known: list[str]) -> str | None:
-    """A key that is spelt alike, as a whole and in its last part."""
-    for near in get_close_matches(key, known, n=5, cutoff=0.8):
-        if SequenceMatcher(None, _leaf(key), _leaf(near)).ratio() >= 0.7:
-            return near
-    return None
 
 
 def _leaf(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _one_of(kinds: tuple[type, ...], key: str, value: Any) -> Any:
-    """A number or truth value as it is written: 1 is one, and 1.0 or true is all."""
-    if bool in kinds and isinstance(value, bool):
-        return value
-    return coerce_value(float if float in kinds and isinstance(value, float) else int, key, value)
+WORDS = {int: ("a whole number", "1"), float: ("a number", "0.1"), bool: ("true or false", "true"), str: ("text", "a")}
+"""What a value of a plain type is called, and an example."""
 
 
 def coerce_value(kind: Any, key: str, value: Any) -> Any:
-    """`value` as a `kind`; whole floats pass as ints, as 1e6 is one in YAML."""
+    """Return `value` as a `kind`; whole floats pass as ints, as 1e6 is one in YAML.
+
+    Of an int or a float, or an int or a truth value, each stays as it is written: 1 is one, and 1.0 or true is all.
+    """
     options = get_args(kind)
     if set(options) in ({int, float}, {bool, int}):
-        return _one_of(options, key, value)
+        return coerce_value(type(value) if type(value) in options else int, key, value)
     if get_origin(kind) in (Union, types.UnionType):
         if value is None and type(None) in options:
             return None
         kind = next(option for option in options if option is not type(None))
-        if len(options) > 2 or not isinstance(kind, type) or kind not in (int, float, str, bool):
-            return value  # a union of choices, typed before
-        return coerce_value(kind, key, value)
+        # a union of choices is typed before
+        return value if len(options) > 2 or kind not in WORDS else coerce_value(kind, key, value)
     if get_origin(kind) is Literal:
         if value not in options:
             raise option_error(key, value, "it is none of the possible values", options)
         return value
     if get_origin(kind) is tuple:
-        listed = isinstance(value, list)
-        require(listed, key, value, "it is a list", f"{key}=[128,64], say")
+        require(isinstance(value, list), key, value, "it is a list", f"{key}=[128,64], say")
         return tuple(coerce_value(options[0], key, item) for item in value)
     if kind is int and isinstance(value, float) and value.is_integer():
-        return coerce_value(int, key, int(value))
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        require(abs(value) < 10**300, key, value, "it takes a number below 1e300", f"{key}=0.1, say")
-        return float(value)
-    if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        value = int(value)
+    if kind in (float, str) and is_number(value) and not isinstance(value, kind):
+        fits = kind is str or abs(value) < 10**300
+        require(fits, key, value, "it takes a number below 1e300", f"{key}=0.1, say")
+        return kind(value)
+    if kind not in WORDS:
+        return value
+    wanted, example = WORDS[kind]
+    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    quoted = isinstance(value, str) and value.strip("+-.0123456789e") == "" != value
+    require(fits, key, f"'{value}'" if quoted else value, f"it takes {wanted}", f"{key}={example}, say")
+    if kind is int:
         require(abs(value) < 2**63, key, value, "its absolute value must be below 2^63", f"{key}=1, say")
-    if isinstance(value, float) and kind is float:
+    if kind is float:
         require(math.isfinite(value), key, value, "it takes a finite number", f"{key}=0.1, say")
-    words = {
-        int: ("a whole number", "1"),
-        float: ("a number", "0.1"),
-        bool: ("true or false", "true"),
-        str: ("text", "a"),
-    }
-    if kind in words and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-        wanted, example = words[kind]
-        quoted = isinstance(value, str) and value.strip("+-.0123456789e") == "" != value
-        raise config_error(key, f"'{value}'" if quoted else value, f"it takes {wanted}", f"{key}={example}, say")
     return value

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import config_error, not_negative
+from lockstep.config_error import not_negative, require
 from lockstep.files import is_utf8
 from lockstep.schemas.target import OneOfSeveral
 
@@ -20,9 +20,9 @@ class AnyLogger:
 
     def check(self, plan: "Plan") -> None:
         """Refuse a package that is not there, and a folder that it cannot write to."""
-        if self.package is not None and find_spec(self.package) is None:
-            why, instead = f"it needs the package {self.package}", f"pip install {self.package}, or logger=tensorboard"
-            raise config_error("logger", self.name, why, instead)
+        fits = self.package is None or find_spec(self.package) is not None
+        instead = f"pip install {self.package}, or logger=tensorboard"
+        require(fits, "logger", self.name, f"it needs the package {self.package}", instead)
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class TensorBoard(AnyLogger):
         not_negative("logger.tensorboard.histograms", self.histograms)
 
     def check(self, plan: "Plan") -> None:
-        if not is_utf8(plan.run_dir):
-            why = f"TensorBoard writes to no folder whose name is not UTF-8, and the run's is {plan.run_dir}"
-            raise config_error("logger", "tensorboard", why, "logger=csv or logger=none, or another hydra.run.dir")
+        why = f"TensorBoard writes to no folder whose name is not UTF-8, and the run's is {plan.run_dir}"
+        instead = "logger=csv or logger=none, or another hydra.run.dir"
+        require(is_utf8(plan.run_dir), "logger", "tensorboard", why, instead)
 
 
 @dataclass(frozen=True)

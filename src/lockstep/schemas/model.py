@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import as_typed, config_error, fraction, require
+from lockstep.config_error import as_typed, fraction, require
 from lockstep.schemas.engine import Lightning
 from lockstep.schemas.target import BuiltIn, Target
 
@@ -28,12 +28,12 @@ class Net:
 
     def check(self, plan: "Plan") -> None:
         """Refuse data that the net does not take."""
-        if self.images_only and not plan.data.images:
-            why = f"it takes images, and data={plan.data.name} holds none"
-            raise config_error("model", self.name, why, "model=mlp or model=linear, or data=digits")
-        if plan.callbacks and plan.strategy.sharded:
-            reason = "callbacks beside a plain net would see shards of its weights"
-            raise config_error("strategy", plan.strategy.name, reason, "strategy=ddp, or callbacks=none")
+        why = f"it takes images, and data={plan.data.name} holds none"
+        hint = "model=mlp or model=linear, or data=digits"
+        require(not self.images_only or plan.data.images, "model", self.name, why, hint)
+        why = "callbacks beside a plain net would see shards of its weights"
+        fits = not plan.callbacks or not plan.strategy.sharded
+        require(fits, "strategy", plan.strategy.name, why, "strategy=ddp, or callbacks=none")
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,8 @@ class MLP(BuiltIn, Net):
     hidden: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        sizes_fit = len(self.hidden) > 0 and min(self.hidden) > 0
-        require(
-            sizes_fit, "model.hidden", self.hidden, "it lists layer sizes of 1 or more", "model.hidden=[30,20], say"
-        )
+        fits, why = min(self.hidden, default=0) > 0, "it lists layer sizes of 1 or more"
+        require(fits, "model.hidden", self.hidden, why, "model.hidden=[30,20], say")
 
 
 @dataclass(frozen=True)
@@ -91,9 +89,9 @@ class OwnNet(Target, Net):
     def check(self, plan: "Plan") -> None:
         """Refuse the built-in net over tokens on anything else."""
         super().check(plan)
-        if self._target_ == TOKENS_ONLY and plan.task.samples not in ("sequences", "any"):
-            why = f"it reads tokens, and task={plan.task.name} takes data={plan.data.name} for something else"
-            raise config_error("model", self.name, why, "task=language_modelling, and data=text, say")
+        fits = self._target_ != TOKENS_ONLY or plan.task.samples in ("sequences", "any")
+        why = f"it reads tokens, and task={plan.task.name} takes data={plan.data.name} for something else"
+        require(fits, "model", self.name, why, "task=language_modelling, and data=text, say")
 
 
 @dataclass(frozen=True)
@@ -106,27 +104,23 @@ class OwnModule(Target, Net):
 
     def check(self, plan: "Plan") -> None:
         """Refuse what the plan would do, and a LightningModule does itself."""
-        if plan.precision == "16-mixed":
-            reason = "the loss of a LightningModule is not scaled here"
-            raise config_error("precision", plan.precision, reason, "precision=bf16-mixed")
-        if plan.engine.gradient_sync != Lightning.gradient_sync and plan.gradient_sync != "none":
-            reason = "the gradients of a LightningModule are averaged by DistributedDataParallel"
-            raise config_error("engine.gradient_sync", plan.gradient_sync, reason, "engine.gradient_sync=ddp")
-        for key, value, usual in (
-            ("dropout_rng", plan.dropout_rng, "per_rank"),
-            ("show_shapes", plan.show_shapes, False),
-            ("task", plan.task.name, "auto"),
-            ("scheduler", plan.scheduler.name, "none"),
-        ):
-            if value != usual:
-                raise config_error(key, value, "it is for plain nets", f"{key}={as_typed(usual)}")
-        if not self.manual:
-            return
-        why = f"{self.name} optimizes manually, and does it itself"
-        if (batches := plan.accumulate_grad_batches) != 1:
-            raise config_error("accumulate_grad_batches", batches, why, "accumulate_grad_batches=1")
-        if (clip := plan.gradient_clip_val) is not None:
-            raise config_error("gradient_clip_val", clip, why, "gradient_clip_val=null")
+        why = "the loss of a LightningModule is not scaled here"
+        require(plan.precision != "16-mixed", "precision", plan.precision, why, "precision=bf16-mixed")
+        averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
+        why = "the gradients of a LightningModule are averaged by DistributedDataParallel"
+        require(averaged, "engine.gradient_sync", plan.gradient_sync, why, "engine.gradient_sync=ddp")
+        why, by_module = "it is for plain nets", f"{self.name} optimizes manually, and does it itself"
+        asked: list[tuple[str, object, object, str]] = [
+            ("dropout_rng", plan.dropout_rng, "per_rank", why),
+            ("show_shapes", plan.show_shapes, False, why),
+            ("task", plan.task.name, "auto", why),
+            ("scheduler", plan.scheduler.name, "none", why),
+        ]
+        if self.manual:
+            asked += [("accumulate_grad_batches", plan.accumulate_grad_batches, 1, by_module)]
+            asked += [("gradient_clip_val", plan.gradient_clip_val, None, by_module)]
+        for key, value, usual, why in asked:
+            require(value == usual, key, value, why, f"{key}={as_typed(usual)}")
 
 
 Model = Linear | MLP | CNN | LeNet | SplitCNN | OwnNet | OwnModule

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-from lockstep.config_error import config_error, fraction, not_negative, positive, require
+from lockstep.config_error import fraction, is_number, not_negative, positive, require
 from lockstep.schemas.target import Target
 
 
@@ -53,17 +53,16 @@ class OwnOptimizer(Target):
 
     def __post_init__(self) -> None:
         rate = self.arguments.get("lr")
-        if not isinstance(rate, int | float) or isinstance(rate, bool):
-            raise config_error("optimizer.lr", rate, "a rate is a number", "optimizer.lr=0.01, say")
-        positive("optimizer.lr", rate)
+        require(is_number(rate), "optimizer.lr", rate, "a rate is a number", "optimizer.lr=0.01, say")
+        positive("optimizer.lr", self.lr)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         """`_decay_bias_and_norm_` is ours, all else the target's."""
-        values = dict(values)
-        decays = values.pop(RULE, True)
+        own = super().of(values)
+        decays = own["arguments"].pop(RULE, True)
         require(isinstance(decays, bool), f"optimizer.{RULE}", decays, "it is true or false", f"optimizer.{RULE}=true")
-        return {**super().of(values), RULE: decays}
+        return own | {RULE: decays}
 
     @property
     def lr(self) -> float:

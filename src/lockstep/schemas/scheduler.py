@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from lockstep.config_error import config_error, fraction, not_negative, require
+from lockstep.config_error import fraction, not_negative, require
 from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 Interval = Literal["step", "epoch", "plateau"]
+OURS: dict[str, Any] = {"_interval_": "epoch", "_monitor_": None}
 
 
 class Schedule:
@@ -51,9 +52,8 @@ class WarmupLinear(Schedule):
 
     def check(self, plan: "Plan") -> None:
         key, steps = "scheduler.warmup_steps", plan.steps.total_steps
-        if plan.train and self.warmup_steps >= steps:
-            why = f"the whole run has {steps} step{'s' if steps > 1 else ''}"
-            raise config_error(key, self.warmup_steps, why, f"{key}={steps // 10}")
+        fits, why = not plan.train or self.warmup_steps < steps, f"the whole run has {steps} steps"
+        require(fits, key, self.warmup_steps, why, f"{key}={steps // 10}")
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class OwnScheduler(Target, Schedule):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         """`_interval_` and `_monitor_` are ours, all else the target's."""
-        values = dict(values)
-        interval, monitor = values.pop("_interval_", "epoch"), values.pop("_monitor_", None)
+        own = super().of(values)
+        interval, monitor = (own["arguments"].pop(name, usual) for name, usual in OURS.items())
         why, instead = "it steps after each step or each epoch", "scheduler._interval_=step, or epoch"
         require(interval in ("step", "epoch"), "scheduler._interval_", interval, why, instead)
         named = monitor is None or isinstance(monitor, str)
         require(named, "scheduler._monitor_", monitor, "it is the name of a metric", "scheduler._monitor_=val/loss")
-        return {**super().of(values), "_interval_": interval, "_monitor_": monitor}
+        return {**own, "_interval_": interval, "_monitor_": monitor}
 
     @property
     def interval(self) -> Interval:
@@ -91,10 +91,10 @@ class OwnScheduler(Target, Schedule):
         return self._monitor_ or plan.monitor[0]
 
     def check(self, plan: "Plan") -> None:
-        measured = [name for name in plan.measured if name.startswith(("train/", "val/"))]
-        if plan.train and self.plateau and self.watched(plan) not in measured:
-            why = "no epoch of this run measures such a thing"
-            raise config_error("scheduler._monitor_", self.watched(plan), why, f"one of {', '.join(measured)}")
+        measured = plan.measured_by_epochs
+        known = not plan.train or not self.plateau or self.watched(plan) in measured
+        why = "no epoch of this run measures such a thing"
+        require(known, "scheduler._monitor_", self.watched(plan), why, f"one of {', '.join(measured)}")
 
 
 Scheduler = Constant | OneCycle | WarmupLinear | OwnScheduler

@@ -44,11 +44,6 @@ OF_THE_PLAN = (
 )
 """Arguments of Lightning's Trainer that are keys of their own here."""
 
-RENAMED: dict[str, tuple[str, dict[str, str]]] = {
-    "dropout": ("dropout_rng", {"independent": "per_rank", "sliced": "global"}),
-}
-"""Keys of an earlier version, with their values; another value is not of that key."""
-
 LIKE: dict[str, tuple[str, str]] = {
     "min_steps": ("training runs for max_epochs", "max_epochs=N"),
     "min_epochs": ("training runs for max_epochs", "max_epochs=N"),
@@ -70,9 +65,6 @@ LIKE: dict[str, tuple[str, str]] = {
 def synonym(key: str, value: object) -> ConfigError | None:
     """The refusal of a name that is usual elsewhere; None where it is not one. `trainer.max_epochs` is `max_epochs`."""
     name = key.removeprefix("trainer.")
-    now, values = RENAMED.get(name, ("", {}))
-    if str(value) in values:
-        return config_error(key, value, f"there is no such key, it is {now} here", f"{now}={values[str(value)]}")
     if name in LIKE:
         why, instead = LIKE[name]
         return config_error(key, value, f"there is no such key: {why}", instead.format(command=typed_command()))

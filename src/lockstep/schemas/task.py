@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import config_error
+from lockstep.config_error import require
 from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
@@ -42,9 +42,8 @@ def parts_of(plan: "Plan") -> tuple[int, ...]:
 
 def require_own_net(plan: "Plan", wanted: str, instead: str) -> None:
     """Refuse the built-in nets, which make one row of outputs a sample."""
-    if not plan.model.own_code:
-        why = f"it makes one row of outputs a sample, and data={plan.data.name} asks for {wanted}"
-        raise config_error("model", plan.model.name, why, instead)
+    why = f"it makes one row of outputs a sample, and data={plan.data.name} asks for {wanted}"
+    require(plan.model.own_code, "model", plan.model.name, why, instead)
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,8 @@ class Classification(Auto):
     ignore_index: int | None = None
 
     def check(self, plan: "Plan") -> None:
-        if not plan.data.classes:
-            why = f"the targets of data={plan.data.name} are real numbers, and no classes"
-            raise config_error("task", self.name, why, "task=regression")
+        why = f"the targets of data={plan.data.name} are real numbers, and no classes"
+        require(plan.data.classes > 0, "task", self.name, why, "task=regression")
         super().check(plan)
 
 
@@ -77,9 +75,8 @@ class Regression(Task):
     name: Literal["regression"]
 
     def check(self, plan: "Plan") -> None:
-        if plan.data.classes:
-            why = f"the targets of data={plan.data.name} are classes, and no real numbers"
-            raise config_error("task", self.name, why, "task=classification")
+        why = f"the targets of data={plan.data.name} are classes, and no real numbers"
+        require(plan.data.classes == 0, "task", self.name, why, "task=classification")
 
 
 @dataclass(frozen=True)
@@ -103,9 +100,8 @@ class LanguageModelling(Task):
     samples: ClassVar[Samples] = "sequences"
 
     def check(self, plan: "Plan") -> None:
-        if not hasattr(plan.data, "parts"):
-            why = f"data={plan.data.name} holds no sequences of whole numbers"
-            raise config_error("task", self.name, why, "data=text")
+        why = f"data={plan.data.name} holds no sequences of whole numbers"
+        require(hasattr(plan.data, "parts"), "task", self.name, why, "data=text")
         require_own_net(plan, "the next token at each place", "model=char_rnn, or a net of your own")
 
     def output_shape(self, plan: "Plan", outputs: int) -> tuple[int | None, ...]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep.batch_math import batch_count
-from lockstep.config_error import config_error, is_number, require
-from lockstep.schemas.barebones import require_bare, require_nothing_saved
+from lockstep.config_error import is_number, require
 from lockstep.schemas.scheduler import OwnScheduler
 
 if TYPE_CHECKING:
@@ -42,30 +41,29 @@ class Trainer:
 
     def __post_init__(self) -> None:
         for name in (*LIMITS, "overfit_batches"):
-            value = getattr(self, name)
-            instead = f"{PREFIX}{name}=10, say, or {PREFIX}{name}=0.5 for a half"
-            require(value >= 0, PREFIX + name, value, "it must be 0 or more", instead)
-            within = isinstance(value, int) or value <= 1
-            require(within, PREFIX + name, value, "a share is at most 1.0, a number of batches is whole", instead)
-        key, most = f"{PREFIX}max_steps", self.max_steps
-        require(most >= 1 or most == -1, key, most, "it must be 1 or more, or -1 for no bound", f"{key}=1000, say")
+            _require_share(name, f"{PREFIX}{name}=10, say, or {PREFIX}{name}=0.5 for a half", getattr(self, name))
+        bounded = self.max_steps >= 1 or self.max_steps == -1
+        self._require("max_steps", bounded, "1 or more, or -1 for no bound", "1000, say")
         seconds_of(self.max_time)
-        key, every = f"{PREFIX}check_val_every_n_epoch", self.check_val_every_n_epoch
-        require(every >= 1, key, every, "it must be 1 or more", f"{key}=1, or {PREFIX}limit_val_batches=0 for none")
-        key, batches = f"{PREFIX}num_sanity_val_steps", self.num_sanity_val_steps
-        require(batches >= -1, key, batches, "it must be 0 or more, or -1 for all batches", f"{key}=2")
+        hint = f"1, or {PREFIX}limit_val_batches=0 for none"
+        self._require("check_val_every_n_epoch", self.check_val_every_n_epoch >= 1, "1 or more", hint)
+        self._require("num_sanity_val_steps", self.num_sanity_val_steps >= -1, "0 or more, or -1 for all batches", "2")
         if self.barebones:
+            from lockstep.schemas.barebones import require_bare
+
             require_bare(self)
-        key, share = f"{PREFIX}val_check_interval", self.val_check_interval
-        instead = f"{key}=100, say, or {key}=0.25 for four times an epoch"
-        require(share > 0, key, share, "it must be more than 0", instead)
-        within = isinstance(share, int) or share <= 1
-        require(within, key, share, "a share is at most 1.0, a number of batches is whole", instead)
-        key, runs = f"{PREFIX}fast_dev_run", self.fast_dev_run
-        require(runs >= 0, key, runs, "it must be 0 or more batches, true or false", f"{key}=true")
+        key = f"{PREFIX}val_check_interval"
+        hint = f"{key}=100, say, or {key}=0.25 for four times an epoch"
+        require(self.val_check_interval > 0, key, self.val_check_interval, "it must be more than 0", hint)
+        _require_share("val_check_interval", hint, self.val_check_interval)
+        self._require("fast_dev_run", self.fast_dev_run >= 0, "0 or more batches, true or false", "true")
         key, way = f"{PREFIX}deterministic", self.deterministic
-        fits = way in (True, False, "warn", None) and not (isinstance(way, int) and not isinstance(way, bool))
+        fits = way is None or isinstance(way, bool) or way == "warn"
         require(fits, key, way, "it is true, false, warn or null", f"{key}=true")
+
+    def _require(self, name: str, fits: bool, bounds: str, hint: str) -> None:
+        key = PREFIX + name
+        require(fits, key, getattr(self, name), f"it must be {bounds}", f"{key}={hint}")
 
     def check(self, plan: "Plan") -> None:
         """Refuse what leaves nothing to train or to test on, and a way to clip where nothing is clipped."""
@@ -74,38 +72,34 @@ class Trainer:
         self.limited("val", plan.data.val_size, plan.batch_size)
         if plan.test and (size := getattr(plan.data, "test_size", None)):
             self.limited("test", size, plan.batch_size)
-        if self.max_time is not None and plan.engine.name == "both":
-            why = "no clock ends two runs after the same step"
-            raise config_error(f"{PREFIX}max_time", self.max_time, why, f"{PREFIX}max_steps=1000, say, or one engine")
-        if self.enable_model_summary and not plan.model.lightning:
-            key, why = f"{PREFIX}enable_model_summary", "the summary is of a LightningModule"
-            raise config_error(key, True, why, "model_summary=true, which is of any net")
+        timed = self.max_time is None or plan.engine.name != "both"
+        why, hint = "no clock ends two runs after the same step", f"{PREFIX}max_steps=1000, say, or one engine"
+        require(timed, f"{PREFIX}max_time", self.max_time, why, hint)
+        summarized, why = not self.enable_model_summary or plan.model.lightning, "the summary is of a LightningModule"
+        hint = "model_summary=true, which is of any net"
+        require(summarized, f"{PREFIX}enable_model_summary", True, why, hint)
         if self.barebones:
-            require_nothing_saved(plan)
-        self._check_interval(plan)
-        self._check_validation(plan)
-        if self.gradient_clip_algorithm != "norm" and plan.gradient_clip_val is None:
-            key, why = f"{PREFIX}gradient_clip_algorithm", "without gradient_clip_val nothing is clipped"
-            raise config_error(key, self.gradient_clip_algorithm, why, "gradient_clip_val=0.5, say, beside it")
+            from lockstep.schemas.barebones import require_nothing_saved
 
-    def _check_interval(self, plan: "Plan") -> None:
-        """Refuse more batches than there are, and a share of an epoch whose end nobody knows."""
-        key, every, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches
-        if not plan.train or self.limit_val_batches == 0:
-            return
-        if batches == 0 and isinstance(every, float):
-            require(every == 1, key, every, "nobody knows how long an epoch is", f"{key}=100, say, or {key}=1.0")
-        elif batches and isinstance(every, int):
-            require(every <= batches, key, every, f"an epoch has {batches} batches", f"{key}={batches}, or fewer")
+            require_nothing_saved(plan)
+        self._check_validation(plan)
+        way = self.gradient_clip_algorithm
+        clips, why = way == "norm" or plan.gradient_clip_val is not None, "without gradient_clip_val nothing is clipped"
+        require(clips, f"{PREFIX}gradient_clip_algorithm", way, why, "gradient_clip_val=0.5, say, beside it")
 
     def _check_validation(self, plan: "Plan") -> None:
-        """Refuse a schedule that waits for a validation after each epoch."""
-        every, schedule = self.check_val_every_n_epoch, plan.scheduler
-        if every == 1 or not isinstance(schedule, OwnScheduler) or not schedule.plateau:
-            return
-        if schedule.watched(plan).startswith("val/"):
-            key, why = f"{PREFIX}check_val_every_n_epoch", f"the schedule steps by {schedule.watched(plan)} each epoch"
-            raise config_error(key, every, why, f"{key}=1, or scheduler._monitor_=train/loss")
+        """Refuse validations at other places than an epoch has, and a schedule that waits for one after each epoch."""
+        key, every, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches
+        if plan.train and self.limit_val_batches != 0:
+            known = batches > 0 or isinstance(every, int) or every == 1
+            require(known, key, every, "nobody knows how long an epoch is", f"{key}=100, say, or {key}=1.0")
+            fits = batches == 0 or isinstance(every, float) or every <= batches
+            require(fits, key, every, f"an epoch has {batches} batches", f"{key}={batches}, or fewer")
+        key, epochs, schedule = f"{PREFIX}check_val_every_n_epoch", self.check_val_every_n_epoch, plan.scheduler
+        if epochs > 1 and isinstance(schedule, OwnScheduler) and schedule.plateau:
+            metric = schedule.watched(plan)
+            why = f"the schedule steps by {metric} each epoch"
+            require(not metric.startswith("val/"), key, epochs, why, f"{key}=1, or scheduler._monitor_=train/loss")
 
     def limited(self, stage: Stage, samples: int, batch_size: int, drop_last: bool = False) -> int:
         """How many of a split's samples are used: those of the first batches.
@@ -120,10 +114,9 @@ class Trainer:
         key = f"limit_{stage}_batches"
         limit = getattr(self, key)
         kept: int = min(limit, batches) if isinstance(limit, int) else int(limit * batches)
-        if kept == 0 and batches > 0 and (limit > 0 or stage != "val"):
-            why = f"of {batches} batches that is none"
-            instead = f"{PREFIX}{key}=1" + (f", or {stage}=false" if stage != "val" else ", or 0 for no validation")
-            raise config_error(PREFIX + key, limit, why, instead)
+        some = kept > 0 or batches == 0 or (stage == "val" and limit == 0)
+        instead = f"{PREFIX}{key}=1" + (f", or {stage}=false" if stage != "val" else ", or 0 for no validation")
+        require(some, PREFIX + key, limit, f"of {batches} batches that is none", instead)
         return kept
 
     def resolved(self) -> "Trainer":
@@ -152,6 +145,13 @@ class Trainer:
     def seconds(self) -> float | None:
         """Of `max_time`."""
         return seconds_of(self.max_time)
+
+
+def _require_share(name: str, hint: str, share: float) -> None:
+    """Refuse what is neither a number of batches nor a share of them."""
+    require(share >= 0, PREFIX + name, share, "it must be 0 or more", hint)
+    fits, why = isinstance(share, int) or share <= 1, "a share is at most 1.0, a number of batches is whole"
+    require(fits, PREFIX + name, share, why, hint)
 
 
 UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstep import targets
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
 from lockstep.schemas.callback import SCHEDULER
@@ -18,7 +17,11 @@ def create_callbacks(plan: Plan) -> list[Any]:
     Raises:
         ConfigError: a target makes no callback.
     """
-    made = [(choice, targets.create(choice.key, choice.call)) for choice in plan.callbacks]
+    if not plan.callbacks:
+        return []
+    from lockstep.targets.locate import create  # for the user's code alone
+
+    made = [(choice, create(choice.key, choice.call)) for choice in plan.callbacks]
     for choice, own in made:
         why = f"it makes a {type(own).__name__}, and not a Callback of Lightning"
         require(is_callback(own), f"{choice.key}.{KEY}", choice.call[KEY], why, "the path of one")

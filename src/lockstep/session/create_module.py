@@ -4,11 +4,12 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep import data, schemas, targets
+from lockstep import data, schemas
 from lockstep.config_error import require
 from lockstep.random_state import seed_all
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_lightning_module
+from lockstep.targets.locate import create
 
 
 def create_module(
@@ -24,7 +25,7 @@ def create_module(
         ConfigError: the target makes no LightningModule, or one without a training_step.
     """
     seed_all(seed)
-    module = targets.create("model", choice.call, facts)
+    module = create("model", choice.call, facts)
     reason = f"it makes a {type(module).__name__}, and not a LightningModule"
     fits = is_lightning_module(module) or not require_module
     require(fits, f"model.{KEY}", choice.call[KEY], reason, "the path of a LightningModule")

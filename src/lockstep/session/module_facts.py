@@ -10,7 +10,7 @@ from typing import Any
 from torch.nn.parameter import is_lazy
 
 from lockstep import schemas
-from lockstep.config_error import config_error, require
+from lockstep.config_error import require
 from lockstep.loaders.create_source import create_source
 from lockstep.loaders.loader_facts import facts_of, sample_facts
 from lockstep.schemas.target import KEY
@@ -42,10 +42,14 @@ def inspect_module(
     module = create_module(model, facts, seed, require_module=False)
     if not is_lightning_module(module):
         return {}
-    why = "it has no training_step"
-    if not overrides(module, "training_step"):
-        raise config_error(f"model.{KEY}", model.call[KEY], why, "a LightningModule with one")
-    _require_batches(module, model.call[KEY])
+    key, path = f"model.{KEY}", model.call[KEY]
+    trains, why = overrides(module, "training_step"), "it has no training_step"
+    require(trains, key, path, why, "a LightningModule with one")
+    takes = "dataloader_iter" in inspect.signature(module.training_step).parameters
+    why = "its training_step takes the loader's iterator, and batches are divided among ranks here"
+    require(not takes, key, path, why, "one with training_step(self, batch, batch_idx)")
+    lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
+    require(not lazy, key, path, "it has lazy layers, whose sizes only a batch tells", "layers with their sizes")
     answer: dict[str, Any] = {"module": {"manual": not module.automatic_optimization}}
     if found["loaders"] or isinstance(choice, schemas.ModelLoaders):
         if isinstance(choice, schemas.OwnData):
@@ -67,16 +71,6 @@ def inspect_loaders(
     with _one_at_a_time(locate(f"data.{KEY}", choice.call[KEY])):
         source = create_source(choice.as_loaders, None, seed, batch_size)
         return facts_of(source, known) | sample_facts(source, samples)
-
-
-def _require_batches(module: Any, path: str) -> None:
-    """Refuse a module that fetches its batches itself, and one whose sizes only a batch tells."""
-    why = "its training_step takes the loader's iterator, and batches are divided among ranks here"
-    takes = "dataloader_iter" in inspect.signature(module.training_step).parameters
-    require(not takes, f"model.{KEY}", path, why, "one with training_step(self, batch, batch_idx)")
-    lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
-    why = "it has lazy layers, whose sizes only a batch tells"
-    require(not lazy, f"model.{KEY}", path, why, "layers with their sizes")
 
 
 @contextmanager

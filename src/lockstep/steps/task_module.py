@@ -5,7 +5,6 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from lockstep import schemas
-from lockstep.data.mappings import keys_of
 from lockstep.data.samples import as_batch
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer
@@ -40,7 +39,11 @@ class TaskModule(nn.Module):
         super().__init__()
         self.net, self.plan, self.objective = net, plan, plan.objective
         self.compute = plan.strategy.forward(plan, net)
-        self.keys = keys_of(plan.data)
+        self.keys: Any = None
+        if getattr(plan.data, "input_key", None) is not None:
+            from lockstep.data.mappings import keys_of  # for samples that are mappings alone
+
+            self.keys = keys_of(plan.data)
         self.is_dummy_batch = False
 
     def forward(self, inputs: Tensor) -> Any:

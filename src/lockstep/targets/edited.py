@@ -57,20 +57,15 @@ def forget_young_caches(names: Collection[str]) -> None:
 
 def _states(names: Collection[str] | None = None) -> dict[str, State]:
     """Of these modules, or of all, those of the user's that have a file; what is installed is left out."""
-    found = {}
+    states = {}
     for name in [*sys.modules] if names is None else names:
         file = getattr(sys.modules.get(name), "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and name != "__main__" and _is_edited_by_hand(file):
-            try:
-                status = Path(file).stat()
-            except OSError:
-                continue
-            found[name] = status.st_mtime_ns, status.st_size
-    return found
-
-
-def _is_edited_by_hand(file: str) -> bool:
-    return not any(folder in file for folder in INSTALLED) and is_theirs(file)
+        installed = not isinstance(file, str) or any(folder in file for folder in INSTALLED) or not is_theirs(file)
+        if not installed and str(file).endswith(".py") and name != "__main__":
+            with suppress(OSError):
+                status = Path(str(file)).stat()
+                states[name] = status.st_mtime_ns, status.st_size
+    return states
 
 
 def _root(name: str) -> Path:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lockstep.config_error import ConfigError, as_typed, config_error
+from lockstep.config_error import ConfigError, as_typed, require
 from lockstep.schemas.target import ARGS, KEY
 
 
@@ -18,13 +18,11 @@ def as_target(key: str, own: Any) -> dict[str, Any]:
         return {str(name): value for name, value in own.items()}
     call = own.func if isinstance(own, functools.partial) else own
     module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", None)
-    if not callable(call) or module is None or name is None:
-        why = "an object is made on each rank, under the run's seed"
-        kind = type(call).__name__
-        raise config_error(key, kind, why, f"{key}={kind}, the class, or functools.partial({kind}, …)")
-    if "<" in name:
-        why = "it is defined within a function, and has no path"
-        raise config_error(key, name, why, "it at the top of a module or of a notebook's cell")
+    kind, why = type(call).__name__, "an object is made on each rank, under the run's seed"
+    has_path = callable(call) and module is not None and name is not None
+    require(has_path, key, kind, why, f"{key}={kind}, the class, or functools.partial({kind}, …)")
+    why = "it is defined within a function, and has no path"
+    require("<" not in str(name), key, name, why, "it at the top of a module or of a notebook's cell")
     named = {KEY: f"{module}.{name}"}
     return {**named, ARGS: list(own.args), **own.keywords} if isinstance(own, functools.partial) else named
 
@@ -33,8 +31,7 @@ def require_not_typed(own: Mapping[str, Any], overrides: Iterable[str]) -> None:
     """Refuse an override of a group that is given from Python: it would be lost."""
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
-        group = key.partition(".")[0]
+        group, _, name = key.partition(".")
         if group in own:
-            name = key.partition(".")[2]
             instead = f"{group}=functools.partial(…, {name}={as_typed(value)})" if name else f"{group} only once"
             raise ConfigError(f"{override}: {group} is given from Python; write {instead}.")

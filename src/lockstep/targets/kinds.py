@@ -3,6 +3,8 @@
 import sys
 from typing import Any
 
+CALLBACK = "lightning.pytorch.callbacks.callback"
+
 
 def lightning_module() -> type | None:
     """The class; None where nobody has imported it, and so nobody has derived from it."""
@@ -36,17 +38,13 @@ def _is_a(made: Any, name: str) -> bool:
 
 def overrides(made: Any, name: str) -> bool:
     """Whether a LightningModule or LightningDataModule defines a method itself."""
-    own, base = getattr(made, name, None), None
-    for kind in type(made).__mro__:
-        if kind.__module__.startswith("lightning.pytorch.core") and name in vars(kind):
-            base = vars(kind)[name]
-            break
+    own, core = getattr(made, name, None), "lightning.pytorch.core"
+    kinds = (kind for kind in type(made).__mro__ if kind.__module__.startswith(core) and name in vars(kind))
+    base = next((vars(kind)[name] for kind in kinds), None)
     return own is not None and getattr(own, "__func__", own) is not base
 
 
 def overrides_callback(callback: Any, name: str) -> bool:
     """Whether a callback of Lightning defines a hook itself."""
-    if name in vars(callback):
-        return True
     kind = next((kind for kind in type(callback).__mro__ if name in vars(kind)), None)
-    return kind is not None and kind.__module__ != "lightning.pytorch.callbacks.callback"
+    return name in vars(callback) or getattr(kind, "__module__", CALLBACK) != CALLBACK

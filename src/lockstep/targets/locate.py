@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest
+from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
 from lockstep.schemas.coerce import coerce_value
 from lockstep.schemas.target import ARGS, KEY, PARTIAL, RESERVED, nested
 from lockstep.targets.edited import forget_young_caches
@@ -99,8 +99,8 @@ def locate(key: str, path: Any) -> Any:
                 raise _no_such_name(key, path, found, name)
             _imported(key, path, ".".join([first, *rest[:index]]), found)
         found = getattr(found, name)
-    if not callable(found):
-        raise config_error(key, path, f"it is a {type(found).__name__}, and not a class or a function", "one of them")
+    why = f"it is a {type(found).__name__}, and not a class or a function"
+    require(callable(found), key, path, why, "one of them")
     return found
 
 
@@ -118,9 +118,12 @@ def _imported(key: str, path: str, name: str, parent: ModuleType | None = None) 
         raise _no_such_name(key, path, parent, name.rpartition(".")[2])
     theirs = [str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     near = nearest(name, [own.name for own in pkgutil.iter_modules(theirs)])
-    why = f"there is no module {name}" + (f" (did you mean {near}?)" if near else "")
     instead = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
-    raise config_error(key, path, why, instead)
+    raise config_error(key, path, f"there is no module {name}{_meant(near)}", instead)
+
+
+def _meant(near: str | None) -> str:
+    return f" (did you mean {near}?)" if near else ""
 
 
 def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
@@ -131,13 +134,11 @@ def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
     near = nearest(name, names)
     rest = path.removeprefix(f"{within}.{name}") if path.startswith(f"{within}.{name}.") else ""
     instead = f"{key}={within}.{near}{rest}" if near else f"the path of something that {within} has"
-    did = f" (did you mean {near}?)" if near else ""
-    return config_error(key, path, f"{within} has no {name}{did}", instead)
+    return config_error(key, path, f"{within} has no {name}{_meant(near)}", instead)
 
 
 def user_errors(override: str, why: str) -> AbstractContextManager[None]:
     """Around code of the user's own: their error with its traceback, and the override that leads to it."""
-
     return errors_as(lambda error: UserCodeError(f"{called_traceback(error)}\n{override}: {why}"))
 
 
@@ -162,38 +163,24 @@ def arguments(
         parameters = inspect.signature(call).parameters
     except (ValueError, TypeError):  # some that are written in C have none
         return {**given}
-    named = {
-        name: parameter
-        for name, parameter in parameters.items()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and name not in ours
-    }
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = {name: each for name, each in parameters.items() if each.kind in kinds and name not in ours}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    title, hints, listed = getattr(call, "__qualname__", repr(call)), _hints(call), ", ".join(named) or "none"
     for name, value in given.items():
         if name not in named and (name in ours or not takes_any):
-            raise _not_taken(key, call, name, value, named)
-    hints = _hints(call)
+            near = nearest(name, named)
+            typed = f"{key}.{near}={as_typed(value)}, or another of {listed}"
+            instead = typed if near else f"one of those it takes: {listed}"
+            raise config_error(f"{key}.{name}", value, f"{title} takes no such argument{_meant(near)}", instead)
     fitting = {name: _typed(f"{key}.{name}", hints.get(name), value) for name, value in given.items()}
     fitting |= {name: value for name, value in filled.items() if name in named and name not in given}
     for name, parameter in named.items():
         if whole and name not in fitting and parameter.default is parameter.empty:
-            raise _missing(key, call, name)
+            is_function = "." in key and not isinstance(call, type)
+            later = f"{key}.{PARTIAL}=true to have it called later, or " if is_function else ""
+            raise ConfigError(f"{key}.{name} is missing: {title} needs it; write {later}{key}.{name}=VALUE.")
     return fitting
-
-
-def _missing(key: str, call: Callable[..., Any], name: str) -> ConfigError:
-    """A function among the arguments may be meant to be called later."""
-    instead = f"{key}.{name}=VALUE"
-    if "." in key and not isinstance(call, type):
-        instead = f"{key}.{PARTIAL}=true to have it called later, or {instead}"
-    return ConfigError(f"{key}.{name} is missing: {_name(call)} needs it; write {instead}.")
-
-
-def _not_taken(key: str, call: Callable[..., Any], name: str, value: Any, named: Mapping[str, Any]) -> ConfigError:
-    near = nearest(name, named)
-    why = f"{_name(call)} takes no such argument" + (f" (did you mean {near}?)" if near else "")
-    listed = ", ".join(named) or "none"
-    instead = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else f"one of those it takes: {listed}"
-    return config_error(f"{key}.{name}", value, why, instead)
 
 
 def _hints(call: Callable[..., Any]) -> dict[str, Any]:
@@ -211,7 +198,3 @@ def _typed(key: str, hint: Any, value: Any) -> Any:
     if len(options) != 1 or options[0] not in PLAIN or (value is None and optional) or isinstance(value, Mapping):
         return value
     return coerce_value(options[0], key, value) if value is None or isinstance(value, (*PLAIN, list)) else value
-
-
-def _name(call: Callable[..., Any]) -> str:
-    return getattr(call, "__qualname__", repr(call))

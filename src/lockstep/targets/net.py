@@ -43,10 +43,9 @@ def _check_first_outputs(net: nn.Module, override: str, wanted: tuple[int | None
         handle.remove()
         shape = tuple(made.shape) if isinstance(made, Tensor) else ()
         if not _fits(shape[1:], wanted):
-            what = f"outputs of shape {shape}" if shape else f"a {type(made).__name__}"
-            raise ConfigError(
-                f"{override}: it makes {what}, and the task asks for {_shown(wanted)}; write one that fits."
-            )
+            outputs = f"outputs of shape {shape}" if shape else f"a {type(made).__name__}"
+            why = f"it makes {outputs}, and the task asks for {_shown(wanted)}"
+            raise ConfigError(f"{override}: {why}; write one that fits.")
 
     handle = net.register_forward_hook(check)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.config_error import ConfigError, config_error
+from lockstep.config_error import require
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import OwnTask
@@ -68,27 +68,22 @@ class UserTask:
     def check(self) -> None:
         """Refuse what is no task."""
         own, metrics, better = self.own, self.metrics, getattr(self.own, "better", {})
-        if not callable(self.loss):
-            raise self._refused(
-                f"it makes a {type(own).__name__} without a loss",
-                "an object with loss(outputs, targets), or one that is called so",
-            )
-        if isinstance(own, nn.Module) and any(parameter.requires_grad for parameter in own.parameters()):
-            raise self._refused("it has parameters, and the net's alone are trained", "a loss without")
-        if not isinstance(metrics, Mapping) or not all(map(callable, metrics.values())):
-            raise self._refused("its metrics are no functions by name", "metrics = {NAME: FUNCTION, …}")
+        hint = "an object with loss(outputs, targets), or one that is called so"
+        self._require(callable(self.loss), f"it makes a {type(own).__name__} without a loss", hint)
+        trains = isinstance(own, nn.Module) and any(parameter.requires_grad for parameter in own.parameters())
+        self._require(not trains, "it has parameters, and the net's alone are trained", "a loss without")
+        named = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
+        self._require(named, "its metrics are no functions by name", "metrics = {NAME: FUNCTION, …}")
         for name in metrics:
-            if not isinstance(name, str) or not name.isidentifier() or name in TAKEN:
-                raise self._refused(f"a metric cannot be called {name}", "another name")
-        if not isinstance(better, Mapping) or not {*better} <= {*metrics} or not {*better.values()} <= {"min", "max"}:
-            raise self._refused("its `better` is more than min or max of its metrics", "better = {NAME: 'min'}, say")
-        if self.monitor not in ("loss", *metrics):
-            raise self._refused(
-                f"it has no metric {self.monitor} to monitor", f"one of {', '.join(['loss', *metrics])}"
-            )
+            fits = isinstance(name, str) and name.isidentifier() and name not in TAKEN
+            self._require(fits, f"a metric cannot be called {name}", "another name")
+        fits = isinstance(better, Mapping) and {*better} <= {*metrics} and {*better.values()} <= {"min", "max"}
+        self._require(fits, "its `better` is more than min or max of its metrics", "better = {NAME: 'min'}, say")
+        known, why = ["loss", *metrics], f"it has no metric {self.monitor} to monitor"
+        self._require(self.monitor in known, why, f"one of {', '.join(known)}")
 
-    def _refused(self, why: str, instead: str) -> ConfigError:
-        return config_error(f"task.{KEY}", self.path, why, instead)
+    def _require(self, fits: bool, why: str, instead: str) -> None:
+        require(fits, f"task.{KEY}", self.path, why, instead)
 
     def loss_sum(self, outputs: Any, targets: Tensor) -> Tensor:
         tensors = self._meet(outputs)
@@ -110,8 +105,8 @@ class UserTask:
             ConfigError: there are none.
         """
         found = [own for own in tensors_in(outputs) if own.is_floating_point()]
-        if not found:
-            raise self._refused(f"a net's {type(outputs).__name__} holds no real numbers", "a net whose outputs do")
+        why = f"a net's {type(outputs).__name__} holds no real numbers"
+        self._require(bool(found), why, "a net whose outputs do")
         place = found[0].device, torch.float64 if found[0].dtype == torch.float64 else torch.float32
         if isinstance(self.own, nn.Module) and place != self.place:
             self.own.to(*place)
@@ -123,7 +118,6 @@ class UserTask:
         shape, count = tuple(value.shape), len(targets)
         if shape == ():
             return value if is_sum else value * count
-        if shape != (count,):
-            why = f"its {what} of {count} samples has the shape {shape}"
-            raise self._refused(why, "one that makes a mean over samples, or a number for each")
+        why = f"its {what} of {count} samples has the shape {shape}"
+        self._require(shape == (count,), why, "one that makes a mean over samples, or a number for each")
         return value.sum()
