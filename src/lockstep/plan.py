@@ -113,6 +113,8 @@ class Plan:
         if self.model.lightning:
             return objective_of("regression", 0)
         if isinstance(self.task, schemas.OwnTask):
+            from lockstep.targets.objective import own_objective
+
             return own_objective(self.task)
         return objective_of(self.task.name, self.data.classes, getattr(self.task, "ignore_index", None))
 

@@ -18,7 +18,7 @@ from lockstep.launch.private_dir import job_folder, own_caches, private_folder
 from lockstep.launch.topology import RankContext
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
-from lockstep.targets import pickled_main
+from lockstep.targets.main_module import pickled_main
 from lockstep.world import Launchable, World
 
 

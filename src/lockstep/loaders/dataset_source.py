@@ -7,8 +7,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep import schemas
-from lockstep.data.own import Streams
-from lockstep.data.samples import SampleData
+from lockstep.data.samples import SampleData, Streams
 from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.loaders.loader_source import LoaderSource
 from lockstep.schemas.own_data import BATCH_SIZE
