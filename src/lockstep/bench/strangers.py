@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lockstep.bench.context import BenchPayload
 from lockstep.launch.topology import RankContext
-from lockstep.lit.hush import hush
+from lockstep.lit.silence_warnings import silence_warnings
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.random_state import seed_all
 from lockstep.targets.locate import create
@@ -77,7 +77,7 @@ class Module(pl.LightningModule):
 
 def run(payload: BenchPayload, context: RankContext) -> float:
     """Called by the launcher: seconds of training by Lightning's own Trainer, as the engines count them."""
-    hush()
+    silence_warnings()
     plan, watch = payload.plan, Stopwatch()
     seed_all(plan.seed)
     module, data = create("model", plan.model.call), create("data", plan.data.call)  # type: ignore[union-attr]

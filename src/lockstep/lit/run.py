@@ -1,12 +1,10 @@
 """One run by Lightning, from its plan to its metrics: module, data, callbacks, Trainer; fit and test."""
 
-import warnings
-
 from lightning.pytorch.callbacks import ProgressBar
 
 from lockstep.launch.topology import RankContext
 from lockstep.lit.callback import SessionCallback
-from lockstep.lit.hush import NO_VALIDATION, hush
+from lockstep.lit.silence_warnings import silence_warnings
 from lockstep.lit.progress import BarOfRun
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.lit.trainer import create_trainer
@@ -19,10 +17,8 @@ from lockstep.session.session import Session
 
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
-    hush()
+    silence_warnings()
     session = Session(plan, context, lightning=True)
-    if not plan.model.lightning:  # a TaskModule always has a validation_step
-        warnings.filterwarnings("ignore", NO_VALIDATION)
     plan, module, source = session.plan, session.module, session.data.source
     datamodule = source.owner if source.is_data_module else None
     with session.running() as loggers:

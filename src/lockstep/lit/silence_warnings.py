@@ -11,15 +11,13 @@ NOT_FOR_US = (
     "The number of training batches .* is smaller than the logging interval",
     "You're resuming from a checkpoint that ended before the epoch ended",  # ShardSampler goes on within it
     "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint, so it has no use for theirs
+    "You defined a `validation_step` but have no `val_dataloader`",  # a TaskModule always has one
     "Total length of `list` across ranks is zero",  # no validation split
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
 )
 
 
-NO_VALIDATION = "You defined a `validation_step` but have no `val_dataloader`"
-
-
-def hush() -> None:
+def silence_warnings() -> None:
     """Silence warnings of Lightning that do not concern a user of this project."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # who asks for its callback wants to read it
