@@ -174,7 +174,8 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
 
 def _require_bearable(key: str, value: int) -> None:
     """Refuse what would not train but bring the machine down: a slip of the finger is a million processes."""
-    most, why = max(64, 8 * usable_cores()), f"this machine has {usable_cores()} cores to compute on"
+    cores = usable_cores()
+    most, why = max(64, 8 * cores), f"this machine has {cores} core{'s' if cores > 1 else ''} to compute on"
     require(value <= most, key, value, why, f"{key}={most}, or fewer")
 
 

@@ -52,7 +52,10 @@ class WarmupLinear(Schedule):
 
     def check(self, plan: "Plan") -> None:
         key, steps = "scheduler.warmup_steps", plan.steps.total_steps
-        fits, why = not plan.train or self.warmup_steps < steps, f"the whole run has {steps} steps"
+        fits, why = (
+            not plan.train or self.warmup_steps < steps,
+            f"the whole run has {steps} step{'s' if steps > 1 else ''}",
+        )
         require(fits, key, self.warmup_steps, why, f"{key}={steps // 10}")
 
 
