@@ -89,7 +89,7 @@ def test_what_a_sweep_varies_has_a_column(command: Command) -> None:
         rows = list(csv.DictReader(file))
     assert [row["model"] for row in rows] == ["mlp", "mlp", "split_cnn", "split_cnn"]
     assert [row["verdict"] for row in rows] == ["", "reference", "reference", "identical"]
-    assert rows[0]["reason"].startswith("refused: model=mlp: strategy=model_parallel spreads")
+    assert rows[0]["reason"].startswith("refused: model=mlp: strategy=model_parallel needs a net with stages")
     assert len(re.findall(r"^\d  ", ended.out, re.MULTILINE)) == 4
 
 

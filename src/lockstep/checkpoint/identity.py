@@ -32,6 +32,8 @@ def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
     found = flatten({key: values[key] for key in MATTERS}) | what_matters(plan.trainer)
     if found["task"] in ("auto", "classification" if plan.data.classes else "regression"):
         del found["task"]  # what the data asks for, and nobody said before there was the key
+    if found.get("task.ignore_index") is None:
+        found.pop("task.ignore_index", None)
     if plan.model.lightning:  # it has an optimizer and schedules of its own
         found = {key: own for key, own in found.items() if not key.startswith(("optimizer", "schedul"))}
         found["loss_reduction"] = plan.loss_reduction

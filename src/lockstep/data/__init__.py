@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from lockstep.config_error import require
 from lockstep.schemas.data import MNIST, Data
 from lockstep.schemas.target import BuiltIn
+from lockstep.targets.locate import create
 
 if TYPE_CHECKING:
     from lockstep.data.samples import SampleData
@@ -46,7 +47,7 @@ def load(choice: Data) -> "TensorData":
         ConfigError: a split has another size than the schema says.
     """
     assert isinstance(choice, BuiltIn)
-    tensors: TensorData = choice.create()
+    tensors: TensorData = create("data", choice.call)
     _require_sizes(choice, tensors)
     return tensors
 

@@ -4,8 +4,8 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from lockstep.launch.topology import RankContext
 from lockstep.lit.callback import SessionCallback
-from lockstep.lit.silence_warnings import silence_warnings
 from lockstep.lit.progress import BarOfRun
+from lockstep.lit.silence_warnings import silence_warnings
 from lockstep.lit.stopwatch import Stopwatch
 from lockstep.lit.trainer import create_trainer
 from lockstep.plan import Plan

@@ -6,7 +6,6 @@ process of its own (`lockstep.targets`).
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Any, ClassVar
 
 from lockstep.config_error import as_typed, config_error, nearest
@@ -58,12 +57,6 @@ class BuiltIn:
         """The target with its arguments, as it stands in the YAML file."""
         arguments = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}  # type: ignore[arg-type]
         return {KEY: self.path, **arguments}
-
-    def create(self, **filled: Any) -> Any:
-        """Call it with its arguments and those that only a rank knows."""
-        arguments = self.call
-        module, _, name = arguments.pop(KEY).rpartition(".")
-        return getattr(import_module(module), name)(**arguments, **filled)
 
 
 @dataclass(frozen=True)
