@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset,
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.mappings import FromMappings, keys_of
 from lockstep.data.rows import split_rows
-from lockstep.data.samples import SampleData, SampleSplit, Streams, pair_of, targets_for_loss
+from lockstep.data.samples import SampleData, Streams, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData
 from lockstep.random_state import generators_kept, seed_all
 from lockstep.schemas.data_keys import PLANNED
@@ -96,7 +96,7 @@ def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[Te
             raise
     if all(isinstance(part, Split) for part in parts):
         return TensorData(parts[0], parts[1], parts[2], outputs, own_targets=samples == "inputs"), target
-    train, val, test = map(SampleSplit, splits.values())
+    train, val, test = splits.values()
     return SampleData(train, val, test, outputs, shape, seed, options, samples), target
 
 
@@ -111,7 +111,7 @@ def describe(choice: OwnData, seed: int, samples: Samples = "pairs", made: Any =
     data, target = _splits(choice, seed, samples, made)
     if isinstance(data, SampleData):
         try:
-            DataLoader(data.train.dataset, **{**data.loader, "batch_size": 1})
+            DataLoader(data.train, **{**data.loader, "batch_size": 1})
         except (ValueError, TypeError) as error:
             raise config_error("data._loader_", choice.loader, str(error), "other arguments") from None
     sizes = {"train_samples": len(data.train), "val_size": len(data.val), "test_size": len(data.test)}

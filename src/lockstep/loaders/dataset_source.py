@@ -46,7 +46,7 @@ class DatasetSource(LoaderSource):
         split = getattr(self.splits, stage)
         options: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": stage == "train"}
         if isinstance(self.splits, SampleData):
-            return DataLoader(split.dataset, **options, **self.splits.loader)
+            return DataLoader(split, **options, **self.splits.loader)
         samples = Batch(split.inputs, split.targets, torch.arange(len(split)))
         inputs, targets, _ = as_float(samples, torch.float32, self.splits.mean, self.splits.std)
         return DataLoader(TensorDataset(inputs, targets), **options)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError
-from lockstep.data.seeded import Place, Seeded, as_made, seed_sample, workers_context
+from lockstep.data.seeded import SampleReader, seed_sample, with_context
 from lockstep.loaders.batch_slices import fingerprint, part_of, samples_in
 from lockstep.loaders.global_batches import GlobalBatches
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
@@ -35,8 +35,7 @@ class MapLoader(RankLoader):
         super().__init__(rank_slice, seed, training)
         self.loader = loader
         self.batches = GlobalBatches(loader, seed, batch_size)
-        self.slices: Sequence[Tensor] = []
-        self.sample_loader: Any = None
+        self.reader: SampleReader | None = None
 
     def __len__(self) -> int:
         """Return the batches of an epoch; of an evaluation those in which this rank has samples, but at least 1.
@@ -92,17 +91,10 @@ class MapLoader(RankLoader):
             # no worker is faster than an index, and nothing random happens
             tensors = dataset.tensors
             return (None if len(ids) == 0 else [tensor.index_select(0, ids) for tensor in tensors] for ids in slices)
-        self.slices = slices
-        if self.sample_loader is None:
-            self.sample_loader = DataLoader(
-                Seeded(dataset, self.loader.collate_fn, self.seed),
-                batch_sampler=_Places(self),
-                collate_fn=as_made,
-                generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
-                persistent_workers=self.loader.persistent_workers,
-                **_options(self.loader),
-            )
-        return iter(self.sample_loader)
+        if self.reader is None:
+            options = {**_options(self.loader), "persistent_workers": self.loader.persistent_workers}
+            self.reader = SampleReader(dataset, self.loader.collate_fn, self.seed, options)
+        return self.reader.batches(self.epoch if self.training else 0, slices)  # an evaluation is always the same
 
 
 class StreamLoader(RankLoader):
@@ -217,21 +209,5 @@ def rank_loader(
     return StreamLoader(loader, rank_slice, seed, training, batch_size)
 
 
-class _Places:
-    """A batch sampler of the places (epoch, sample) that a MapLoader fetches in this epoch."""
-
-    def __init__(self, owner: MapLoader) -> None:
-        self.owner = owner
-
-    def __iter__(self) -> Iterator[list[Place]]:
-        epoch = self.owner.epoch if self.owner.training else 0  # an evaluation is the same each time
-        return ([(epoch, sample) for sample in ids.tolist()] for ids in self.owner.slices)
-
-
 def _options(loader: "DataLoader[Any]") -> dict[str, Any]:
-    options = {name: getattr(loader, name) for name in OPTIONS}
-    if not loader.num_workers:
-        options["multiprocessing_context"] = None
-    elif options["multiprocessing_context"] is None:
-        options["multiprocessing_context"] = workers_context()
-    return options
+    return with_context({name: getattr(loader, name) for name in OPTIONS})
