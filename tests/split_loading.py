@@ -29,8 +29,8 @@ def split_loader(
     steps = SimpleNamespace(epoch_batches=batches, samples_of=lambda _, size: size, samples_in_step=lambda *_: 7)
     samples = getattr(data, "samples", "pairs")
     plan: Any = SimpleNamespace(seed=1, order_seed=1, batch_size=7, steps=steps, precision=precision)
-    plan.task = SimpleNamespace(samples=samples)
-    loader = SplitLoader(plan, data, stage, RankSlice(rank, world), device)
+    plan.task, plan.strategy = SimpleNamespace(samples=samples), SimpleNamespace(devices=lambda _: [device])
+    loader = SplitLoader(plan, data, stage, RankSlice(rank, world))
     loader.begin = begin
     loader.set_epoch(begin[0])
     return loader

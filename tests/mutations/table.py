@@ -361,8 +361,8 @@ MUTATIONS = [
     Mutation(
         "tested on rank 0's samples alone",
         "sums/measured.py",
-        "totals = all_reduce_sums(tested, self.device)",
-        "totals = tested",
+        "totals = all_reduce_sums(totals, self.device)",
+        "pass",
         "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",
     ),
     Mutation(

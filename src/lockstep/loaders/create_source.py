@@ -4,7 +4,8 @@ from typing import Any
 
 from lockstep import data, schemas
 from lockstep.config_error import config_error
-from lockstep.loaders.loader_source import LoaderSource, seeded
+from lockstep.loaders.loader_source import LoaderSource
+from lockstep.random_state import seeded
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_data_module
 from lockstep.targets.locate import create

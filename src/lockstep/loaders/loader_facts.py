@@ -7,11 +7,11 @@ from lockstep.config_error import config_error
 from lockstep.data.mappings import keys_of
 from lockstep.data.own import outputs_of, shape_facts
 from lockstep.data.samples import pair_of, targets_for_loss
-from lockstep.loaders.loader_source import LoaderSource, seeded
+from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
-from lockstep.loaders.source import METHOD, STAGES
+from lockstep.loaders.stages import METHOD, STAGES
 from lockstep.loaders.user_loaders import MapLoader, StreamLoader
-from lockstep.random_state import generators_kept
+from lockstep.random_state import generators_kept, seeded
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import user_errors

@@ -1,16 +1,17 @@
 """Built-in data and Datasets for a plain net, in loaders of this rank's share: in blocks where data is in memory."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from lockstep.batch_math import batch_count
-from lockstep.data.loader import tensor_batches
+from lockstep.data.loader import tensor_batches, to_device_if_fits
 from lockstep.data.samples import SampleData, as_batch
 from lockstep.data.tensors import Batch, TensorData
+from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
@@ -18,26 +19,19 @@ from lockstep.sampler import EVALUATION_BATCH, epoch_order, rank_slices
 from lockstep.structures import map_tensors
 
 
-class SplitSource:
+class SplitSource(LoaderSource):
     """The three splits of a data set in place of a user's loaders."""
 
-    owner = None
-    is_data_module = False
-
-    def __init__(self, plan: Plan, data: TensorData | SampleData, device: torch.device) -> None:
-        self.plan, self.data, self.device = plan, data, device
-
-    def seed_setup(self) -> None:
-        """No-op: the data is loaded."""
-
-    def require_samples(self, stage: str, loaders: Sequence[RankLoader], ranks: int) -> None:
-        """No-op: the steps of a task call no collectives."""
+    def __init__(self, plan: Plan, data: TensorData | SampleData, module: Any) -> None:
+        super().__init__(plan.data, module, plan.seed, plan.batch_size, owner=None)
+        device, *_ = plan.strategy.devices(plan)
+        self.plan, self.data = plan, to_device_if_fits(data, device) if isinstance(data, TensorData) else data
 
     def has(self, stage: str) -> bool:
         return self.plan.steps.validates if stage == "val" else len(getattr(self.data, stage)) > 0
 
     def loaders(self, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
-        return [SplitLoader(self.plan, self.data, stage, rank_slice, self.device)]  # type: ignore[arg-type]
+        return [SplitLoader(self.plan, self.data, stage, rank_slice)]  # type: ignore[arg-type]
 
 
 class SplitLoader(RankLoader):
@@ -49,10 +43,10 @@ class SplitLoader(RankLoader):
         data: TensorData | SampleData,
         stage: Literal["train", "val", "test"],
         rank_slice: RankSlice,
-        device: torch.device,
     ) -> None:
         super().__init__(rank_slice, plan.seed, stage == "train")
-        self.plan, self.data, self.split, self.device = plan, data, getattr(data, stage), device
+        self.plan, self.data, self.split = plan, data, getattr(data, stage)
+        self.device, *_ = plan.strategy.devices(plan)
         self.samples, self.batch_size, self.batches = len(self.split), plan.batch_size, plan.steps.epoch_batches
         self.order_seed = plan.order_seed if self.training else None
         if stage != "train":

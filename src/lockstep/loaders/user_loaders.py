@@ -70,19 +70,11 @@ class MapLoader(RankLoader):
 
     def _plan(self, batches: Sequence[Tensor], number: int) -> tuple[list[Tensor], BatchShare]:
         """Return the ids to fetch for this rank, or for each virtual rank; none in an evaluation without samples."""
-        ids, ranks = batches[number], self.slice
+        ids = batches[number]
         begin = number - number % self.accumulate
         step_samples = sum(len(each) for each in batches[begin : begin + self.accumulate])
-        if self.training and ranks.virtual_ranks > 1:
-            slices = [ids[rank :: ranks.virtual_ranks] for rank in range(min(ranks.virtual_ranks, len(ids)))]
-            slices += [ids[:0]] * (ranks.virtual_ranks - len(slices))
-            return slices, BatchShare(ids, len(ids), step_samples, count=len(slices[0]))
-        rank_ids = ids[ranks.rank :: ranks.world_size]
-        if len(rank_ids):
-            return [rank_ids], BatchShare(rank_ids, len(ids), step_samples)
-        if not self.training or len(ids) == 0:
-            return [], BatchShare(rank_ids, len(ids), step_samples)
-        return [ids[:1]], BatchShare(rank_ids, len(ids), step_samples, is_dummy=True)
+        slices, share = self.share_of(ids, step_samples)
+        return [ids[rows] for rows in slices], share
 
     def _fetch(self, slices: Sequence[Tensor]) -> Iterator[Any]:
         """Yield a batch for each tensor of ids; None for no ids."""
@@ -119,34 +111,18 @@ class StreamLoader(RankLoader):
             position += samples
             if number < self.first:
                 continue
-            share, first = self._share(batch, ids)
-            if share is not None:
+            slices, share = self.share_of(ids, samples if self.accumulate == 1 else None)
+            if slices:
+                first, *others = ((self._rows(batch, rows, len(ids[rows])), len(ids[rows])) for rows in slices)
+                share.others = others
                 self.shares.append(share)
-                yield first
+                yield first[0]
 
-    def _share(self, batch: Any, ids: Tensor) -> tuple[BatchShare | None, Any]:
-        """Return this rank's share of a global batch, or None, and what it yields."""
-        ranks, samples = self.slice, len(ids)
-        step_samples = samples if self.accumulate == 1 else None
-        if self.training and ranks.virtual_ranks > 1:
-            counts = [len(ids[rank :: ranks.virtual_ranks]) for rank in range(ranks.virtual_ranks)]
-            slices = [self._slice(batch, rank, ranks.virtual_ranks, count) for rank, count in enumerate(counts)]
-            others = [*zip(slices[1:], counts[1:], strict=True)]
-            return BatchShare(ids, samples, step_samples, others=others, count=counts[0]), slices[0]
-        rank_ids = ids[ranks.rank :: ranks.world_size]
-        if len(rank_ids):
-            share = BatchShare(rank_ids, samples, step_samples)
-            return share, self._slice(batch, ranks.rank, ranks.world_size, len(rank_ids))
-        if self.training and samples:
-            share = BatchShare(rank_ids, samples, step_samples, is_dummy=True)
-            return share, self._slice(batch, 0, samples, 1)
-        return None, None
-
-    def _slice(self, batch: Any, rank: int, ranks: int, samples: int) -> Any:
-        """Return a rank's slice of a global batch; None if it has no samples."""
+    def _rows(self, batch: Any, rows: slice, samples: int) -> Any:
+        """Return some samples of a global batch; None for no samples."""
         if samples == 0:
             return None
-        return self.loader.collate_fn(batch[rank::ranks]) if self.has_samples else part_of(batch, rank, ranks)
+        return self.loader.collate_fn(batch[rows]) if self.has_samples else part_of(batch, rows)
 
     def first_fingerprint(self) -> bytes:
         """Return the fingerprint of the first global batch, read without workers."""
