@@ -1,7 +1,7 @@
 """Slices of a batch that is made already: samples r, r + W, … of whatever holds them, for rank r of W."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
@@ -46,14 +46,6 @@ def _is_dataclass(own: Any) -> bool:
     return is_dataclass(own) and not isinstance(own, type)
 
 
-def _with_fields(own: Any, function: Callable[[Any], Any]) -> Any:
-    """Return a copy of a dataclass, whose __init__ may take other arguments."""
-    made = copy.copy(own)
-    for field in fields(own):
-        object.__setattr__(made, field.name, function(getattr(own, field.name)))
-    return made
-
-
 def _part(own: Any, samples: int, rows: slice) -> Any:
     if isinstance(own, Tensor | np.ndarray):
         return own[rows] if own.ndim and len(own) == samples else own
@@ -67,7 +59,10 @@ def _part(own: Any, samples: int, rows: slice) -> Any:
             return own[rows]
         return type(own)(_part(value, samples, rows) for value in own)
     if _is_dataclass(own):
-        return _with_fields(own, lambda value: _part(value, samples, rows))
+        made = copy.copy(own)  # its __init__ may take other arguments
+        for field in fields(own):
+            object.__setattr__(made, field.name, _part(getattr(own, field.name), samples, rows))
+        return made
     return own
 
 

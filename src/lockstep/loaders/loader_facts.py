@@ -50,11 +50,11 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
         train = source.loaders("train", rank_slice)[0]
         repeatable = _repeatable(source, train)
         evaluated = {stage: _evaluated(source, stage, rank_slice) for stage in ("val", "test")}
-        rest = {stage: sum(_of_batches(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
+        rest = {stage: sum(_samples(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
         sizes = {stage: [_batch_size(own) for own in loaders] for stage, loaders in evaluated.items()}
     mapped = isinstance(train, MapLoader)
     return {
-        "train_samples": _of_batches(train),
+        "train_samples": _samples(train),
         "repeatable": repeatable,
         "train_batches": _length(train),
         "regular": mapped and train.batches.regular,
@@ -106,12 +106,9 @@ def _length(loader: RankLoader) -> int:
         return 0
 
 
-def _of_batches(loader: RankLoader) -> int:
-    """Return the samples of an epoch of regular batches, including dropped ones; 0 if unknown."""
-    if not isinstance(loader, MapLoader):
-        return 0
-    total = sum(len(own) for own in loader.batches.batches())
-    return loader.batches.samples if loader.batches.drop_last else total
+def _samples(loader: RankLoader) -> int:
+    """Return the samples of an epoch, including dropped ones; 0 if unknown."""
+    return loader.batches.samples if isinstance(loader, MapLoader) else 0
 
 
 def _batch_size(loader: RankLoader) -> int:
