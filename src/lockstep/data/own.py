@@ -13,9 +13,8 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset, default_col
 
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.mappings import FromMappings, keys_of
-from lockstep.data.rows import split_rows
 from lockstep.data.samples import SampleData, Streams, pair_of, targets_for_loss
-from lockstep.data.tensors import Split, TensorData
+from lockstep.data.tensors import Split, TensorData, split_rows
 from lockstep.random_state import generators_kept, seed_all, seeded
 from lockstep.schemas.data_keys import PLANNED
 from lockstep.schemas.own_data import OwnData, OwnLoaders
@@ -74,7 +73,7 @@ def load(choice: OwnData, seed: int, samples: Samples = "pairs") -> TensorData |
     return _splits(choice, seed, samples, made_by(choice, seed))[0]
 
 
-def made_by(choice: OwnData, seed: int) -> Any:
+def made_by(choice: OwnData | OwnLoaders, seed: int) -> Any:
     """What the target makes: whatever it draws is drawn under the run's seed, the same on every rank."""
     return seeded(seed, lambda: create("data", choice.call))
 

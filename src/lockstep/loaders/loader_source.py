@@ -6,12 +6,15 @@ from typing import Any
 from lockstep import schemas
 from lockstep.config_error import ConfigError
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
-from lockstep.loaders.stages import METHOD, STAGES, STEP
 from lockstep.loaders.step_collectives import require_samples
 from lockstep.loaders.user_loaders import rank_loader
 from lockstep.random_state import seeded
 from lockstep.targets.kinds import is_combined_loader, overrides
 from lockstep.targets.replace_method import replace_method
+
+STAGES = ("train", "val", "test")
+METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
+STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
 
 
 class LoaderSource:

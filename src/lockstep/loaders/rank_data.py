@@ -9,9 +9,8 @@ import torch
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Batch
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import LoaderSource
+from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
-from lockstep.loaders.stages import METHOD, STAGES
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.structures import map_tensors
