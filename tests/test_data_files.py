@@ -178,9 +178,9 @@ def test_images_in_three_parts_augmented_by_workers(tmp_path: Path, make_own: Ma
     assert (plan.data.train_samples, plan.data.val_size, plan.data.shape) == (20, 6, (3, 8, 8))
     data: Any = load(plan.data, 0)
     torch.manual_seed(1)
-    first, again = (data.train.dataset[3][0] for _ in range(2))
+    first, again = (data.train[3][0] for _ in range(2))
     assert not torch.equal(first, again)
-    assert torch.equal(data.val.dataset[3][0], data.val.dataset[3][0])
+    assert torch.equal(data.val[3][0], data.val[3][0])
     single = trained(plan)
     two = trained(make_own(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
     verdict = compare(single, two)
@@ -321,9 +321,9 @@ def test_a_missing_archive_is_downloaded_and_checked(tmp_path: Path, monkeypatch
         httpd.daemon_threads = True
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         monkeypatch.setattr(cifar10_files, "URL", f"http://127.0.0.1:{httpd.server_port}/")
-        with pytest.raises(ConfigError, match=r"its SHA-256 is [0-9a-f]{64}\); put it there, or write data=digits"):
+        with pytest.raises(ConfigError, match=r"its SHA-256 is [0-9a-f]{64}\); put it into "):
             cifar10(str(tmp_path / "typo"))
-        assert not (tmp_path / "typo").exists()
+        assert not (tmp_path / "typo" / "cifar-10-binary.tar.gz").exists()
         monkeypatch.setattr(cifar10_files, "SHA256", hashlib.sha256(content).hexdigest())
         assert len(cifar10(str(tmp_path / "new"), val=3)["train"][0]) == 17
         httpd.shutdown()

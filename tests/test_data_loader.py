@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from lockstep.data import loader
-from lockstep.data.loader import ALIGNED, Loader, to_device_if_fits
+from lockstep.data.loader import ALIGNED, to_device_if_fits
 from lockstep.data.tensors import Split, TensorData
-from lockstep.sampler import ShardSampler
-
-CPU = torch.device("cpu")
+from lockstep.sampler import epoch_order, rank_slices
+from tests.split_loading import CPU, split_loader
 
 
 def numbers(samples: int = 23) -> TensorData:
@@ -29,10 +28,9 @@ def test_blocks_change_nothing(make: type, block: int, rank: int, monkeypatch: p
     """Three ranks, a ragged last batch of which rank 2 has nothing, and an epoch that begins at its second batch."""
     monkeypatch.setattr(loader, "BLOCK_BYTES", block)
     data = make()
-    sampler = ShardSampler(23, 7, rank=rank, world_size=3, seed=1, begin=(4, 1))
-    sampler.set_epoch(4)
-    found = [*Loader(data, data.train, sampler, CPU, torch.float32)]
-    wanted = [data.as_float(data.train[ids], torch.float32) for ids in sampler]
+    found = [*split_loader(data, rank=rank, world=3, begin=(4, 1))]
+    slices = [*rank_slices(epoch_order(23, 1, 4), 7, rank, 3)][1:]
+    wanted = [data.as_float(data.train[ids], torch.float32) for ids in slices]
     assert len(found) == len(wanted) == 3
     assert [len(batch.ids) for batch in found] == {0: [3, 3, 1], 1: [2, 2, 1], 2: [2, 2, 0]}[rank]
     for own, other in zip(found, wanted, strict=True):
@@ -43,9 +41,7 @@ def test_blocks_change_nothing(make: type, block: int, rank: int, monkeypatch: p
 
 
 def test_its_length_is_that_of_a_whole_epoch() -> None:
-    data = numbers()
-    sampler = ShardSampler(23, 7, rank=0, world_size=1, begin=(0, 2))
-    assert len(Loader(data, data.train, sampler, CPU, torch.float32)) == 4
+    assert len(split_loader(numbers(), begin=(0, 2))) == 4
 
 
 def test_on_a_cpu_data_stays_where_it_is() -> None:
@@ -57,11 +53,10 @@ def test_on_a_cpu_data_stays_where_it_is() -> None:
 @pytest.mark.parametrize("make", [numbers, images])
 def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
     device, data = torch.device("cuda", 0), make()
-    sampler = ShardSampler(23, 7, rank=0, world_size=1, seed=1)
     there = to_device_if_fits(data, device)
     assert there.train.inputs.device == device
     monkeypatch.setattr(loader, "RESIDENT", 0.0)
     assert to_device_if_fits(data, device) is data
-    own, other = (Loader(which, which.train, sampler, device, torch.float32) for which in (there, data))
+    own, other = (split_loader(which, device=device) for which in (there, data))
     for one, two in zip(own, other, strict=True):
         assert all(torch.equal(*pair) for pair in zip(one, two, strict=True))

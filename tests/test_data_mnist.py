@@ -262,14 +262,6 @@ def test_a_lock_that_nobody_lets_go_is_not_awaited_for_ever(tmp_path: Path, monk
         mnist.prepare(str(tmp_path))
 
 
-def test_a_download_that_brings_nothing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:1/"])
-    (tmp_path / "mine").mkdir()
-    with pytest.raises(ConfigError):
-        mnist.prepare(str(tmp_path / "mine" / "typo"))
-    assert not list((tmp_path / "mine").iterdir())
-
-
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="it is a file"):

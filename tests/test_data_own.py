@@ -77,8 +77,8 @@ def test_a_table_calls_its_parts_as_it_does() -> None:
 def test_what_it_draws_it_draws_under_the_seed() -> None:
     """And a rank's generator goes on as if nothing had been drawn."""
     one, same, other = (load(choice(target="strange_data.drawn", samples=12), seed) for seed in (1, 1, 2))
-    assert torch.equal(one.train.inputs, same.train.inputs)  # type: ignore[union-attr]
-    assert not torch.equal(one.train.inputs, other.train.inputs)  # type: ignore[union-attr]
+    assert torch.equal(one.train.inputs, same.train.inputs)
+    assert not torch.equal(one.train.inputs, other.train.inputs)
     torch.manual_seed(1)
     before = torch.rand(())
     torch.manual_seed(1)

@@ -9,11 +9,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.samples import SampleData, SampleLoader, SampleSplit, targets_for_loss
+from lockstep.data.samples import SampleData, targets_for_loss
 from lockstep.data.seeded import seed_sample
-from lockstep.sampler import ShardSampler
-
-CPU = torch.device("cpu")
+from tests.split_loading import split_loader
 
 
 class Draws(Dataset[tuple[Tensor, int]]):
@@ -30,12 +28,8 @@ class Draws(Dataset[tuple[Tensor, int]]):
 def batches(
     rank: int = 0, world: int = 1, workers: int = 0, epoch: int = 4, first: int = 0, seed: int = 9
 ) -> list[Tensor]:
-    split = SampleSplit(Draws())
-    data = SampleData(split, split, split, 23, (4,), seed, {"num_workers": workers})
-    sampler = ShardSampler(23, 7, rank=rank, world_size=world, seed=1, begin=(epoch, first))
-    sampler.set_epoch(epoch)
-    loader = SampleLoader(data, split, sampler, CPU, torch.float64)
-    found = [*loader]
+    data = SampleData(Draws(), Draws(), Draws(), 23, (4,), seed, {"num_workers": workers})
+    found = [*split_loader(data, rank=rank, world=world, begin=(epoch, first), precision="64-true")]
     assert all(torch.equal(batch.inputs[:, 0].long(), batch.ids) for batch in found)
     assert all(torch.equal(batch.targets, batch.ids) for batch in found)
     return [batch.inputs for batch in found]
@@ -82,11 +76,9 @@ def test_the_ranks_own_generators_go_on_as_if_nothing_was_drawn(workers: int) ->
 
 def test_an_evaluation_is_the_same_in_each_epoch() -> None:
     """Lightning turns the page of its sampler too."""
-    split = SampleSplit(Draws())
-    sampler = ShardSampler(23, 7, rank=0, world_size=1)
-    loader = SampleLoader(SampleData(split, split, split, 23, (4,), 9), split, sampler, CPU, torch.float64)
+    loader = split_loader(SampleData(Draws(), Draws(), Draws(), 23, (4,), 9), stage="val", precision="64-true")
     first = [batch.inputs for batch in loader]
-    sampler.set_epoch(3)
+    loader.set_epoch(3)
     assert all(map(torch.equal, first, [batch.inputs for batch in loader]))
 
 
@@ -105,9 +97,8 @@ def test_whole_numbers_are_classes(kind: torch.dtype) -> None:
 
 
 def test_what_is_no_pair_is_refused() -> None:
-    split = SampleSplit([{"x": torch.zeros(3)}] * 4)
-    data = SampleData(split, split, split, 1, (3,), 9)
-    loader = SampleLoader(data, split, ShardSampler(4, 2, rank=0, world_size=1), CPU, torch.float32)
+    split = [{"x": torch.zeros(3)}] * 4
+    loader = split_loader(SampleData(split, split, split, 1, (3,), 9))
     with pytest.raises(
         ConfigError, match=r"a batch of it is a mapping, .*; write data._inputs_=KEY data._targets_=KEY, of x"
     ):

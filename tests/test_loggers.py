@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils.tensorboard import SummaryWriter
 
 from lockstep import loggers, schemas
 from lockstep.build import plan_from
@@ -23,7 +22,7 @@ from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.loggers import tensorboard
 from lockstep.loggers.for_lightning import TensorBoardForTrainer
-from lockstep.loggers.tensorboard import Points
+from lockstep.loggers.tensorboard import TensorBoard
 from lockstep.loggers.trackers import set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
@@ -263,27 +262,25 @@ def test_a_point_is_of_the_samples_of_all_ranks(engine: str, make_plan: MakePlan
 
 def test_points_reach_the_curves_in_their_order(tmp_path: Path) -> None:
     """Nothing is written one by one; what waits is on the disk after a flush."""
-    writer = SummaryWriter(str(tmp_path))
-    points = Points(writer)
+    board = TensorBoard(tmp_path, {})
     for step in (10, 20, 30):
-        points.add({"train/loss": 1 / step, "lr": 0.5}, step)
-    assert len(points.waiting) == 3
-    points.flush()
-    assert not points.waiting
+        board.log_metrics({"train/loss": 1 / step, "lr": 0.5}, step)
+    assert len(board.waiting) == 3
+    board.flush()
+    assert not board.waiting
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, round(event.value, 6)) for event in found.Scalars("train/loss")] == [
         (10, 0.1),
         (20, 0.05),
         (30, 0.033333),
     ]
-    assert [event.value for event in found.Scalars("lr")] == [0.5, 0.5, 0.5]
-    writer.close()
+    assert [event.value for event in found.Scalars("train/lr")] == [0.5, 0.5, 0.5]
+    board.fail()
 
 
 def test_points_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorboard, "FLUSH_SECONDS", 0.0)
-    writer = SummaryWriter(str(tmp_path))
-    points = Points(writer)
-    points.add({"lr": 0.5}, 1)
-    assert not points.waiting
-    writer.close()
+    board = TensorBoard(tmp_path, {})
+    board.log_metrics({"lr": 0.5}, 1)
+    assert not board.waiting
+    board.fail()

@@ -218,7 +218,7 @@ def test_any_torch_optimizer(engine: str, make_own: MakeOwn, monkeypatch: pytest
     own = load(plan.data, plan.seed)  # type: ignore[arg-type]
     for epoch in range(2):
         order = torch.randperm(96, generator=torch.Generator().manual_seed(plan.seed + epoch))
-        loss = torch.nn.functional.cross_entropy(net(own.train.inputs[order].double()), own.train.targets[order])  # type: ignore[union-attr]
+        loss = torch.nn.functional.cross_entropy(net(own.train.inputs[order].double()), own.train.targets[order])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

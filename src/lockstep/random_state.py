@@ -1,7 +1,7 @@
 """The state of all random generators of a process, as tensors and plain values: for checkpoints, and to restore it."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -85,3 +85,10 @@ def generators_kept() -> Iterator[None]:
         torch.set_rng_state(states[0])
         states[1].restore()
         random.setstate(states[2])
+
+
+def seeded(seed: int, call: Callable[[], Any]) -> Any:
+    """Call a function under the run's seed, so that it draws the same on every rank."""
+    with generators_kept():
+        seed_all(seed)
+        return call()

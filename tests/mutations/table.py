@@ -339,10 +339,10 @@ MUTATIONS = [
     ),
     Mutation(
         "a dropped batch is kept",
-        "sampler.py",
-        "return batch_count(self.samples, self.batch_size, self.drop_last)",
-        "return batch_count(self.samples, self.batch_size)",
-        f"{ORDER}::test_drop_last_drops_for_all_alike",
+        "batch_math.py",
+        "return samples // batch_size if drop_last else -(-samples // batch_size)",
+        "return -(-samples // batch_size)",
+        f"{RAGGED}::test_ten_samples_in_batches_of_four_are_two_full_ones_and_a_ragged_one",
     ),
     Mutation(
         "a ragged batch weighs as a full one",
@@ -361,8 +361,8 @@ MUTATIONS = [
     Mutation(
         "tested on rank 0's samples alone",
         "sums/measured.py",
-        "totals = all_reduce_sums(tested, self.device)",
-        "totals = tested",
+        "totals = all_reduce_sums(totals, self.device)",
+        "pass",
         "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",
     ),
     Mutation(
@@ -458,9 +458,9 @@ MUTATIONS = [
     ),
     Mutation(
         "an evaluation is another in each epoch",
-        "data/samples.py",
-        "epoch = 0 if self.sampler.seed is None else self.sampler.epoch",
-        "epoch = self.sampler.epoch",
+        "loaders/split_loaders.py",
+        "epoch = 0 if self.order_seed is None else self.epoch",
+        "epoch = self.epoch",
         "tests/test_data_samples.py::test_an_evaluation_is_the_same_in_each_epoch",
     ),
     Mutation(

@@ -8,13 +8,14 @@ many, so that they make equally many steps; those samples count twice.
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any
 
 from torch.utils.data import DistributedSampler
 
+from lockstep.batch_math import batch_count
 from lockstep.config_error import require
-from lockstep.sampler import ShardSampler
+from lockstep.sampler import epoch_order, rank_slices
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class PartitionOptions:
 def lockstep_batches(options: PartitionOptions, epoch: int, rank: int) -> list[list[str]]:
     """The batches of one rank, by the sampler of training."""
     batch_size, world = options.devices * options.batch_size_per_device, options.devices
-    own = {"rank": rank, "world_size": world, "seed": options.seed, "drop_last": options.drop_last}
-    sampler = ShardSampler(options.samples, batch_size, **own)  # type: ignore[arg-type]
-    sampler.set_epoch(epoch)
-    return [list(map(str, batch.tolist())) for batch in sampler]
+    order = epoch_order(options.samples, options.seed, epoch)
+    batches = batch_count(options.samples, batch_size, options.drop_last)
+    slices = islice(rank_slices(order, batch_size, rank, world), batches)
+    return [list(map(str, ids.tolist())) for ids in slices]
 
 
 def torch_batches(options: PartitionOptions, epoch: int, rank: int) -> list[list[str]]:

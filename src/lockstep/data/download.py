@@ -18,25 +18,33 @@ DOWNLOAD_LIMIT = 300
 """Seconds that one file has, however it trickles in."""
 
 
-def download(path: Path, urls: Iterable[str], most: int, problem: Callable[[bytes], str]) -> str:
-    """Save the file at the first address whose content has no `problem`; return why none had it, or nothing."""
+def download(
+    data: str, root: Path, path: Path, urls: Iterable[str], most: int, problem: Callable[[bytes], str]
+) -> None:
+    """Save a file, of `most` bytes, from the first address whose content has no `problem`.
+
+    Raises:
+        ConfigError: there is none.
+    """
     reasons = []
     for url in urls:
         try:
-            content = fetched(url, most)
-            reason = problem(content)
-            if not reason:
+            content = _content(url, most)
+            if not (reason := problem(content)):
                 with atomic_write(path) as part:
                     part.write_bytes(content)
-                return ""
+                return
         except (OSError, EOFError, zlib.error) as error:
             reason = str(getattr(error, "reason", None) or error)
         reasons.append(f"{url}: {reason}")
-    return "; ".join(reasons)
+    raise ConfigError(
+        f"data={data}: {path.name} is not below data.root={root} and could not be downloaded ({'; '.join(reasons)}); "
+        f"put it into {path.parent}, or write data=digits, which needs no file."
+    )
 
 
-def fetched(url: str, most: int) -> bytes:
-    """The first `most` bytes behind an address.
+def _content(url: str, most: int) -> bytes:
+    """Return the first `most` bytes behind an address.
 
     Raises:
         OSError: no answer, or not within DOWNLOAD_LIMIT.
@@ -52,27 +60,18 @@ def fetched(url: str, most: int) -> bytes:
 
 @contextlib.contextmanager
 def downloading(root: Path, folder: Path, lock: str, files: int) -> Iterator[None]:
-    """Around a download of so many files into `folder`, below data.root. If it fails, what it made is removed: the path
-    may be mistyped.
+    """Lock a download of so many files into `folder`, below data.root.
 
     Raises:
         ConfigError: the folder cannot be written, or is locked for too long.
     """
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / lock, timeout=files * DOWNLOAD_LIMIT):
             yield
     except Timeout:
-        why = f"another process holds {folder / lock}, longer than any download takes"
-        raise config_error("data.root", root, why, "another folder, or end that process") from None
+        reason = f"another process holds {folder / lock}, longer than any download takes"
+        raise config_error("data.root", root, reason, "another folder, or end that process") from None
     except OSError as error:
-        why = f"it cannot hold the download ({error.strerror})"
-        raise config_error("data.root", root, why, "a writable folder") from None
-    except ConfigError:
-        if new and {path.name for path in folder.iterdir()} == {lock}:
-            (folder / lock).unlink()
-            for path in new:
-                with contextlib.suppress(OSError):
-                    path.rmdir()
-        raise
+        reason = f"it cannot hold the download ({error.strerror})"
+        raise config_error("data.root", root, reason, "a writable folder") from None

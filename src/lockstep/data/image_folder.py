@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from lockstep.config_error import ConfigError, require
-from lockstep.data.rows import split_rows
+from lockstep.data.tensors import split_rows
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 PARTS = ("train", "val", "test")

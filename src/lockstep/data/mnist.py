@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.config_error import ConfigError, config_error
+from lockstep.config_error import config_error
 from lockstep.data.download import download, downloading
 from lockstep.data.idx import IdxFile, find, read, read_bounded, unreadable
 
@@ -72,11 +72,7 @@ def download_missing(root: Path) -> None:
                 return "" if hashlib.sha256(content).hexdigest() == file.sha256 else "its bits are not MNIST's"
 
             urls = [f"{mirror}{file.name}.gz" for mirror in MNIST.mirrors]
-            if reasons := download(folder / f"{file.name}.gz", urls, 2 * file.length, problem):
-                raise ConfigError(
-                    f"data=mnist: {file.name} is not below data.root={root} and could not be downloaded ({reasons}); "
-                    f"put MNIST's four files, plain or .gz, into {folder}, or write data=digits, which needs no file."
-                )
+            download("mnist", root, folder / f"{file.name}.gz", urls, 2 * file.length, problem)
 
 
 def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "TensorData":

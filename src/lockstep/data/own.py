@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.mappings import FromMappings, keys_of
-from lockstep.data.rows import split_rows
-from lockstep.data.samples import SampleData, SampleSplit, Streams, pair_of, targets_for_loss
-from lockstep.data.tensors import Split, TensorData
-from lockstep.random_state import generators_kept, seed_all
+from lockstep.data.samples import SampleData, Streams, pair_of, targets_for_loss
+from lockstep.data.tensors import Split, TensorData, split_rows
+from lockstep.random_state import generators_kept, seed_all, seeded
 from lockstep.schemas.data_keys import PLANNED
 from lockstep.schemas.own_data import OwnData, OwnLoaders
 from lockstep.schemas.target import KEY, PARTIAL
@@ -29,19 +28,25 @@ LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
 
 def streams_of(choice: OwnData | OwnLoaders, made: Any) -> Streams | None:
     """IterableDatasets that a target makes, one to train on or several splits; None: it makes something else."""
-    if isinstance(made, IterableDataset):
-        found: dict[str, Any] = {"train": made}
-    elif isinstance(made, Mapping):
-        found = {name: made[name] for name in NAMES if made.get(name) is not None}
-    elif isinstance(made, list | tuple) and 2 <= len(made) <= 3:
-        found = dict(zip(NAMES if len(made) == 3 else ("train", "test"), made, strict=True))
-    else:
-        return None
+    named = {"train": made} if isinstance(made, IterableDataset) else _by_name(made) or {}
+    found = {name: named[name] for name in NAMES if named.get(name) is not None}
     if "train" not in found or not any(isinstance(own, IterableDataset) for own in found.values()):
         return None
-    loader = {key: create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
     streams = {name: own if isinstance(own, IterableDataset) else _dataset(choice, own) for name, own in found.items()}
-    return Streams(streams, loader)
+    return Streams(streams, _loader_options(choice))
+
+
+def _by_name(made: Any) -> dict[str, Any] | None:
+    """Return a mapping or a tuple of splits as a mapping; None for one data set."""
+    if isinstance(made, Mapping):
+        return {"val" if name == "validation" and "val" not in made else name: own for name, own in made.items()}
+    if isinstance(made, list | tuple) and not _is_pair(made) and 2 <= len(made) <= 3:
+        return dict(zip(NAMES if len(made) == 3 else ("train", "test"), made, strict=True))
+    return None
+
+
+def _loader_options(choice: OwnData | OwnLoaders) -> dict[str, Any]:
+    return {key: create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
 
 
 def outputs_of(
@@ -68,17 +73,14 @@ def load(choice: OwnData, seed: int, samples: Samples = "pairs") -> TensorData |
     return _splits(choice, seed, samples, made_by(choice, seed))[0]
 
 
-def made_by(choice: OwnData, seed: int) -> Any:
+def made_by(choice: OwnData | OwnLoaders, seed: int) -> Any:
     """What the target makes: whatever it draws is drawn under the run's seed, the same on every rank."""
-    with generators_kept():
-        seed_all(seed)
-        return create("data", choice.call)
+    return seeded(seed, lambda: create("data", choice.call))
 
 
 def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[TensorData | SampleData, Tensor]:
     """The splits, and the target of the first sample; no number where only a LightningModule knows what samples are."""
-    splits = _three(choice, made)
-    options = {key: create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
+    splits, options = _three(choice, made), _loader_options(choice)
     if keys := keys_of(choice):
         options["collate_fn"] = FromMappings(keys, options.get("collate_fn", default_collate))
     collate = options.get("collate_fn", default_collate)
@@ -96,7 +98,7 @@ def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[Te
             raise
     if all(isinstance(part, Split) for part in parts):
         return TensorData(parts[0], parts[1], parts[2], outputs, own_targets=samples == "inputs"), target
-    train, val, test = map(SampleSplit, splits.values())
+    train, val, test = splits.values()
     return SampleData(train, val, test, outputs, shape, seed, options, samples), target
 
 
@@ -111,7 +113,7 @@ def describe(choice: OwnData, seed: int, samples: Samples = "pairs", made: Any =
     data, target = _splits(choice, seed, samples, made)
     if isinstance(data, SampleData):
         try:
-            DataLoader(data.train.dataset, **{**data.loader, "batch_size": 1})
+            data.reader(data.train)
         except (ValueError, TypeError) as error:
             raise config_error("data._loader_", choice.loader, str(error), "other arguments") from None
     sizes = {"train_samples": len(data.train), "val_size": len(data.val), "test_size": len(data.test)}
@@ -127,24 +129,18 @@ def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str,
 
 def _three(choice: OwnData, made: Any) -> dict[str, Any]:
     """Datasets by their names; what is not there is empty."""
-    key, path, odd = f"data.{KEY}", choice.call[KEY], _odd(made)
-    if isinstance(made, Mapping):
-        made = {"val" if name == "validation" and "val" not in made else name: own for name, own in made.items()}
-        fits = "train" in made and {*made} <= {*NAMES}
-    elif isinstance(made, list | tuple) and not _is_pair(made):
-        fits = 2 <= len(made) <= 3
-        made = dict(zip(NAMES if len(made) == 3 else ("train", "test"), made, strict=False))
-    else:
+    key, path, splits = f"data.{KEY}", choice.call[KEY], _by_name(made)
+    if splits is None:
         return _divided(choice, _dataset(choice, made))
-    require(fits, key, path, odd, "train, val and test")
+    fits = "train" in splits and {*splits} <= {*NAMES}
+    require(fits, key, path, _odd(made), "train, val and test")
     why = "the data is in three parts already"
     require(not choice.split, "data._split_", choice.split, why, "no _split_, or data in one part")
-    train = _dataset(choice, made["train"])
+    train = _dataset(choice, splits["train"])
     require(len(train) > 0, key, path, "it has no samples to train on", "another")
-    rest = {name: made.get(name) for name in ("val", "test")}
-    return {"train": train} | {
-        name: Subset(train, []) if own is None else _dataset(choice, own) for name, own in rest.items()
-    }
+    rest = [splits.get(name) for name in NAMES[1:]]
+    val, test = (Subset(train, []) if own is None else _dataset(choice, own) for own in rest)
+    return {"train": train, "val": val, "test": test}
 
 
 def _divided(choice: OwnData, whole: Any) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 import multiprocessing
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, get_worker_info
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from lockstep.random_state import generators_kept, numpy_state
 
@@ -83,11 +84,41 @@ def seed_sample(seed: int, epoch: int, sample: int) -> None:
     random.seed(own)
 
 
+class SampleReader:
+    """Batches of a map-style data set, read by torch's DataLoader; each sample is made under its own seed.
+
+    It is the DataLoader's batch sampler itself, as workers may outlive an epoch.
+    """
+
+    def __init__(self, dataset: Any, collate: Callable[..., Any], seed: int, options: Mapping[str, Any]) -> None:
+        """`options`: of the DataLoader, beside its order."""
+        self.source = Seeded(dataset, collate, seed)
+        self.slices: Sequence[Tensor] = []
+        self.epoch = 0
+        self.loader = DataLoader(
+            self.source,
+            batch_sampler=self,
+            collate_fn=as_made,
+            generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
+            **with_context(options),
+        )
+
+    def __iter__(self) -> Iterator[list[Place]]:
+        return ([(self.epoch, sample) for sample in ids.tolist()] for ids in self.slices)
+
+    def batches(self, epoch: int, slices: Sequence[Tensor]) -> Iterator[Any]:
+        """Yield a batch for each tensor of ids; None for no ids."""
+        self.epoch, self.slices = epoch, slices
+        return iter(self.loader)
+
+
 def as_made(batch: Any) -> Any:
     """For a DataLoader, in place of a collate function: `Seeded` calls the user's."""
     return batch
 
 
-def workers_context() -> str | None:
-    """How workers start: forked, where that is possible, as in a script; a rank's own way is a server's."""
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+def with_context(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a DataLoader whose workers are forked by default, as in a script; a rank itself has a fork server."""
+    forks = options.get("num_workers") and options.get("multiprocessing_context") is None
+    forks = forks and "fork" in multiprocessing.get_all_start_methods()
+    return {**options, "multiprocessing_context": "fork"} if forks else {**options}

@@ -1,5 +1,6 @@
 """A data set is three pairs of tensors; a batch is an index into them, so no sample is ever touched alone in Python."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,3 +81,16 @@ def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) 
     stretches = (slice(0, train), slice(train, val), slice(val, None))
     first, second, third = (Split(inputs[stretch], targets[stretch]) for stretch in stretches)
     return first, second, third
+
+
+def split_rows(total: int, sizes: Mapping[str, float]) -> dict[str, list[int]]:
+    """The rows of train, val and test; no rows to train on where the others take all.
+
+    Args:
+        sizes: of val and test, in rows or, below 1, as shares of all.
+    """
+    counts = {name: round(size * total) if 0 < size < 1 else int(size) for name, size in sizes.items()}
+    train = max(0, total - sum(counts.values()))
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
+    cut = train + counts["val"]
+    return {"train": order[:train], "val": order[train:cut], "test": order[cut:]}

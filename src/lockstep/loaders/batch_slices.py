@@ -1,7 +1,7 @@
-"""A batch that is made already, divided among ranks: rank r of W takes samples r, r + W, … of whatever holds them."""
+"""Slices of a batch that is made already: samples r, r + W, … of whatever holds them, for rank r of W."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
@@ -27,9 +27,9 @@ def samples_in(batch: Any) -> int:
     return len(first) if first.ndim else 1
 
 
-def part_of(batch: Any, rank: int, ranks: int) -> Any:
-    """Return the samples rank, rank + ranks, … of a batch; what does not belong to single samples stays."""
-    return batch if ranks == 1 else _part(batch, samples_in(batch), rank, ranks)
+def part_of(batch: Any, rows: slice) -> Any:
+    """Return some samples of a batch; what does not belong to single samples stays."""
+    return batch if rows == slice(0, None, 1) else _part(batch, samples_in(batch), rows)
 
 
 def fingerprint(batch: Any) -> bytes:
@@ -46,28 +46,23 @@ def _is_dataclass(own: Any) -> bool:
     return is_dataclass(own) and not isinstance(own, type)
 
 
-def _with_fields(own: Any, function: Callable[[Any], Any]) -> Any:
-    """Return a copy of a dataclass, whose __init__ may take other arguments."""
-    made = copy.copy(own)
-    for field in fields(own):
-        object.__setattr__(made, field.name, function(getattr(own, field.name)))
-    return made
-
-
-def _part(own: Any, samples: int, rank: int, ranks: int) -> Any:
+def _part(own: Any, samples: int, rows: slice) -> Any:
     if isinstance(own, Tensor | np.ndarray):
-        return own[rank::ranks] if own.ndim and len(own) == samples else own
+        return own[rows] if own.ndim and len(own) == samples else own
     if isinstance(own, Mapping):
-        parts = {key: _part(value, samples, rank, ranks) for key, value in own.items()}
+        parts = {key: _part(value, samples, rows) for key, value in own.items()}
         return type(own)(parts) if not isinstance(own, dict) else parts  # type: ignore[call-arg]
     if isinstance(own, tuple) and hasattr(own, "_fields"):
-        return type(own)(*(_part(value, samples, rank, ranks) for value in own))
+        return type(own)(*(_part(value, samples, rows) for value in own))
     if isinstance(own, list | tuple):
         if len(own) == samples and not any(_is_batch(value) for value in own):
-            return own[rank::ranks]
-        return type(own)(_part(value, samples, rank, ranks) for value in own)
+            return own[rows]
+        return type(own)(_part(value, samples, rows) for value in own)
     if _is_dataclass(own):
-        return _with_fields(own, lambda value: _part(value, samples, rank, ranks))
+        made = copy.copy(own)  # its __init__ may take other arguments
+        for field in fields(own):
+            object.__setattr__(made, field.name, _part(getattr(own, field.name), samples, rows))
+        return made
     return own
 
 

@@ -44,7 +44,7 @@ class GlobalBatches:
     @property
     def samples(self) -> int:
         """Return the samples of an epoch, including those that `drop_last` drops."""
-        return len(self.order())
+        return len(self.order()) if self.regular else sum(map(len, self.batches()))
 
     def order(self) -> Tensor:
         """Return the order of samples in an epoch of regular batches."""

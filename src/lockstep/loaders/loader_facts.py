@@ -1,17 +1,17 @@
 """What loaders of a user come to, before any rank starts: samples, batches, sizes, and whether they repeat."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from lockstep.config_error import config_error
 from lockstep.data.mappings import keys_of
 from lockstep.data.own import outputs_of, shape_facts
 from lockstep.data.samples import pair_of, targets_for_loss
-from lockstep.loaders.loader_source import LoaderSource, seeded
+from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
-from lockstep.loaders.source import METHOD, STAGES
 from lockstep.loaders.user_loaders import MapLoader, StreamLoader
-from lockstep.random_state import generators_kept
+from lockstep.random_state import generators_kept, seeded
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import user_errors
@@ -50,13 +50,15 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
         train = source.loaders("train", rank_slice)[0]
         repeatable = _repeatable(source, train)
         evaluated = {stage: _evaluated(source, stage, rank_slice) for stage in ("val", "test")}
-        rest = {stage: sum(_of_batches(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
+        rest = {stage: sum(_samples(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
         sizes = {stage: [_batch_size(own) for own in loaders] for stage, loaders in evaluated.items()}
-    mapped = isinstance(train, MapLoader)
+    mapped, batches = isinstance(train, MapLoader), 0
+    with suppress(TypeError, NotImplementedError):  # of unknown length
+        batches = len(train)
     return {
-        "train_samples": _of_batches(train),
+        "train_samples": _samples(train),
         "repeatable": repeatable,
-        "train_batches": _length(train),
+        "train_batches": batches,
         "regular": mapped and train.batches.regular,
         "size": _batch_size(train),
         "drop_last": mapped and train.batches.drop_last,
@@ -98,20 +100,9 @@ def _repeatable(source: LoaderSource, train: RankLoader) -> bool:
         return repeats
 
 
-def _length(loader: RankLoader) -> int:
-    """Return the batches of an epoch; 0 if unknown."""
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return 0
-
-
-def _of_batches(loader: RankLoader) -> int:
-    """Return the samples of an epoch of regular batches, including dropped ones; 0 if unknown."""
-    if not isinstance(loader, MapLoader):
-        return 0
-    total = sum(len(own) for own in loader.batches.batches())
-    return loader.batches.samples if loader.batches.drop_last else total
+def _samples(loader: RankLoader) -> int:
+    """Return the samples of an epoch, including dropped ones; 0 if unknown."""
+    return loader.batches.samples if isinstance(loader, MapLoader) else 0
 
 
 def _batch_size(loader: RankLoader) -> int:

@@ -6,19 +6,15 @@ from typing import Any
 from lockstep import schemas
 from lockstep.config_error import ConfigError
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
-from lockstep.loaders.source import METHOD, STAGES, STEP
 from lockstep.loaders.step_collectives import require_samples
 from lockstep.loaders.user_loaders import rank_loader
-from lockstep.random_state import generators_kept, seed_all
+from lockstep.random_state import seeded
 from lockstep.targets.kinds import is_combined_loader, overrides
 from lockstep.targets.replace_method import replace_method
 
-
-def seeded(seed: int, call: Callable[[], Any]) -> Any:
-    """Call a function under the run's seed, so that it draws the same on every rank."""
-    with generators_kept():
-        seed_all(seed)
-        return call()
+STAGES = ("train", "val", "test")
+METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
+STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
 
 
 class LoaderSource:

@@ -9,8 +9,8 @@ import torch
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Batch
 from lockstep.launch.topology import RankContext
+from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
-from lockstep.loaders.source import METHOD, STAGES, Source
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.structures import map_tensors
@@ -29,7 +29,7 @@ class RankData:
     """
 
     def __init__(
-        self, plan: Plan, context: RankContext, source: Source, module: Any, begin: Progress, virtual_ranks: int
+        self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress, virtual_ranks: int
     ) -> None:
         self.plan, self.context, self.source, self.module = plan, context, source, module
         self.begin, self.virtual_ranks = begin, virtual_ranks

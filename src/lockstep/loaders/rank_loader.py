@@ -80,6 +80,21 @@ class RankLoader:
         """Return how many of an epoch's batches are used."""
         return min(self.limit, batches) if isinstance(self.limit, int) else int(self.limit * batches)
 
+    def share_of(self, ids: Tensor, step_samples: int | None) -> tuple[list[slice], BatchShare]:
+        """Return which rows of a global batch are for this rank, or for each virtual rank.
+
+        A rank without samples has none in an evaluation, and a dummy in training.
+        """
+        ranks = self.slice
+        if self.training and ranks.virtual_ranks > 1:
+            slices = [slice(rank, None, ranks.virtual_ranks) for rank in range(ranks.virtual_ranks)]
+            return slices, BatchShare(ids, len(ids), step_samples, count=len(ids[slices[0]]))
+        rows = slice(ranks.rank, None, ranks.world_size)
+        if len(rank_ids := ids[rows]):
+            return [rows], BatchShare(rank_ids, len(ids), step_samples)
+        dummy = [slice(1)] if self.training and len(ids) else []
+        return dummy, BatchShare(rank_ids, len(ids), step_samples, is_dummy=True)
+
     @property
     def first(self) -> int:
         """Return the batch at which the epoch begins: not 0 if training resumes within it."""

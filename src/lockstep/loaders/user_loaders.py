@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError
-from lockstep.data.seeded import Place, Seeded, as_made, seed_sample, workers_context
+from lockstep.data.seeded import SampleReader, seed_sample, with_context
 from lockstep.loaders.batch_slices import fingerprint, part_of, samples_in
 from lockstep.loaders.global_batches import GlobalBatches
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
@@ -35,8 +35,7 @@ class MapLoader(RankLoader):
         super().__init__(rank_slice, seed, training)
         self.loader = loader
         self.batches = GlobalBatches(loader, seed, batch_size)
-        self.slices: Sequence[Tensor] = []
-        self.sample_loader: Any = None
+        self.reader: SampleReader | None = None
 
     def __len__(self) -> int:
         """Return the batches of an epoch; of an evaluation those in which this rank has samples, but at least 1.
@@ -71,19 +70,11 @@ class MapLoader(RankLoader):
 
     def _plan(self, batches: Sequence[Tensor], number: int) -> tuple[list[Tensor], BatchShare]:
         """Return the ids to fetch for this rank, or for each virtual rank; none in an evaluation without samples."""
-        ids, ranks = batches[number], self.slice
+        ids = batches[number]
         begin = number - number % self.accumulate
         step_samples = sum(len(each) for each in batches[begin : begin + self.accumulate])
-        if self.training and ranks.virtual_ranks > 1:
-            slices = [ids[rank :: ranks.virtual_ranks] for rank in range(min(ranks.virtual_ranks, len(ids)))]
-            slices += [ids[:0]] * (ranks.virtual_ranks - len(slices))
-            return slices, BatchShare(ids, len(ids), step_samples, count=len(slices[0]))
-        rank_ids = ids[ranks.rank :: ranks.world_size]
-        if len(rank_ids):
-            return [rank_ids], BatchShare(rank_ids, len(ids), step_samples)
-        if not self.training or len(ids) == 0:
-            return [], BatchShare(rank_ids, len(ids), step_samples)
-        return [ids[:1]], BatchShare(rank_ids, len(ids), step_samples, is_dummy=True)
+        slices, share = self.share_of(ids, step_samples)
+        return [ids[rows] for rows in slices], share
 
     def _fetch(self, slices: Sequence[Tensor]) -> Iterator[Any]:
         """Yield a batch for each tensor of ids; None for no ids."""
@@ -92,17 +83,10 @@ class MapLoader(RankLoader):
             # no worker is faster than an index, and nothing random happens
             tensors = dataset.tensors
             return (None if len(ids) == 0 else [tensor.index_select(0, ids) for tensor in tensors] for ids in slices)
-        self.slices = slices
-        if self.sample_loader is None:
-            self.sample_loader = DataLoader(
-                Seeded(dataset, self.loader.collate_fn, self.seed),
-                batch_sampler=_Places(self),
-                collate_fn=as_made,
-                generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
-                persistent_workers=self.loader.persistent_workers,
-                **_options(self.loader),
-            )
-        return iter(self.sample_loader)
+        if self.reader is None:
+            options = {**_options(self.loader), "persistent_workers": self.loader.persistent_workers}
+            self.reader = SampleReader(dataset, self.loader.collate_fn, self.seed, options)
+        return self.reader.batches(self.epoch if self.training else 0, slices)  # an evaluation is always the same
 
 
 class StreamLoader(RankLoader):
@@ -127,34 +111,18 @@ class StreamLoader(RankLoader):
             position += samples
             if number < self.first:
                 continue
-            share, first = self._share(batch, ids)
-            if share is not None:
+            slices, share = self.share_of(ids, samples if self.accumulate == 1 else None)
+            if slices:
+                first, *others = ((self._rows(batch, rows, len(ids[rows])), len(ids[rows])) for rows in slices)
+                share.others = others
                 self.shares.append(share)
-                yield first
+                yield first[0]
 
-    def _share(self, batch: Any, ids: Tensor) -> tuple[BatchShare | None, Any]:
-        """Return this rank's share of a global batch, or None, and what it yields."""
-        ranks, samples = self.slice, len(ids)
-        step_samples = samples if self.accumulate == 1 else None
-        if self.training and ranks.virtual_ranks > 1:
-            counts = [len(ids[rank :: ranks.virtual_ranks]) for rank in range(ranks.virtual_ranks)]
-            slices = [self._slice(batch, rank, ranks.virtual_ranks, count) for rank, count in enumerate(counts)]
-            others = [*zip(slices[1:], counts[1:], strict=True)]
-            return BatchShare(ids, samples, step_samples, others=others, count=counts[0]), slices[0]
-        rank_ids = ids[ranks.rank :: ranks.world_size]
-        if len(rank_ids):
-            share = BatchShare(rank_ids, samples, step_samples)
-            return share, self._slice(batch, ranks.rank, ranks.world_size, len(rank_ids))
-        if self.training and samples:
-            share = BatchShare(rank_ids, samples, step_samples, is_dummy=True)
-            return share, self._slice(batch, 0, samples, 1)
-        return None, None
-
-    def _slice(self, batch: Any, rank: int, ranks: int, samples: int) -> Any:
-        """Return a rank's slice of a global batch; None if it has no samples."""
+    def _rows(self, batch: Any, rows: slice, samples: int) -> Any:
+        """Return some samples of a global batch; None for no samples."""
         if samples == 0:
             return None
-        return self.loader.collate_fn(batch[rank::ranks]) if self.has_samples else part_of(batch, rank, ranks)
+        return self.loader.collate_fn(batch[rows]) if self.has_samples else part_of(batch, rows)
 
     def first_fingerprint(self) -> bytes:
         """Return the fingerprint of the first global batch, read without workers."""
@@ -217,21 +185,5 @@ def rank_loader(
     return StreamLoader(loader, rank_slice, seed, training, batch_size)
 
 
-class _Places:
-    """A batch sampler of the places (epoch, sample) that a MapLoader fetches in this epoch."""
-
-    def __init__(self, owner: MapLoader) -> None:
-        self.owner = owner
-
-    def __iter__(self) -> Iterator[list[Place]]:
-        epoch = self.owner.epoch if self.owner.training else 0  # an evaluation is the same each time
-        return ([(epoch, sample) for sample in ids.tolist()] for ids in self.owner.slices)
-
-
 def _options(loader: "DataLoader[Any]") -> dict[str, Any]:
-    options = {name: getattr(loader, name) for name in OPTIONS}
-    if not loader.num_workers:
-        options["multiprocessing_context"] = None
-    elif options["multiprocessing_context"] is None:
-        options["multiprocessing_context"] = workers_context()
-    return options
+    return with_context({name: getattr(loader, name) for name in OPTIONS})

@@ -99,11 +99,18 @@ def _of_rank(loggers: "Loggers", choice: schemas.Logger, own: Logger | None) -> 
     return DummyLogger()
 
 
-class _Forwarding:
-    """Hands what a Trainer or a module logs to a logger from here, which the run closes, not each Trainer stage."""
+class ForTrainer(theirs.Logger):
+    """A logger from here as a Lightning logger: what a Trainer or a module logs goes to it. The run closes it."""
 
-    loggers: "Loggers"
-    own: Logger
+    name, version = "csv", ""
+
+    def __init__(self, loggers: "Loggers", own: Logger | None) -> None:
+        super().__init__()
+        self.loggers, self.own = loggers, own or Logger()
+
+    @property
+    def save_dir(self) -> str:
+        return self.loggers.plan.run_dir
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         self.own.log_metrics({name: float(value) for name, value in metrics.items()}, step or 0)
@@ -120,30 +127,13 @@ class _Forwarding:
         self.own.flush()
 
 
-class ForTrainer(_Forwarding, theirs.Logger):
-    """A logger from here as a Lightning logger."""
-
-    def __init__(self, loggers: "Loggers", own: Logger | None) -> None:
-        self.loggers, self.own = loggers, own or Logger()
-
-    @property
-    def name(self) -> str:
-        return "csv"
-
-    @property
-    def version(self) -> str:
-        return ""
-
-    @property
-    def save_dir(self) -> str:
-        return self.loggers.plan.run_dir
-
-
-class TensorBoardForTrainer(_Forwarding, theirs.TensorBoardLogger):
+class TensorBoardForTrainer(ForTrainer, theirs.TensorBoardLogger):
     """The same for TensorBoard: of the class that modules look for, with the writer that they draw pictures by."""
 
+    name = FOLDER
+
     def __init__(self, loggers: "Loggers", own: Logger | None) -> None:
-        super().__init__(loggers.plan.run_dir, name=FOLDER, version="", default_hp_metric=False)
+        theirs.TensorBoardLogger.__init__(self, loggers.plan.run_dir, name=FOLDER, version="", default_hp_metric=False)
         self.loggers, self.own = loggers, own or Logger()
 
     @property

@@ -29,7 +29,8 @@ def run_label(plan: Plan) -> str:
     """
     chosen = _chosen(plan)
     devices = plan.devices * plan.num_nodes
-    engine = plan.engine.name if plan.engine.name != "lightning" or _typed(plan, "engine") else ""
+    typed = any(word.startswith("engine=") for word in plan.command.words)
+    engine = plan.engine.name if plan.engine.name != "lightning" or typed else ""
     world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
     said = " ".join(filter(None, [engine, world, plan.model.name, *chosen]))
     return f"{cut(said, LONGEST)} · {_time_of(plan)}"
@@ -37,22 +38,13 @@ def run_label(plan: Plan) -> str:
 
 def _chosen(plan: Plan) -> list[str]:
     """`lr=0.003`, by the last part of the key where that is enough."""
-    values = {}
+    values, swept = {}, plan.command.swept
     for word in plan.command.words:
         key, _, value = word.lstrip("+").partition("=")
-        if not key.startswith(("~", "--")) and key not in SHOWN and _tells(plan, key):
+        tells = key in swept if swept else not is_below(key, WATCHED)
+        if not key.startswith(("~", "--")) and key not in SHOWN and tells:
             values[key] = _short(value)
     return [f"{key}={value}" for key, value in short_keys(values).items()]
-
-
-def _tells(plan: Plan, key: str) -> bool:
-    if plan.command.swept:
-        return key in plan.command.swept
-    return not is_below(key, WATCHED)
-
-
-def _typed(plan: Plan, group: str) -> bool:
-    return any(word.startswith(f"{group}=") for word in plan.command.words)
 
 
 def _short(value: str) -> str:

@@ -18,6 +18,7 @@ Layout = Mapping[str, Mapping[str, Sequence[str]]]
 """Regular expressions of curves, by category and chart."""
 
 FLUSH_SECONDS = 1.0
+"""Points are handed on together, a second's worth at a time."""
 FOLDER = "tensorboard"
 EVENTS = "events.out.tfevents.*"
 
@@ -47,7 +48,8 @@ class TensorBoard(Logger):
 
         purge = None if resumed_at is None else resumed_at + 1
         self.writer: Any = SummaryWriter(str(folder), purge_step=purge)
-        self.points = Points(self.writer)
+        self.flushed = time.monotonic()
+        self.waiting: list[tuple[Mapping[str, float], int, float]] = []
         self.hparams, self.began, self.epoch_at = dict(hparams), False, -1
         self.trial = f"{folder.name}  {folder.parent}"
 
@@ -55,9 +57,10 @@ class TensorBoard(Logger):
         """What is logged several times at a step has the epoch each time, and its curve one point."""
         again, self.epoch_at = self.epoch_at == step, step if "epoch" in values else self.epoch_at
         left_out = "epoch" if again else None
-        self.points.add({GROUPED.get(name, name): own for name, own in values.items() if name != left_out}, step)
-        if not self.points.waiting:
-            self._begin()
+        values = {GROUPED.get(name, name): own for name, own in values.items() if name != left_out}
+        self.waiting.append((values, step, time.time()))
+        if time.monotonic() - self.flushed > FLUSH_SECONDS:
+            self.flush()
 
     def log_text(self, name: str, text: str) -> None:
         """Add a page of Markdown about the run."""
@@ -97,7 +100,8 @@ class TensorBoard(Logger):
 
     def flush(self) -> None:
         self._begin()
-        self.points.flush()
+        self._hand_over()
+        self.writer.flush()
 
     def close(self, hparams: Mapping[str, Value], results: Mapping[str, float]) -> None:
         self.hparams |= hparams
@@ -107,8 +111,20 @@ class TensorBoard(Logger):
         self.fail()
 
     def fail(self) -> None:
-        self.points.hand_over()
+        self._hand_over()
         self.writer.close()
+
+    def _hand_over(self) -> None:
+        """Hand the points to SummaryWriter.
+
+        Each event wakes its thread, which takes turns with training then: one by one, an event costs what several steps
+        of a small net do.
+        """
+        from lockstep.private_api.torch import add_points
+
+        for values, step, at in self.waiting:
+            add_points(self.writer, values, step, at)
+        self.waiting, self.flushed = [], time.monotonic()
 
     def _begin(self) -> None:
         if self.hparams and not self.began:
@@ -130,33 +146,3 @@ class TensorBoard(Logger):
         data.session_start_info.group_name = self.trial
         held.content = data.SerializeToString()
         return begun, ended
-
-
-class Points:
-    """Points on TensorBoard's curves, handed to its SummaryWriter, and to the disk, a second's worth at a time.
-
-    Each event wakes the writer's thread, which takes turns with training then: one by one, an event costs what several
-    steps of a small net do.
-    """
-
-    def __init__(self, writer: Any) -> None:
-        self.writer, self.flushed = writer, time.monotonic()
-        self.waiting: list[tuple[Mapping[str, float], int, float]] = []
-
-    def add(self, values: Mapping[str, float], step: int) -> None:
-        """A point on each curve, at an optimizer step."""
-        self.waiting.append((values, step, time.time()))
-        if time.monotonic() - self.flushed > FLUSH_SECONDS:
-            self.flush()
-
-    def hand_over(self) -> None:
-        from lockstep.private_api.torch import add_points
-
-        for values, step, at in self.waiting:
-            add_points(self.writer, values, step, at)
-        self.waiting, self.flushed = [], time.monotonic()
-
-    def flush(self) -> None:
-        """Onto the disk."""
-        self.hand_over()
-        self.writer.flush()

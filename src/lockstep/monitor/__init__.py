@@ -4,19 +4,25 @@ Both engines call the same methods at the same moments; above rank 0 there is no
 """
 
 import json
+import resource
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
+
+import torch
 
 from lockstep import loggers
 from lockstep.config_error import cut
 from lockstep.loggers import Loggers, Value
 from lockstep.loggers.tensorboard import Layout
 from lockstep.monitor.texts import texts_of
-from lockstep.monitor.work import WORK, work_of
 from lockstep.plan import Plan
+from lockstep.schemas import Lightning
 from lockstep.schemas.keys import flatten, is_below
 
-__all__ = ["open_loggers", "work_of"]
+WORK = "work"
+"""The group of these curves."""
+
 
 WATCHED = (
     *("name", "run_dir", "command", "logger", "ckpt_path", "resume", "train", "test", "show_shapes", "process_group"),
@@ -71,3 +77,21 @@ def layout_of(plan: Plan) -> Layout:
             "memory": [f"^{WORK}/memory_GiB$"],
         },
     }
+
+
+def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
+    """By the names of curves.
+
+    Args:
+        seconds: of a batch, by phase.
+    """
+    by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
+    told = {phase: own for phase, own in seconds.items() if phase != "communication" or by_hand}
+    return {f"{WORK}/step_seconds/{phase}": own for phase, own in told.items()} | {f"{WORK}/memory_GiB": memory(device)}
+
+
+def memory(device: torch.device) -> float:
+    """The most that this process has held so far, of a GPU's memory the most that tensors have taken; in GiB."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

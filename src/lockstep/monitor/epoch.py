@@ -79,7 +79,7 @@ class EpochMonitor:
         began = time.perf_counter()
         if began < self.rests_until and not last:
             return
-        from lockstep.monitor.epoch_pictures import show_pictures  # with PIL
+        from lockstep.monitor.pictures import show_pictures  # with PIL
 
         worst = None if self.shown is None else self.shown.worst
         net = None if self.plan.strategy.sharded else self.net

@@ -1,15 +1,12 @@
 """A plain net with its task and its data. What the plan does not ask for is not imported."""
 
-import torch
-
 from lockstep import data, schemas
 from lockstep.checkpoint.content import Progress
-from lockstep.data.loader import to_device_if_fits
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
+from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_data import RankData
-from lockstep.loaders.source import Source
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
 from lockstep.session.trainee import Trainee
@@ -43,7 +40,7 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
 
         show_shapes(net, plan.strategy.layout(plan.devices).replicas)
     module = _task_class(lightning)(net, plan)
-    source = _source(plan, splits, module, device)
+    source = _source(plan, splits, module)
     source.seed_setup()
     log = ExactLog(module, context.rank, device, active=bool(plan.callbacks))
     step = TaskStep(plan, module, masks)
@@ -60,7 +57,7 @@ def _task_class(lightning: bool) -> type[TaskModule]:
     return LightningTask
 
 
-def _source(plan: Plan, splits: TensorData | SampleData | None, module: TaskModule, device: torch.device) -> Source:
+def _source(plan: Plan, splits: TensorData | SampleData | None, module: TaskModule) -> LoaderSource:
     """Return where batches come from: `splits`, or the user's loaders."""
     if splits is None:
         from lockstep.loaders.create_source import create_source
@@ -68,4 +65,4 @@ def _source(plan: Plan, splits: TensorData | SampleData | None, module: TaskModu
         return create_source(plan.data, module, plan.seed, plan.batch_size)
     from lockstep.loaders.split_loaders import SplitSource
 
-    return SplitSource(plan, to_device_if_fits(splits, device) if isinstance(splits, TensorData) else splits, device)
+    return SplitSource(plan, splits, module)

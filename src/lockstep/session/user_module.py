@@ -14,10 +14,10 @@ from torch import nn
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.create_source import create_source
-from lockstep.loaders.loader_source import seeded
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
+from lockstep.random_state import seeded
 from lockstep.session.create_module import create_module, data_arguments
 from lockstep.session.plateau import require_monitors
 from lockstep.session.trainee import Trainee

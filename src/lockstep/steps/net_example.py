@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.loaders.batch_slices import part_of, samples_in
+from lockstep.loaders.batch_slices import part_of
 from lockstep.loaders.step_collectives import collective_in
 from lockstep.loggers import Loggers
 from lockstep.monitor.net import ONE_SAMPLE, Example, show_net
@@ -46,7 +46,7 @@ def _of_array(own: Any) -> Example:
 def _example(module: Any, batch: Any) -> Example:
     """Return as much of a batch (inputs, targets) as `forward` takes; of a mapping what it has parameters for."""
     try:
-        batch, of = part_of(batch, 0, samples_in(batch)), ONE_SAMPLE
+        batch, of = part_of(batch, slice(1)), ONE_SAMPLE
     except ConfigError:
         of = "a batch"
     parameters = [*inspect.signature(module.forward).parameters.values()]

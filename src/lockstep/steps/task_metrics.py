@@ -117,14 +117,12 @@ class TaskMetrics:
             within: whether the epoch goes on, behind this validation; or is interrupted here.
             work: what the epoch's training has taken, for the loggers.
         """
-        if stage == "test":
-            metrics, confusion = self.measured.end_test(self.evaluation.totals)
-            if self.context.rank == 0 and self.plan.objective.classes:
+        if stage == "test" or (stage == "val" and within):
+            metrics, confusion = self.measured.end_evaluation(stage, self.evaluation.totals)
+            if stage == "test" and self.context.rank == 0 and self.plan.objective.classes:
                 save_confusion(Path(self.plan.run_dir), confusion.tolist())
-            self.loggers.log_metrics({**metrics, "epoch": position.begun}, position.steps)
-        elif stage == "val" and within:
-            metrics = self.measured.end_validation(self.evaluation.totals)
-            self.loggers.log_metrics({**metrics, "epoch": position.epochs}, position.steps)
+            epoch = position.begun if stage == "test" else position.epochs
+            self.loggers.log_metrics({**metrics, "epoch": epoch}, position.steps)
         elif stage == "val":
             metrics = self.measured.end_epoch(self.evaluation.totals)
             self._log_epoch(metrics, position, work)

@@ -15,11 +15,7 @@ class StepCurve:
 
     def __init__(self, objective: Objective, device: torch.device) -> None:
         self.objective, self.device = objective, device
-        self.begin()
-
-    def begin(self) -> None:
-        """The next point is of what comes from here on."""
-        self.resume(RunningSums(self.objective))
+        self.resume(RunningSums(objective))
 
     def resume(self, sums: RunningSums) -> None:
         """The next point is of these sums too; their time is not known, so the clock starts here."""
@@ -32,6 +28,6 @@ class StepCurve:
         """By the names of the curves. To be called by every rank."""
         sums = all_reduce_sums(self.sums.sums, self.device).tolist()
         speed = sums[SAMPLES] / (time.perf_counter() - self.since)
-        self.begin()
+        self.resume(RunningSums(self.objective))
         loss = sums[LOSS] / (self.objective.divisor(sums) or math.nan)
         return {"train/loss": loss, "lr": lr, "samples_per_second": speed}

@@ -37,15 +37,9 @@ class Measured:
         self.confusion = self.objective.confusion_of(validation) if len(validation) and self.objective.classes else None
         return found
 
-    def end_validation(self, validated: Tensor) -> dict[str, float]:
-        """The metrics of a validation within an epoch. As above."""
-        found = self.objective.metrics("val", all_reduce_sums(validated, self.device))
-        self.results |= found
-        return found
-
-    def end_test(self, tested: Tensor) -> tuple[dict[str, float], Tensor]:
-        """The metrics of the test split and its confusion counts, from this rank's totals. As above."""
-        totals = all_reduce_sums(tested, self.device)
-        found = self.objective.metrics("test", totals)
-        self.results |= found
-        return found, self.objective.confusion_of(totals)
+    def end_evaluation(self, stage: str, totals: Tensor) -> tuple[dict[str, float], Tensor]:
+        """Return the metrics of a test, or of a validation within an epoch, and its confusion counts. As above."""
+        totals = all_reduce_sums(totals, self.device)
+        metrics = self.objective.metrics(stage, totals)
+        self.results |= metrics
+        return metrics, self.objective.confusion_of(totals)
