@@ -16,7 +16,6 @@ from lightning.pytorch.callbacks import Callback
 
 from lockstep.launch.topology import RankContext
 from lockstep.lit import run
-from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.lit.trainer import create_trainer
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private_lightning
@@ -127,14 +126,13 @@ class Handler(Callback):
         self.found = signal.getsignal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("restored", [True, False])
-def test_lightnings_handler_of_sigterm_is_undone(
-    restored: bool, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("disabled", [True, False])
+def test_lightning_sets_no_handler_of_sigterm(
+    disabled: bool, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_lightning, "disable_signal_handlers", lambda _: None)
-    if not restored:  # the control: Lightning's own would stay
-        monkeypatch.setattr(RestoreSignalHandlers, "on_train_start", Callback.on_train_start)
+    if not disabled:  # the control: Lightning's own would be there
+        monkeypatch.setattr(private_lightning, "disable_signal_handlers", lambda _: None)
     own, handler = signal.getsignal(signal.SIGTERM), Handler()
     monkeypatch.setattr(importlib.import_module("lockstep.lit.run"), "create_callbacks", lambda _: [handler])
     run(make_plan(*SMALL, "accelerator=cpu", "logger=none"), ALONE)
-    assert (handler.found == own) is restored
+    assert (handler.found == own) is disabled

@@ -66,7 +66,7 @@ def lacks(owner: object, name: str) -> bool:
 
 def disable_signal_handlers(trainer: pl.Trainer) -> None:
     """Let Lightning set no signal handlers: that of SIGTERM broadcasts, to lost peers too, and ends training without a
-    checkpoint. A version without this method sets them, until `RestoreSignalHandlers` undoes that as training begins.
+    checkpoint. A version without this method sets them.
     """
     connector = getattr(trainer, "_signal_connector", None)
     if connector is not None:
