@@ -37,8 +37,9 @@ class PartitionOptions:
 def lockstep_batches(options: PartitionOptions, epoch: int, rank: int) -> list[list[str]]:
     """The batches of one rank, by the sampler of training."""
     batch_size, world = options.devices * options.batch_size_per_device, options.devices
-    own = {"rank": rank, "world_size": world, "seed": options.seed, "drop_last": options.drop_last}
-    sampler = ShardSampler(options.samples, batch_size, **own)  # type: ignore[arg-type]
+    sampler = ShardSampler(
+        options.samples, batch_size, rank=rank, world_size=world, seed=options.seed, drop_last=options.drop_last
+    )
     sampler.set_epoch(epoch)
     return [list(map(str, batch.tolist())) for batch in sampler]
 
@@ -62,9 +63,7 @@ def describe(options: PartitionOptions, width: int) -> str:
     for epoch in range(options.epochs):
         for name, batches in samplers.items():
             page += ["", f"epoch {epoch}: {name}"]
-            shares = [
-                [list(map(str, batch)) for batch in batches(options, epoch, rank)] for rank in range(options.devices)
-            ]
+            shares = [batches(options, epoch, rank) for rank in range(options.devices)]
             page += [paragraph(rank, share, width) for rank, share in enumerate(shares)]
             page.append(summary(options, [list(chain.from_iterable(share)) for share in shares]))
     return "\n".join(page)

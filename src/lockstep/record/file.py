@@ -58,14 +58,13 @@ class RecordFile:
         """Add lines, all or, where the disk is full, none."""
         texts = [f"{json_line(line)}\n" for line in lines]
         content = "".join(texts).encode()
-        with self.path.open("ab", buffering=0) as record:
-            whole, rest = record.tell(), memoryview(content)
-            try:
-                while rest:
-                    rest = rest[record.write(rest) :]
-            except OSError:
-                record.truncate(whole)
-                raise
+        size = self.path.stat().st_size
+        try:
+            with self.path.open("ab") as record:
+                record.write(content)
+        except OSError:
+            os.truncate(self.path, size)
+            raise
         self.sha.update(content)
         self.lines, self.size = self.lines + len(texts), self.size + len(content)
 
