@@ -282,21 +282,6 @@ def test_one_key_missing_or_changed(
     assert math.isinf(comparison.first_divergence.difference) == (first not in ("samples", "validation"))
 
 
-def test_a_run_of_the_version_before_has_no_fingerprints(two_runs: Path, copied: Path) -> None:
-    """Nor does its checkpoint count their lines: what only one has is not compared, and said not to be."""
-    run = copied / "ddp"
-    lines = (run / "record.jsonl").read_text().splitlines(keepends=True)
-    kept = [line for line in lines if not line.startswith('{"fingerprint"')]
-    (run / "record.jsonl").write_text("".join(kept))
-    recount(run)
-    comparison = compare(two_runs / "ddp", run)
-    assert comparison.quantities.get("fingerprints") is None
-    reasons = [reason for reason, keys in comparison.left_out.items() if "record.jsonl:fingerprint.*" in keys]
-    assert reasons == ["what an older version or an interrupted run does not write"]
-    apart = [one.first for one in comparison.quantities.values() if one.first is not None]
-    assert not apart, comparison.text()
-
-
 def change_weight(run: Path, number: float, recorded: bool = True) -> None:
     """Add to a number of layers.2.bias in the last checkpoint, and in the record if it is to be believed."""
     checkpoint = run / "checkpoints" / "last.ckpt"

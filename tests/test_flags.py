@@ -25,12 +25,6 @@ def test_flags_that_are_not_or_do_not_go_together(line: str, sentence: str) -> N
     assert "\n" not in str(raised.value)
 
 
-def test_without_hydras_parser_hydra_itself_refuses_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("hydra._internal.utils.get_args_parser")
-    flags = require_flags(["-m", "seed=1,2", "--foo"])
-    assert (flags.overrides, flags.multirun, flags.package) == (["seed=1,2"], True, None)
-
-
 @pytest.mark.parametrize(
     "line", ["", "seed=1", "-m seed=1,2", "--cfg job --resolve -p model seed=1", "--info", "--help"]
 )

@@ -13,18 +13,12 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator, ScalarEvent
-from torch import nn
-from torch.nn.modules import batchnorm, dropout
-from torch.utils.tensorboard import SummaryWriter
 
 from lockstep.launch.topology import RankContext
 from lockstep.lit import run
-from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.lit.trainer import create_trainer
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private_lightning
-from lockstep.private_api import torch as private_torch
 from lockstep.session.session import Session
 from tests.conftest import MakePlan
 
@@ -132,53 +126,13 @@ class Handler(Callback):
         self.found = signal.getsignal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("restored", [True, False])
-def test_lightnings_handler_of_sigterm_is_undone(
-    restored: bool, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("disabled", [True, False])
+def test_lightning_sets_no_handler_of_sigterm(
+    disabled: bool, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_lightning, "disable_signal_handlers", lambda _: None)
-    if not restored:  # the control: Lightning's own would stay
-        monkeypatch.setattr(RestoreSignalHandlers, "on_train_start", Callback.on_train_start)
+    if not disabled:  # the control: Lightning's own would be there
+        monkeypatch.setattr(private_lightning, "disable_signal_handlers", lambda _: None)
     own, handler = signal.getsignal(signal.SIGTERM), Handler()
     monkeypatch.setattr(importlib.import_module("lockstep.lit.run"), "create_callbacks", lambda _: [handler])
     run(make_plan(*SMALL, "accelerator=cpu", "logger=none"), ALONE)
-    assert (handler.found == own) is restored
-
-
-def test_norms_have_the_same_bits_without_the_private_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = [torch.randn(size, generator=torch.Generator().manual_seed(size)) for size in (1, 33, 10_007)]
-    together = private_torch.norms(tensors)
-    monkeypatch.delattr(torch, "_foreach_norm")
-    assert [float(norm) for norm in private_torch.norms(tensors)] == [float(norm) for norm in together]
-    assert [*private_torch.norms([])] == []
-
-
-class PublicWriter:
-    """A SummaryWriter as of a version without the private name."""
-
-    def __init__(self, writer: SummaryWriter) -> None:
-        self.add_scalar = writer.add_scalar
-
-
-def test_curves_have_the_same_points_without_the_private_name(tmp_path: Path) -> None:
-    points = []
-    for folder in (tmp_path / "together", tmp_path / "each"):
-        with SummaryWriter(str(folder)) as writer:
-            shown = writer if folder.name == "together" else PublicWriter(writer)
-            private_torch.add_points(shown, {"a": 0.5, "b": 3.0}, step=7, at=1000.0)
-        events = EventAccumulator(str(folder)).Reload()
-        points.append({tag: events.Scalars(tag) for tag in events.Tags()["scalars"]})
-    assert points[0] == points[1] == {"a": [ScalarEvent(1000.0, 7, 0.5)], "b": [ScalarEvent(1000.0, 7, 3.0)]}
-
-
-def test_kinds_of_layers_are_known_without_the_private_names(
-    monkeypatch: pytest.MonkeyPatch, reloaded: Callable[[ModuleType], None]
-) -> None:
-    monkeypatch.delattr(batchnorm, "_BatchNorm")
-    monkeypatch.delattr(dropout, "_DropoutNd")
-    reloaded(private_torch)
-    normed = (nn.BatchNorm1d(2), nn.BatchNorm2d(2), nn.BatchNorm3d(2), nn.SyncBatchNorm(2))
-    dropped = (nn.Dropout(), nn.Dropout1d(), nn.Dropout2d(), nn.Dropout3d(), nn.AlphaDropout())
-    assert all(isinstance(layer, private_torch.BATCHNORM) for layer in normed)
-    assert all(isinstance(layer, private_torch.DROPOUT) for layer in (*dropped, nn.FeatureAlphaDropout()))
-    assert not isinstance(nn.LayerNorm(2), (*private_torch.BATCHNORM, *private_torch.DROPOUT))
+    assert (handler.found == own) is disabled

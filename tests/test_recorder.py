@@ -12,7 +12,7 @@ from torch import nn
 from lockstep.plan import Plan
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
-from lockstep.record.step_buffer import COLUMNS, id_digests, step_lines
+from lockstep.record.step_buffer import id_digests, step_lines
 from lockstep.sums.running import BatchStats
 from tests.conftest import MakePlan
 
@@ -80,10 +80,10 @@ def test_what_is_no_number_is_null(make_plan: MakePlan) -> None:
 
 def test_ranks_that_part_are_told_also_when_a_norm_is_no_number() -> None:
     """Three ranks, whose middle one is off: norms 1, 1; 1, 3; NaN, NaN; NaN, 3, the third rank as the first."""
-    parts = torch.zeros(3, 4, COLUMNS, dtype=torch.float64)
-    parts[:, :, 2] = torch.tensor([[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0], [1, 1, math.nan, 1]])
-    parts[:, :, 1] = 1.0
-    apart = [line["step"]["grad_norm_spread"] for line in step_lines(parts, {}, [0.1] * 4, 1, 4)]
+    norms = [[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0], [1.0, 1.0, math.nan, 1.0]]
+    same = {"loss_sum": [0.0] * 4, "samples": [1.0] * 4, "ids": [0] * 4, "logged": [{}] * 4, "fingerprints": {}}
+    parts = [{**same, "grad_norm": own} for own in norms]
+    apart = [line["step"]["grad_norm_spread"] for line in step_lines(parts, [0.1] * 4, 1, 4)]
     assert apart[:3] == [0.0, 2.0, 0.0]
     assert math.isnan(float(apart[3]))
 

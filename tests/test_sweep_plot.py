@@ -39,7 +39,7 @@ def names(chosen: Sequence[Panel]) -> list[str]:
 
 
 OVER: Mapping[str, tuple[list[SweepRow], list[str]]] = {
-    "devices": ([row(n, devices=n) for n in (1, 2, 4)], ["speed_ups", "efficiencies"]),
+    "devices": ([row(n, devices=n) for n in (1, 2, 4)], ["over_devices", "over_devices"]),
     "too few epochs": ([row(n, devices=n, timed=False) for n in (1, 2, 4)], []),
     "strategies": ([row(1), row(2, "virtual")], ["speeds"]),
     "a rate": ([row(n, optimizer__lr=10.0**-n) for n in range(4)], ["metric_over"]),
@@ -48,7 +48,7 @@ OVER: Mapping[str, tuple[list[SweepRow], list[str]]] = {
     "nets": ([row(n, model=f"net{n}") for n in range(3)], ["metric_by_job"]),
     "seeds and devices": (
         [row(n, devices=1 + n // 2, seed=n % 2) for n in range(4)],
-        ["speed_ups", "efficiencies", "metric_over"],
+        ["over_devices", "over_devices", "metric_over"],
     ),
     "nothing": ([row(0), row(1)], []),
 }
@@ -73,7 +73,7 @@ def test_the_panels_follow_what_varies(what: str) -> None:
 
 def test_speed_ups_have_the_range_of_the_epochs() -> None:
     axes = Figure().add_subplot()
-    plot.efficiencies(axes, OVER["devices"][0])
+    plot.over_devices(axes, OVER["devices"][0], divided=True)
     [bars] = axes.containers
     low, high = bars[2][0].get_segments()[1][:, 1]
     assert (low, high) == pytest.approx((1.9 / 2 * 0.8, 1.9 / 2 * 1.1))

@@ -51,7 +51,9 @@ def hydra_job(config: DictConfig) -> Any:
         with planning(task_words):
             require_each_option(task_words, config)
             if in_sweep():
-                clear_folder(own, config.resume, given)
+                why = "jobs go on in the folders that they have"
+                require(given or config.resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
+                clear_results(own, keep_metrics=bool(config.resume))
             plan = prepare(config, own, given or in_sweep(), asked_for(own_words, task_words))
         metrics = execute(plan, began, keep_finished=in_sweep())
     except (ConfigError, RankFailed) as error:
@@ -80,13 +82,6 @@ def asked_for(own_words: list[str], task_words: list[str]) -> Command:
     words = [f"--config-dir={folder}" for folder in folders]
     words += [word for word in own_words if not word.startswith(FOLDER_KEYS)]
     return Command((*words, *task_words), swept_keys(sys.argv[1:], task_words) if in_sweep() else ())
-
-
-def clear_folder(own: Path, resume: object, given: bool) -> None:
-    """Remove the results that an earlier sweep left in the folder of a job."""
-    why = "jobs go on in the folders that they have"
-    require(given or resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
-    clear_results(own, keep_metrics=bool(resume))
 
 
 def failed_rank(ended: SystemExit) -> RankFailed | None:

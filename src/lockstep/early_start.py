@@ -16,7 +16,7 @@ from lockstep.memory.allocation import collect_rarely
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import open_closed
 
-LOGGERS = {"tensorboard": "torch.utils.tensorboard"}
+TENSORBOARD = "torch.utils.tensorboard"
 SWEEPS = {"-m", "--multirun"}
 
 
@@ -27,7 +27,7 @@ def start_early(arguments: Sequence[str]) -> None:
         if ranks_to_start(arguments):
             open_closed()
             forkserver.end_servers_on_signals()
-            forkserver.start_forkserver(*engines_in(arguments), *loggers_in(arguments))
+            forkserver.start_forkserver(*modules_in(arguments))
 
 
 def ranks_to_start(arguments: Sequence[str]) -> bool:
@@ -47,17 +47,11 @@ def given_in(arguments: Sequence[str]) -> dict[str, str]:
     return dict(word.lstrip("+").split("=", 1) for word in arguments if "=" in word)
 
 
-def engines_in(arguments: Sequence[str]) -> list[str]:
-    """The modules of the engines that these arguments name."""
+def modules_in(arguments: Sequence[str]) -> list[str]:
+    """The modules of the engines and of the logger that these arguments name."""
     named = named_in(arguments, "engine", "lightning")
-    wanted = [*ENGINES] if "both" in named else [name for name in ENGINES if name in named]
-    return [ENGINES[name] for name in wanted]
-
-
-def loggers_in(arguments: Sequence[str]) -> list[str]:
-    """The modules of the loggers that these arguments name."""
-    named = named_in(arguments, "logger", "tensorboard")
-    return [module for name, module in LOGGERS.items() if name in named]
+    engines = [module for name, module in ENGINES.items() if name in named or "both" in named]
+    return engines + ([TENSORBOARD] if "tensorboard" in named_in(arguments, "logger", "tensorboard") else [])
 
 
 def named_in(arguments: Sequence[str], group: str, default: str) -> list[str]:

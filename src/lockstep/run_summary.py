@@ -8,7 +8,6 @@ from lockstep.text_table import GAP, terminal_width
 
 HELD = "\N{NO-BREAK SPACE}"
 """Between a number and its unit, or its name: no line ends there."""
-LONGEST_HELD = 20
 MOST_NAMED = 12
 """Values in a line."""
 
@@ -26,9 +25,8 @@ def run_summary(metrics: Mapping[str, object]) -> str:
     text = []
     for name, line in lines.items():
         begin = f"{GAP}{name:<{width}}{GAP}"
-        room = max(20, terminal_width() - len(begin))
-        wrapped = wrap(line, room, break_long_words=False, break_on_hyphens=False)
-        text += [f"{begin if number == 0 else ' ' * len(begin)}{part}" for number, part in enumerate(wrapped)]
+        room, indent = max(20 + len(begin), terminal_width()), " " * len(begin)
+        text += wrap(line, room, initial_indent=begin, subsequent_indent=indent, break_long_words=False)
     return "\n".join(text).replace(HELD, " ")
 
 
@@ -51,13 +49,9 @@ def _time(metrics: Mapping[str, object]) -> str:
 
 
 def _values(values: Mapping[str, float]) -> str:
-    named = [_held(name, _shown(value)) for name, value in values.items()]
-    more = f"and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-    return ", ".join([*named[:MOST_NAMED], *filter(None, [more])])
-
-
-def _held(name: str, value: str) -> str:
-    return f"{name}{HELD if len(name) + len(value) < LONGEST_HELD else ' '}{value}"
+    named = [f"{name}{HELD}{_shown(value)}" for name, value in values.items()]
+    more = [f"and {len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+    return ", ".join([*named[:MOST_NAMED], *more])
 
 
 def _stage(name: str) -> str:

@@ -630,8 +630,8 @@ MUTATIONS = [
     Mutation(
         "a number parts from its unit",
         "run_summary.py",
-        "LONGEST_HELD = 20",
-        "LONGEST_HELD = 0",
+        'f"{name}{HELD}{_shown(value)}"',
+        'f"{name} {_shown(value)}"',
         "tests/test_run_summary.py::test_no_line_ends_between_a_number_and_its_unit",
     ),
     Mutation(

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision import transforms
 
 from lockstep import data, schemas
@@ -48,23 +48,18 @@ def plain_optimizer(plan: Plan, net: nn.Module) -> Optimizer:
     return Adam(net.parameters(), lr=choice.lr)
 
 
-class Samples(Dataset[tuple[Tensor, Tensor]]):
-    """One sample at a time: an image by way of PIL, as torchvision's MNIST hands it to its transform; or a pair."""
+class Samples(Dataset[tuple[Tensor, int]]):
+    """One image at a time by way of PIL, as torchvision's MNIST hands it to its transform."""
 
     def __init__(self, tensors: TensorData) -> None:
         self.inputs, self.targets = tensors.train.inputs, tensors.train.targets
-        self.images = self.inputs.dtype == torch.uint8
-        if not self.images:
-            self.inputs, self.targets = self.inputs.float(), self.targets.float()
         normalize = [transforms.Normalize((tensors.mean,), (tensors.std,))] if tensors.mean else []
         self.transform = transforms.Compose([transforms.ToTensor(), *normalize])
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        if not self.images:
-            return self.inputs[index], self.targets[index]
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image = Image.fromarray(self.inputs[index, 0].numpy(), mode="L")
         return self.transform(image), int(self.targets[index])
 
@@ -73,7 +68,10 @@ def source(
     plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
 ) -> Callable[[], None]:
     """An epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too; ours has none.)"""
-    loader = DataLoader(Samples(tensors), batch_size=plan.batch_size, shuffle=True)
+    inputs, targets = tensors.train.inputs, tensors.train.targets
+    images = inputs.dtype == torch.uint8
+    samples: Dataset[Any] = Samples(tensors) if images else TensorDataset(inputs.float(), targets.float())
+    loader = DataLoader(samples, batch_size=plan.batch_size, shuffle=True)
     criterion = nn.CrossEntropyLoss() if plan.data.classes else nn.MSELoss()
 
     def epoch() -> None:

@@ -95,26 +95,22 @@ def measure_training(
     return rows
 
 
-def linear(context: BenchContext) -> list[Measurement]:
-    shared = ("experiment=linear_regression",)
-    return measure_training("linear", TRAINING["linear"], shared, context.rounds, context)
+def measure_table(
+    workload: str, shared: Callable[[BenchContext], tuple[str, ...]], context: BenchContext
+) -> list[Measurement]:
+    rounds = context.slow_rounds if workload == "threads" else context.rounds
+    return measure_training(workload, TRAINING[workload], shared(context), rounds, context)
 
 
-def mlp(context: BenchContext) -> list[Measurement]:
+def mlp(context: BenchContext) -> tuple[str, ...]:
     subset = ("data.samples=20000", "data.val_size=0") if context.quick else ()
-    shared = ("data=mnist", context.mnist(), *subset, "model=mlp", "batch_size=128", "max_epochs=1")
-    return measure_training("mlp", TRAINING["mlp"], shared, context.rounds, context)
+    return ("data=mnist", context.mnist(), *subset, "model=mlp", "batch_size=128", "max_epochs=1")
 
 
-def cnn(context: BenchContext) -> list[Measurement]:
-    """A whole epoch by the sources' loop takes minutes, so a subset of the samples."""
-    shared = (*cnn_overrides(context), "batch_size=2000")
-    return measure_training("cnn", TRAINING["cnn"], shared, context.rounds, context)
-
-
-def cnn_overrides(context: BenchContext) -> tuple[str, ...]:
+def cnn(context: BenchContext) -> tuple[str, ...]:
+    """Train on a subset: a whole epoch by the sources' loop takes minutes."""
     samples = f"data.samples={2000 if context.quick else 20_000}"
-    return ("experiment=mnist_cnn", context.mnist(), samples, "max_epochs=1")
+    return ("experiment=mnist_cnn", context.mnist(), samples, "max_epochs=1", "batch_size=2000")
 
 
 def module(context: BenchContext) -> list[Measurement]:
@@ -128,10 +124,9 @@ def module(context: BenchContext) -> list[Measurement]:
     return rows
 
 
-def threads(context: BenchContext) -> list[Measurement]:
-    """The same two cores, as two threads of one process and as two ranks of one thread."""
-    shared = (*cnn_overrides(context), f"batch_size={1000 if context.quick else 2000}", "accelerator=cpu")
-    return measure_training("threads", TRAINING["threads"], shared, context.slow_rounds, context)
+def threads(context: BenchContext) -> tuple[str, ...]:
+    """Train on the same two cores, as two threads of one process and as two ranks of one thread."""
+    return (*cnn(context)[:-1], f"batch_size={1000 if context.quick else 2000}", "accelerator=cpu")
 
 
 def monitoring(context: BenchContext) -> list[Measurement]:
@@ -248,12 +243,12 @@ def sweep(context: BenchContext) -> list[Measurement]:
 
 
 WORKLOADS: dict[str, Callable[[BenchContext], list[Measurement]]] = {
-    "linear": linear,
-    "mlp": mlp,
-    "cnn": cnn,
+    "linear": partial(measure_table, "linear", lambda _context: ("experiment=linear_regression",)),
+    "mlp": partial(measure_table, "mlp", mlp),
+    "cnn": partial(measure_table, "cnn", cnn),
     "module": module,
     "monitoring": monitoring,
-    "threads": threads,
+    "threads": partial(measure_table, "threads", threads),
     "scaling": scaling,
     "collectives": collectives,
     "startup": startup,

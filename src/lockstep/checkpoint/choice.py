@@ -33,7 +33,8 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
         require(there, "ckpt_path", plan.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
         return plan, []
     own = plan.resume and folder_given
-    newest, damaged = newest_whole([Path(plan.run_dir)] if own else _runs(logs))
+    runs = [Path(plan.run_dir)] if own else {path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}
+    newest, damaged = newest_whole(runs)
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
@@ -81,7 +82,3 @@ def is_readable(path: Path) -> bool:
     except Exception:  # a damaged file may raise anything
         return False
     return True
-
-
-def _runs(logs: Path) -> list[Path]:
-    return [*{path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}]

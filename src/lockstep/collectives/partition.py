@@ -63,9 +63,7 @@ def describe(options: PartitionOptions, width: int) -> str:
     for epoch in range(options.epochs):
         for name, batches in samplers.items():
             page += ["", f"epoch {epoch}: {name}"]
-            shares = [
-                [list(map(str, batch)) for batch in batches(options, epoch, rank)] for rank in range(options.devices)
-            ]
+            shares = [batches(options, epoch, rank) for rank in range(options.devices)]
             page += [paragraph(rank, share, width) for rank, share in enumerate(shares)]
             page.append(summary(options, [list(chain.from_iterable(share)) for share in shares]))
     return "\n".join(page)

@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import NoReturn
 
 from lockstep.config_error import ConfigError, typed_command
-from lockstep.private_api.hydra import flags_parser
+from lockstep.private_api.hydra import get_args_parser
 
 COMMANDS = ("run", "multirun", "cfg", "shell_completion", "info")
 """What Hydra may be asked to do, one at a time."""
@@ -20,9 +20,7 @@ def require_flags(arguments: list[str]) -> Namespace:
     def fail(message: str) -> NoReturn:
         raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")
 
-    parser = flags_parser()
-    if parser is None:
-        return unchecked(arguments)
+    parser = get_args_parser()
     parser.error = fail  # type: ignore[method-assign]
     flags = parser.parse_args(arguments)
     asked = [f"--{name.replace('_', '-')}" for name in COMMANDS if getattr(flags, name) not in (None, False)]
@@ -35,9 +33,3 @@ def require_flags(arguments: list[str]) -> Namespace:
         why = "a pickled job is not run again here"
         raise ConfigError(f"--experimental-rerun: {why}; write the overrides that it had, or resume=true.")
     return flags
-
-
-def unchecked(arguments: list[str]) -> Namespace:
-    """What is read of the arguments where Hydra's parser is not at hand: Hydra parses them anyway, and refuses."""
-    overrides = [word for word in arguments if not word.startswith("-")]
-    return Namespace(overrides=overrides, multirun=bool({"-m", "--multirun"} & {*arguments}), package=None)

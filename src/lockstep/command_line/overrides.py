@@ -39,14 +39,13 @@ def verbatim(overrides: Sequence[str], sweep: bool = False) -> list[str]:
     Args:
         sweep: several values with commas between are one for each job.
     """
-    return [_verbatim(override, sweep) for override in overrides]
-
-
-def _verbatim(override: str, sweep: bool) -> str:
-    match = WORD.fullmatch(override)
-    if match is None or match[1].lstrip("+") not in text_keys() or ("," in match[2] and not sweep):
-        return override
-    return f"{match[1]}=" + ",".join(map(_quoted, match[2].split(",")))
+    words = []
+    for override in overrides:
+        match = WORD.fullmatch(override)
+        if match is not None and match[1].lstrip("+") in text_keys() and (sweep or "," not in match[2]):
+            override = f"{match[1]}=" + ",".join(map(_quoted, match[2].split(",")))
+        words.append(override)
+    return words
 
 
 def _quoted(value: str) -> str:

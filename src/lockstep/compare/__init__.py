@@ -1,9 +1,8 @@
 """Where two runs differ: every quantity of their records, step by step, and everything else that they left."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstep.compare.checkpoints import compare_files
 from lockstep.compare.folder import RunFolder
@@ -13,9 +12,6 @@ from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_betwe
 from lockstep.compare.verdict import Comparison
 from lockstep.config_error import ConfigError, require
 from lockstep.record.digest import digest
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = ["Comparison", "RunFolder", "compare", "compare_runs"]
 
@@ -133,26 +129,12 @@ def _end(left: RunFolder, right: RunFolder) -> float:
 
 
 def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
-    names = [*left.tensors, *(right.tensors.keys() - left.tensors.keys())]
-    end, weights = _end(left, right), None
-    for order, name in enumerate(names):
+    """By their digests; those that differ by their elements, if the last checkpoints hold what was recorded."""
+    end = _end(left, right)
+    for order, name in enumerate({**left.tensors, **right.tensors}):
         values: tuple[Any, Any] = left.tensors.get(name), right.tensors.get(name)
         if None not in values and values[0] != values[1]:
-            weights = weights or (left.weights(), right.weights())
-            values = _furthest(name, values, weights)
+            pair = [run.weights[name] for run in (left, right) if name in run.weights]
+            if tuple(digest({name: tensor}) for tensor in pair) == values:
+                values = furthest(*pair)
         comparison.of(name, tensor=True).add(*values, "after the last epoch", (end, TENSORS + order))
-
-
-def _furthest(
-    name: str, digests: tuple[str, str], weights: tuple[Mapping[str, "Tensor"], Mapping[str, "Tensor"]]
-) -> tuple[float | str, float | str]:
-    """The two elements of a tensor of the last checkpoints with the largest difference.
-
-    The digests instead where a checkpoint is missing or damaged, or is not what was recorded.
-    """
-    if not all(name in one for one in weights):
-        return digests
-    a, b = (one[name] for one in weights)
-    if a.shape != b.shape or tuple(digest({name: tensor}) for tensor in (a, b)) != digests:
-        return digests
-    return furthest(a, b)

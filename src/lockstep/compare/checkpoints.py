@@ -1,10 +1,9 @@
 """The checkpoints of two runs; and whether a run's record, metrics and last checkpoint agree with each other."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from lockstep.compare.folder import CHECKPOINTS, DAMAGED, RunFolder, flattened
+from lockstep.compare.folder import CHECKPOINTS, RunFolder, flattened
 from lockstep.compare.leaves import BEFORE, MISSING, compare_leaves
 from lockstep.compare.ledger import ITSELF
 from lockstep.compare.verdict import Comparison
@@ -21,46 +20,40 @@ def compare_files(comparison: Comparison, left: RunFolder, right: RunFolder, whe
 
     Each checkpoint's file is read once.
     """
-    there = [name for name in CHECKPOINTS if all(_readable(run.checkpoint(name)) for run in (left, right))]
-    alike = [name for name in there if name == LAST or _position(left, name) == _position(right, name)]
-    for name in there:
+    runs = left, right
+    both = [name for name in CHECKPOINTS if all(isinstance(run.checkpoints.get(name), Mapping) for run in runs)]
+    alike = [name for name in both if name == LAST or _position(left, name) == _position(right, name)]
+    for name in both:
         if name not in alike:
             comparison.leave_out("what a best or previous checkpoint of another position holds", f"{name}:*")
-    a, b = ({**run.files(), **dict(_leaves(run, there, alike))} for run in (left, right))
+    a, b = ({**run.files(), **dict(_leaves(run, both, alike))} for run in runs)
     for side in (a, b):
         for key in [key for key in side if _may_differ(key, left, right)]:
             comparison.leave_out("a best or previous checkpoint that may be of other epochs", key)
             del side[key]
     compare_leaves(comparison, a, b, when)
-    for run in (left, right):
+    for run in runs:
         _agrees_with_itself(comparison, run, when)
 
 
-def _readable(checkpoint: Mapping[str, Any] | None) -> bool:
-    return checkpoint is not None and DAMAGED not in checkpoint
-
-
-def _leaves(run: RunFolder, there: list[str], alike: list[str]) -> Iterator[tuple[str, Any]]:
+def _leaves(run: RunFolder, both: list[str], alike: list[str]) -> Iterator[tuple[str, Any]]:
     """Of the checkpoints that both runs have, only the position of those not `alike`; or what is wrong with one.
 
     The last one's weights are compared with the run's own record, and the records with each other.
     """
-    for name in CHECKPOINTS:
-        checkpoint = run.checkpoint(name) or {}
-        if DAMAGED in checkpoint:
-            yield f"{name}:", f"{checkpoint[DAMAGED]} ({run.folder})"
+    for name, checkpoint in run.checkpoints.items():
+        if isinstance(checkpoint, str):
+            yield f"{name}:", f"{checkpoint} ({run.folder})"
         elif name in alike:
             state = checkpoint["state_dict"]
-            weights = dict.fromkeys(state, "there") if name == LAST else state
-            yield from ((f"{name}:state_dict.{key}", value) for key, value in weights.items())
-            rest = {key: value for key, value in checkpoint.items() if key != "state_dict"}
-            yield from ((f"{name}:{key}", value) for key, value in flattened(rest))
-        elif name in there:
+            content = {**checkpoint, "state_dict": dict.fromkeys(state, "there") if name == LAST else state}
+            yield from ((f"{name}:{key}", value) for key, value in flattened(content))
+        elif name in both:
             yield from ((f"{name}:{POSITION}.{key}", value) for key, value in _position(run, name).items())
 
 
 def _position(run: RunFolder, name: str) -> Mapping[str, int]:
-    position: Mapping[str, int] = ((run.checkpoint(name) or {}).get("lockstep") or {}).get("position", {})
+    position: Mapping[str, int] = run.checkpoints[name].get("lockstep", {}).get("position", {})
     return position
 
 
@@ -83,10 +76,10 @@ def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[floa
     see = comparison.of(ITSELF).add
     for key in run.heading.keys() & run.results.keys():
         see(run.heading[key], run.results[key], f"{run.folder}, {key} in {RECORD} and in {METRICS}", BEFORE)
-    checkpoint, weights = run.checkpoint(LAST), run.weights()
-    if not checkpoint or not weights or not run.tensors:
+    weights = run.weights
+    if not weights or not run.tensors:
         return
-    section = checkpoint.get("lockstep", {})
+    section = run.last.get("lockstep", {})
     for name in {**weights, **run.tensors}:
         own = digest({name: weights[name]}) if name in weights else MISSING
         see(own, run.tensors.get(name, MISSING), f"{run.folder}, {name} in {LAST} and in {RECORD}", when)
@@ -94,12 +87,9 @@ def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[floa
         see(digest(weights), run.results["digest"], f"{run.folder}, digest of {LAST} and in {METRICS}", when)
     if "record" in section:
         mark = Mark(section["record"], section["record_size"], section["record_sha256"])
-        see(_lines(run.folder / RECORD, mark), "there", f"{run.folder}, the lines that {LAST} counts", when)
-
-
-def _lines(path: Path, mark: Mark) -> str:
-    try:
-        read_lines(path, mark)
-    except Damaged as damaged:
-        return f"the record {damaged}"
-    return "there"
+        lines = "there"
+        try:
+            read_lines(run.folder / RECORD, mark)
+        except Damaged as damaged:
+            lines = f"the record {damaged}"
+        see(lines, "there", f"{run.folder}, the lines that {LAST} counts", when)

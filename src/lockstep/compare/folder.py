@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 TELLING = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 """What the heading of a run has at least: what its arithmetic depends on."""
 CHECKPOINTS = ("last.ckpt", "previous.ckpt", "best.ckpt")
-DAMAGED = "damaged"
 
 
 class RunFolder:
@@ -81,40 +80,27 @@ class RunFolder:
         """How many of the first steps the record says that it lacks."""
         return int(self.heading.get("missing_steps", 0))
 
-    def checkpoint(self, name: str) -> Mapping[str, Any] | None:
-        """One of CHECKPOINTS; None where it is missing, and `{DAMAGED: why}` where it cannot be read."""
-        return self._checkpoints[name]
+    @cached_property
+    def checkpoints(self) -> dict[str, Any]:
+        """Each of CHECKPOINTS that is there, or what is wrong with it."""
+        paths = {name: self.folder / "checkpoints" / name for name in CHECKPOINTS}
+        return {name: _load(path) for name, path in paths.items() if path.is_file()}
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """The last checkpoint; empty where it is missing or damaged."""
+        checkpoint = self.checkpoints.get(CHECKPOINTS[0])
+        return checkpoint if isinstance(checkpoint, Mapping) else {}
 
     @cached_property
-    def _checkpoints(self) -> Mapping[str, Mapping[str, Any] | None]:
-        return {name: self._load(self.folder / "checkpoints" / name) for name in CHECKPOINTS}
-
-    def _load(self, path: Path) -> Mapping[str, Any] | None:
-        from lockstep.checkpoint.files import damage
-
-        if not path.is_file():
-            return None
-        if torn := damage(path):
-            return {DAMAGED: torn}
-        from lockstep.checkpoint.content import own_names
-        from lockstep.safe_loading import load
-
-        try:
-            checkpoint: dict[str, Any] = {**load(path)}
-            own_names(checkpoint)
-        except Exception as error:  # what a file holds may raise anything
-            return {DAMAGED: f"it is no checkpoint ({type(error).__name__})"}
-        return checkpoint
-
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; empty where it is missing or damaged."""
         from lockstep.checkpoint.content import own_names
         from lockstep.structures import tensors_of
 
-        checkpoint = self.checkpoint("last.ckpt") or {}
-        if isinstance(trained := checkpoint.get("current_model_state"), Mapping):
+        if isinstance(trained := self.last.get("current_model_state"), Mapping):
             return trained  # Lightning's WeightAveraging saves the averages as the state_dict
-        return tensors_of(own_names(checkpoint)) if isinstance(checkpoint.get("state_dict"), Mapping) else {}
+        return tensors_of(own_names(self.last)) if self.last else {}
 
     def _read_record(self, text: str) -> dict[str, Any]:
         """Sort the lines by kind; return the `run` line."""
@@ -132,6 +118,22 @@ class RunFolder:
             else:
                 self.unknown.add(f"{RECORD}:{kind}")
         return heading
+
+
+def _load(path: Path) -> Mapping[str, Any] | str:
+    """Return a checkpoint, or what is wrong with it."""
+    from lockstep.checkpoint.content import own_names
+    from lockstep.checkpoint.files import damage
+    from lockstep.safe_loading import load
+
+    if torn := damage(path):
+        return torn
+    try:
+        checkpoint: dict[str, Any] = {**load(path)}
+        own_names(checkpoint)
+    except Exception as error:  # what a file holds may raise anything
+        return f"it is no checkpoint ({type(error).__name__})"
+    return checkpoint
 
 
 def confusion_cells(text: str) -> dict[str, int]:

@@ -4,6 +4,7 @@ A key is `FILE:PART.PART`; the first matching pattern counts. A key that matches
 of a record are quantities of their own, by their names.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -28,8 +29,6 @@ left_out = partial(Entry, "", "not")
 
 ITSELF = "each run with itself"
 AGAINST_ITSELF = Entry(ITSELF, "itself")
-NAMES = left_out("names and paths")
-TIMES = left_out("times")
 ACCOUNTED_FOR = left_out("what the tolerance accounts for")
 WATCHED = left_out("how a run is watched and saved")
 BEGUN = left_out("where it resumed from")
@@ -62,72 +61,61 @@ TRAINING_STATE = {
     "MixedPrecision*": bound("gradient scaler"),
 }
 
-TABLE: dict[str, Entry] = {
-    **{f"{name}:": exact(name) for name in ("last.ckpt", "best.ckpt", "previous.ckpt", "confusion.csv")},
-    **{f"{name}:": exact(name) for name in ("metrics.json", "record.jsonl", "config.yaml")},
-    **dict.fromkeys(("tensorboard/*:", "csv/*:", "wandb/*:", "mlruns/*:", "ranks/*:"), CURVES),
-    **dict.fromkeys(("comparison.json:", "failure.json:"), VERDICTS),
-    **dict.fromkeys(
-        ("config.yaml:name", "config.yaml:run_dir", "config.yaml:data.root", "config.yaml:command*"), NAMES
-    ),
-    **dict.fromkeys(("config.yaml:ckpt_path", "config.yaml:resume"), BEGUN),
-    **{f"config.yaml:{key}": ACCOUNTED_FOR for key in (*_WORLD, "memory_format")},
-    **{f"config.yaml:{key}": WATCHED for key in _WATCHED},
-    "config.yaml:*": exact("configuration"),
-    **{f"metrics.json:{key}": ACCOUNTED_FOR for key in (*_WORLD, *_WORLD_MEASURED)},
-    **{f"metrics.json:{key}": exact("configuration") for key in _CHOSEN},
-    **dict.fromkeys(("metrics.json:epochs", "metrics.json:steps"), exact("steps")),
-    **dict.fromkeys(("metrics.json:*seconds", "metrics.json:epoch_seconds_*"), TIMES),
-    "metrics.json:samples_per_second": TIMES,
-    **dict.fromkeys(("metrics.json:verdict", "metrics.json:within_tolerance", "metrics.json:max_diff"), VERDICTS),
-    **dict.fromkeys(("metrics.json:monitor", "metrics.json:mode"), WATCHED),
-    **dict.fromkeys(("metrics.json:val/*", "metrics.json:best"), bound("validation")),
-    "metrics.json:train/*": bound("train"),
-    "metrics.json:test/*": bound("test"),
-    **dict.fromkeys(("metrics.json:slope", "metrics.json:intercept"), bound("line learned")),
-    "metrics.json:digest": bits("digest"),
-    **{f"record.jsonl:run.{key}": ACCOUNTED_FOR for key in (*_WORLD, *_WORLD_MEASURED)},
-    **{f"record.jsonl:run.{key}": exact("configuration") for key in _CHOSEN},
-    "record.jsonl:run.missing_steps": BEGUN,
-    **dict.fromkeys(("record.jsonl:step.epoch", "record.jsonl:step.step"), exact("steps")),
-    "record.jsonl:step.samples": exact("samples"),
-    "record.jsonl:step.ids": exact("sample ids"),
-    "record.jsonl:step.lr": exact("learning rate"),
-    "record.jsonl:step.loss_sum": bound("loss"),
-    "record.jsonl:step.grad_norm": bound("gradient norm"),
-    "record.jsonl:step.grad_norm_spread": exact("ranks in step"),
-    "record.jsonl:step.logged.*": bound("logged"),
-    "record.jsonl:step.metrics.*": bits("metrics of batches"),
-    "record.jsonl:fingerprint.*": bits("fingerprints"),
-    "record.jsonl:validation.*": bound("validation"),
-    "record.jsonl:tensor.*": bound("parameters and buffers"),
-    "confusion.csv:*": bound("confusion matrix"),
-    **dict.fromkeys(("last.ckpt:epoch", "last.ckpt:global_step", "last.ckpt:lockstep.position.*"), exact("position")),
-    **{f"last.ckpt:{key}": entry for key, entry in TRAINING_STATE.items()},
-    "last.ckpt:state_dict.*": AGAINST_ITSELF,
-    **{f"last.ckpt:lockstep.identity.{key}": ACCOUNTED_FOR for key in _WORLD},
-    "last.ckpt:lockstep.identity.*": exact("configuration"),
-    "last.ckpt:lockstep.record*": AGAINST_ITSELF,
-    "last.ckpt:lockstep.results*": bound("results"),
-    "last.ckpt:lockstep.sum_names*": exact("configuration"),
-    "last.ckpt:lockstep.prefix": exact("configuration"),
-    "last.ckpt:lockstep.ended": exact("position"),
-    "last.ckpt:lockstep.best_yet": bits("best epoch"),
-    "last.ckpt:lockstep.best*": bound("best epoch"),
-    "last.ckpt:lockstep.ranks.*.random.*": bits("random states"),
-    "last.ckpt:lockstep.ranks.*.sums.curve": CURVES,
-    "last.ckpt:lockstep.ranks.*.sums.*": bits("partial sums"),
-    "last.ckpt:lockstep.ranks.*.gradients*": bits("partial gradients"),
-    "last.ckpt:lockstep.ranks.*.buffers*": bits("buffers of each rank"),
-    "last.ckpt:lockstep.ranks.*.module*": bits("what a module has logged so far"),
-    **{
-        f"last.ckpt:{key}": LIGHTNING
-        for key in ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*", "hyper_parameters*")
-    },
-    **{f"{name}:lockstep.position.*": bits(name) for name in BESIDE_LAST},
-    **{f"{name}:{key}": entry for name in BESIDE_LAST for key, entry in TRAINING_STATE.items()},
-    **dict.fromkeys(("best.ckpt:*", "previous.ckpt:*"), BESIDE_STATE),
-}
+RULES: tuple[tuple[str, Iterable[str], Entry], ...] = (
+    *((f"{name}:", [""], exact(name)) for name in ("last.ckpt", *BESIDE_LAST, "confusion.csv")),
+    *((f"{name}:", [""], exact(name)) for name in ("metrics.json", "record.jsonl", "config.yaml")),
+    ("", ("tensorboard/*:", "csv/*:", "wandb/*:", "mlruns/*:", "ranks/*:"), CURVES),
+    ("", ("comparison.json:", "failure.json:"), VERDICTS),
+    ("config.yaml:", ("name", "run_dir", "data.root", "command*"), left_out("names and paths")),
+    ("config.yaml:", ("ckpt_path", "resume"), BEGUN),
+    ("config.yaml:", (*_WORLD, "memory_format"), ACCOUNTED_FOR),
+    ("config.yaml:", _WATCHED, WATCHED),
+    ("config.yaml:", ["*"], exact("configuration")),
+    *((file, (*_WORLD, *_WORLD_MEASURED), ACCOUNTED_FOR) for file in ("metrics.json:", "record.jsonl:run.")),
+    *((file, _CHOSEN, exact("configuration")) for file in ("metrics.json:", "record.jsonl:run.")),
+    ("metrics.json:", ("epochs", "steps"), exact("steps")),
+    ("metrics.json:", ("*seconds", "epoch_seconds_*", "samples_per_second"), left_out("times")),
+    ("metrics.json:", ("verdict", "within_tolerance", "max_diff"), VERDICTS),
+    ("metrics.json:", ("monitor", "mode"), WATCHED),
+    ("metrics.json:", ("val/*", "best"), bound("validation")),
+    ("metrics.json:", ["train/*"], bound("train")),
+    ("metrics.json:", ["test/*"], bound("test")),
+    ("metrics.json:", ("slope", "intercept"), bound("line learned")),
+    ("metrics.json:", ["digest"], bits("digest")),
+    ("record.jsonl:", ["run.missing_steps"], BEGUN),
+    ("record.jsonl:", ("step.epoch", "step.step"), exact("steps")),
+    ("record.jsonl:", ["step.samples"], exact("samples")),
+    ("record.jsonl:", ["step.ids"], exact("sample ids")),
+    ("record.jsonl:", ["step.lr"], exact("learning rate")),
+    ("record.jsonl:", ["step.loss_sum"], bound("loss")),
+    ("record.jsonl:", ["step.grad_norm"], bound("gradient norm")),
+    ("record.jsonl:", ["step.grad_norm_spread"], exact("ranks in step")),
+    ("record.jsonl:", ["step.logged.*"], bound("logged")),
+    ("record.jsonl:", ["step.metrics.*"], bits("metrics of batches")),
+    ("record.jsonl:", ["fingerprint.*"], bits("fingerprints")),
+    ("record.jsonl:", ["validation.*"], bound("validation")),
+    ("record.jsonl:", ["tensor.*"], bound("parameters and buffers")),
+    ("confusion.csv:", ["*"], bound("confusion matrix")),
+    ("last.ckpt:", ("epoch", "global_step", "lockstep.position.*", "lockstep.ended"), exact("position")),
+    ("last.ckpt:lockstep.identity.", _WORLD, ACCOUNTED_FOR),
+    ("last.ckpt:lockstep.", ("identity.*", "sum_names*", "prefix"), exact("configuration")),
+    ("last.ckpt:lockstep.", ["results*"], bound("results")),
+    ("last.ckpt:lockstep.", ["best_yet"], bits("best epoch")),
+    ("last.ckpt:lockstep.", ["best*"], bound("best epoch")),
+    ("last.ckpt:lockstep.ranks.*.", ["random.*"], bits("random states")),
+    ("last.ckpt:lockstep.ranks.*.", ["sums.curve"], CURVES),
+    ("last.ckpt:lockstep.ranks.*.", ["sums.*"], bits("partial sums")),
+    ("last.ckpt:lockstep.ranks.*.", ["gradients*"], bits("partial gradients")),
+    ("last.ckpt:lockstep.ranks.*.", ["buffers*"], bits("buffers of each rank")),
+    ("last.ckpt:lockstep.ranks.*.", ["module*"], bits("what a module has logged so far")),
+    ("last.ckpt:", ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*", "hyper_parameters*"), LIGHTNING),
+    *((f"{name}:", ["lockstep.position.*"], bits(name)) for name in BESIDE_LAST),
+    *((f"{name}:", [key], entry) for name in ("last.ckpt", *BESIDE_LAST) for key, entry in TRAINING_STATE.items()),
+    ("last.ckpt:", ("state_dict.*", "lockstep.record*"), AGAINST_ITSELF),
+    *((f"{name}:", ["*"], BESIDE_STATE) for name in BESIDE_LAST),
+)
+"""What a key begins with, the patterns of its rest, and how it is compared."""
+TABLE = {f"{begin}{rest}": entry for begin, patterns, entry in RULES for rest in patterns}
 """`FILE:` is whether the file is there."""
 
 

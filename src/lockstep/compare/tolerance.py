@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.strategies.registry import STRATEGIES
-from lockstep.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -74,18 +73,13 @@ def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides the order of every sum. Two ranks have only one order."""
     by_hand = heading["gradient_sync"] if heading["world_size"] > 2 else "any"
     alike = ("precision", "threads", "sync_batchnorm")
-    laid_out = heading.get("memory_format", "auto")  # an older record has none
-    sums = _strategy(heading).reduction_order(heading)
-    return *_masks(heading), *sums, by_hand, laid_out, *(heading[key] for key in alike)
+    sums = STRATEGIES[heading["strategy"]].reduction_order(heading)
+    return *_masks(heading), *sums, by_hand, heading.get("memory_format", "auto"), *(heading[key] for key in alike)
 
 
 def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides how a batch is split, and so which dropout masks are drawn where each rank draws its own."""
-    return *_strategy(heading).batch_layout(heading), heading["accelerator"], _dropout(heading)
-
-
-def _strategy(heading: Mapping[str, Any]) -> type[Strategy]:
-    return STRATEGIES[heading["strategy"]]
+    return *STRATEGIES[heading["strategy"]].batch_layout(heading), heading["accelerator"], _dropout(heading)
 
 
 def _dropout(heading: Mapping[str, Any]) -> str:

@@ -96,19 +96,19 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         progress.increment_processed()
         if trainer.lr_scheduler_configs:
             self.update_lr_schedulers("step", update_plateau_schedulers=False)
-            if private.epoch_batches_done(self):
+            if self._num_ready_batches_reached():
                 self.update_lr_schedulers("epoch", update_plateau_schedulers=False)
         self._call("on_train_batch_end", outputs, batch, batch_idx)
         progress.increment_completed()
 
     def on_advance_end(self, data_fetcher: private.DataFetcher) -> None:
         """Skip what Lightning does between two batches, unless a validation or the end of training is due."""
-        requested = self.trainer.should_stop or self.trainer.received_sigterm or private.skips_next_validation(self)
+        requested = self.trainer.should_stop or self.trainer.received_sigterm or self._skip_next_val
         if not self.skip_validation or requested or self.batch_progress.is_last_batch:
             super().on_advance_end(data_fetcher)
             self.phases.begin()  # a validation is none of any phase
-        elif not private.accumulates(self):
-            private.count_stepping_batch(self)
+        elif not self._should_accumulate():
+            self._batches_that_stepped += 1
 
     def on_iteration_done(self) -> None:
         if self.restarting:
@@ -118,7 +118,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         """Do forward, zero_grad and backward; clip and step if an optimizer step is due."""
         trainer, module, progress = self.trainer, self.module, self.automatic_optimization.optim_progress.optimizer
         strategy, optimizer, batches = trainer.strategy, trainer.optimizers[0], trainer.accumulate_grad_batches
-        due = not private.accumulates(self)
+        due = not self._should_accumulate()
         outputs: dict[str, Any] = {}
         if due:
             progress.step.increment_ready()

@@ -6,7 +6,6 @@ from lightning.pytorch.loggers import Logger
 
 from lockstep.lit.buffers import BroadcastBuffers
 from lockstep.lit.checkpoint import SessionCheckpointIO
-from lockstep.lit.signal_handlers import RestoreSignalHandlers
 from lockstep.private_api import lightning as private
 from lockstep.progress import notice
 from lockstep.session.session import Session
@@ -32,7 +31,7 @@ def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Call
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=loggers,
-        callbacks=[BroadcastBuffers(), RestoreSignalHandlers(), *callbacks],
+        callbacks=[BroadcastBuffers(), *callbacks],
         default_root_dir=plan.run_dir,
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves
         use_distributed_sampler=False,

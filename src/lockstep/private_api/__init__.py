@@ -1,4 +1,4 @@
 """The private names of libraries that are used here, a module for each library.
 
-Another version may lack them. Each module says what then happens.
+Another version may lack them: a module that allows for it says what then happens.
 """

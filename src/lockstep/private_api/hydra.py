@@ -1,16 +1,8 @@
 """Private names of Hydra: the parser of its flags, and the log of its launcher."""
 
 import logging
-from argparse import ArgumentParser
 
-
-def flags_parser() -> ArgumentParser | None:
-    """The parser of Hydra's flags; None in a version without it: then Hydra itself refuses a wrong flag."""
-    try:
-        from hydra._internal.utils import get_args_parser
-    except ImportError:
-        return None
-    return get_args_parser()
+from hydra._internal.utils import get_args_parser as get_args_parser
 
 
 def silence_basic_launcher() -> None:

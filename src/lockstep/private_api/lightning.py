@@ -5,7 +5,6 @@ the same numbers.
 """
 
 from collections.abc import Callable
-from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,10 +37,7 @@ TOGGLED = "_param_requires_grad_state"
 READ = ("fit_loop.epoch_loop._batches_that_stepped", "_logger_connector.should_update_logs")
 """Of a trainer: what LearningRateMonitor reads. A version whose callback reads others is refused by the raw engine."""
 
-OF_LOOP = (
-    *("_should_accumulate", BATCHES_THAT_STEPPED, "_num_ready_batches_reached", "_skip_next_val"),
-    "automatic_optimization._skip_backward",
-)
+OF_LOOP = ("_should_accumulate", BATCHES_THAT_STEPPED, "_num_ready_batches_reached", "_skip_next_val")
 
 
 def fast_loop_obstacle(trainer: pl.Trainer) -> str | None:
@@ -49,24 +45,17 @@ def fast_loop_obstacle(trainer: pl.Trainer) -> str | None:
     if not lightning.__version__.startswith(TESTED):
         return f"Lightning {lightning.__version__} is not tested"
     loop = trainer.fit_loop.epoch_loop
-    missing = [name for name in OF_LOOP if lacks(loop, name)]
+    missing = [name for name in OF_LOOP if not hasattr(loop, name)]
+    if not hasattr(loop.automatic_optimization, "_skip_backward"):
+        missing.append("automatic_optimization._skip_backward")
     if IMPORT_ERROR or missing:
         return f"Lightning {lightning.__version__} differs: {IMPORT_ERROR or 'no ' + missing[0]}"
     return None
 
 
-def lacks(owner: object, name: str) -> bool:
-    """Whether an object has no attribute of this dotted name."""
-    try:
-        attrgetter(name)(owner)
-    except AttributeError:
-        return True
-    return False
-
-
 def disable_signal_handlers(trainer: pl.Trainer) -> None:
     """Let Lightning set no signal handlers: that of SIGTERM broadcasts, to lost peers too, and ends training without a
-    checkpoint. A version without this method sets them, until `RestoreSignalHandlers` undoes that as training begins.
+    checkpoint. A version without this method sets them.
     """
     connector = getattr(trainer, "_signal_connector", None)
     if connector is not None:
@@ -101,23 +90,6 @@ def disable_sigterm_broadcast(loop: "TrainingEpochLoop") -> None:
 def skips_backward(loop: "TrainingEpochLoop") -> bool:
     """Whether stochastic weight averaging has turned the backward pass off."""
     return loop.automatic_optimization._skip_backward
-
-
-def skips_next_validation(loop: "TrainingEpochLoop") -> bool:
-    return loop._skip_next_val
-
-
-def accumulates(loop: "TrainingEpochLoop") -> bool:
-    """Whether the batch under way is not the last of its optimizer step."""
-    return loop._should_accumulate()
-
-
-def epoch_batches_done(loop: "TrainingEpochLoop") -> bool:
-    return loop._num_ready_batches_reached()
-
-
-def count_stepping_batch(loop: "TrainingEpochLoop") -> None:
-    loop._batches_that_stepped += 1
 
 
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:

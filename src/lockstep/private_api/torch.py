@@ -1,4 +1,4 @@
-"""Private names of torch. Where one is gone, a public way replaces it; each says at which cost."""
+"""Private names of torch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,65 +6,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed import Reducer, Store  # type: ignore[attr-defined]
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
 
-BATCHNORM: tuple[type[nn.BatchNorm1d], ...]
-"""All kinds of BatchNorm. Without the private name: those that torch names, and what is derived from them."""
-
-DROPOUT: tuple[type[nn.Dropout], ...]
-"""All kinds of dropout, likewise."""
-
-try:
-    from torch.nn.modules.batchnorm import _BatchNorm
-
-    BATCHNORM = (_BatchNorm,)  # type: ignore[assignment]
-except ImportError:
-    BATCHNORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # type: ignore[assignment]
-
-try:
-    from torch.nn.modules.dropout import _DropoutNd
-
-    DROPOUT = (_DropoutNd,)  # type: ignore[assignment]
-except ImportError:
-    DROPOUT = (  # type: ignore[assignment]
-        *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
-    )
+BATCHNORM: type[nn.BatchNorm1d] = _BatchNorm  # type: ignore[assignment]
+DROPOUT: type[nn.Dropout] = _DropoutNd  # type: ignore[assignment]
+"""The base classes of all kinds of BatchNorm and of dropout."""
 
 
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The 2-norm of each tensor. Without the private name: one call a tensor, slower, the same bits."""
-    together = getattr(torch, "_foreach_norm", None)
-    if together is None or not tensors:
-        return [torch.linalg.vector_norm(tensor) for tensor in tensors]
-    normed: Sequence[Tensor] = together(tensors)
-    return normed
+    """Return the 2-norm of each tensor."""
+    return torch._foreach_norm([*tensors]) if tensors else ()
 
 
 def add_points(writer: Any, values: Mapping[str, float], step: int, at: float) -> None:
-    """A point on each curve as one event of a SummaryWriter, also of one that is closed and opens a further file.
-
-    Without the private name: an event for each point, which costs as much each.
-    """
+    """Add a point to each curve as one event of a SummaryWriter; one that is closed opens a further file."""
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-    if not hasattr(writer, "_get_file_writer"):
-        for tag, value in values.items():
-            writer.add_scalar(tag, value, step, walltime=at)
-        return
     points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
     writer._get_file_writer().add_summary(Summary(value=points), step, at)
 
 
 def default_store() -> Store:
-    """The store of the default process group.
-
-    Raises:
-        RuntimeError: this version of torch has no such name, and there is no public way to the store.
-    """
-    get = getattr(torch.distributed.distributed_c10d, "_get_default_store", None)
-    if get is None:
-        raise RuntimeError(f"torch {torch.__version__} gives no access to a process group's store")
-    store: Store = get()
+    """Return the store of the default process group."""
+    store: Store = torch.distributed.distributed_c10d._get_default_store()
     return store
 
 

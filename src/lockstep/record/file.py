@@ -30,10 +30,7 @@ class Mark:
 
 def json_line(line: Line) -> str:
     """A line of record.jsonl."""
-    text = json.dumps(line)
-    if "NaN" in text or "Infinity" in text:
-        return json.dumps({kind: finite(values) for kind, values in line.items()})
-    return text
+    return json.dumps({kind: finite(values) for kind, values in line.items()})
 
 
 class Damaged(Exception):
@@ -58,14 +55,13 @@ class RecordFile:
         """Add lines, all or, where the disk is full, none."""
         texts = [f"{json_line(line)}\n" for line in lines]
         content = "".join(texts).encode()
-        with self.path.open("ab", buffering=0) as record:
-            whole, rest = record.tell(), memoryview(content)
-            try:
-                while rest:
-                    rest = rest[record.write(rest) :]
-            except OSError:
-                record.truncate(whole)
-                raise
+        size = self.path.stat().st_size
+        try:
+            with self.path.open("ab") as record:
+                record.write(content)
+        except OSError:
+            os.truncate(self.path, size)
+            raise
         self.sha.update(content)
         self.lines, self.size = self.lines + len(texts), self.size + len(content)
 

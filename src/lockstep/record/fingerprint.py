@@ -10,8 +10,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -21,18 +19,15 @@ from lockstep.structures import tensors_of
 
 Held = Callable[[Tensor], Tensor]
 
-SIZE = 32
-"""Bytes of one fingerprint."""
-
 IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
 """Of a parameter group: what says how its step is computed, and is no state."""
 
 
-def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer], held: Held = lambda tensor: tensor) -> Tensor:
-    """(kinds, SIZE) uint8, in the order of FINGERPRINTED, of what is `held` of each tensor. Waits for a GPU."""
+def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer], held: Held = lambda tensor: tensor) -> dict[str, str]:
+    """Return one for each of FINGERPRINTED, in hexadecimal, of what is `held` of each tensor. Waits for a GPU."""
     weights = dict(net.named_parameters())
     shas = (_of_tensors(weights, held), _of_tensors(buffers_of(net), held), _of_optimizers(optimizers, weights, held))
-    return torch.from_numpy(np.frombuffer(b"".join(shas), dtype=np.uint8).reshape(len(FINGERPRINTED), SIZE).copy())
+    return dict(zip(FINGERPRINTED, shas, strict=True))
 
 
 def buffers_of(net: nn.Module) -> dict[str, Tensor]:
@@ -41,14 +36,14 @@ def buffers_of(net: nn.Module) -> dict[str, Tensor]:
     return tensors_of({name: own for name, own in net.state_dict().items() if name not in parameters})
 
 
-def _of_tensors(tensors: Mapping[str, Tensor], held: Held) -> bytes:
+def _of_tensors(tensors: Mapping[str, Tensor], held: Held) -> str:
     sha = hashlib.sha256()
     for name in sorted(tensors):
         _add(sha, name, held(tensors[name]))
-    return sha.digest()
+    return sha.hexdigest()
 
 
-def _of_optimizers(optimizers: Sequence[Optimizer], weights: Mapping[str, Tensor], held: Held) -> bytes:
+def _of_optimizers(optimizers: Sequence[Optimizer], weights: Mapping[str, Tensor], held: Held) -> str:
     """Of each optimizer the names and options of its groups, then the state of each parameter."""
     sha = hashlib.sha256()
     names = {parameter: name for name, parameter in weights.items()}
@@ -64,7 +59,7 @@ def _of_optimizers(optimizers: Sequence[Optimizer], weights: Mapping[str, Tensor
         for name, state in sorted(states, key=lambda pair: pair[0]):
             for key, value in sorted(state.items()):
                 _add(sha, f"{name}.{key}", held(value) if isinstance(value, Tensor) else value)
-    return sha.digest()
+    return sha.hexdigest()
 
 
 def _add(sha: Any, name: str, value: object) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -21,12 +20,11 @@ from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest
 from lockstep.record.file import Mark, RecordFile, lines_so_far, missing_steps
-from lockstep.record.fingerprint import SIZE, fingerprints
+from lockstep.record.fingerprint import fingerprints
 from lockstep.record.finite_losses import FiniteLosses, not_finite
 from lockstep.record.step_buffer import StepBuffer, step_lines
-from lockstep.run_files import FINGERPRINTED
 from lockstep.structures import tensors_of
-from lockstep.sums.running import BatchStats, Scalar
+from lockstep.sums.running import BatchStats
 from lockstep.world_dependence import heading, per_rank_buffers
 
 
@@ -52,7 +50,6 @@ class Recorder:
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch
         self.steps, self.losses = StepBuffer(plan, rank, epoch, batch), FiniteLosses(plan)
-        self.fingerprints: dict[int, Tensor] = {}  # of those steps that have them, by their place in the buffer
         self.file = self._file(steps, mark or Mark()) if rank == 0 else None
 
     def _file(self, steps: int, mark: Mark) -> RecordFile:
@@ -106,8 +103,8 @@ class Recorder:
         """
         last = self.steps.next_batch == self.plan.steps.epoch_batches if last is None else last
         if self.plan.record.weights == "step" or last:
-            own = fingerprints(self.net, optimizers, self.plan.strategy.tensors.local_shard)
-            self.fingerprints[len(self.steps.rates) - 1] = own
+            step, local_shard = len(self.steps.rates) - 1, self.plan.strategy.tensors.local_shard
+            self.steps.fingerprints[step] = fingerprints(self.net, optimizers, local_shard)
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1) that has none yet.
@@ -115,30 +112,15 @@ class Recorder:
         To be called by every rank. The part of the next step that has been accumulated is carried over.
         """
         self.losses.check()
-        part, carried = self.steps.columns()
-        logged = self._logged_over_ranks()
-        own, rates = self._own_fingerprints(), self.steps.rates
-        parts = self._gathered(torch.cat([part.flatten(), own.flatten().view(torch.float64)]))
-        if self.file and rates:
-            world, split = len(parts), part.numel()
-            steps = parts[:, :split].view(world, *part.shape)
-            prints = parts[:, split:].contiguous().view(torch.uint8).view(world, *own.shape)
-            of_steps = dict(zip(self.fingerprints, prints.unbind(1), strict=True))
-            sharded = self.plan.strategy.sharded
-            self.file.append(step_lines(steps, of_steps, rates, epoch, last_step, sharded, logged))
+        if not self.steps.batches:
+            return
+        columns, carried = self.steps.columns()
+        message = json.dumps(columns).encode()
+        parts = gather_bytes(message) if dist.is_initialized() else [message]
+        if self.file:
+            ranks, sharded = [json.loads(part) for part in parts], self.plan.strategy.sharded
+            self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))
         self.steps = StepBuffer(self.plan, self.rank, self.epoch, self.steps.next_batch, carried)
-        self.fingerprints = {}
-
-    def _logged_over_ranks(self) -> Sequence[Mapping[str, Mapping[str, float]]]:
-        """By step what a LightningModule has logged on it, over ranks; on rank 0 alone."""
-        if not self.plan.model.lightning:
-            return ()
-        steps = [{kind: _floats(values) for kind, values in step.items()} for step in self.steps.logged]
-        own = json.dumps(steps)
-        parts = gather_bytes(own.encode()) if dist.is_initialized() else [own.encode()]
-        kinds = ("logged", "metrics")
-        of_steps = zip(*map(json.loads, parts), strict=True)
-        return [{kind: _joined([own.get(kind, {}) for own in ranks]) for kind in kinds} for ranks in of_steps]
 
     @property
     def carried(self) -> Mapping[str, Tensor]:
@@ -170,41 +152,3 @@ class Recorder:
         if self.file:
             self.file.append({"tensor": {"name": name, "digest": digest({name: own})}} for name, own in state.items())
             self.file.sync()
-
-    def _own_fingerprints(self) -> Tensor:
-        """(steps that have them, kinds, SIZE) uint8."""
-        none = torch.zeros(0, len(FINGERPRINTED), SIZE, dtype=torch.uint8)
-        return torch.cat([none, *(own[None] for own in self.fingerprints.values())])
-
-    def _gathered(self, part: Tensor) -> Tensor:
-        """(ranks, numbers) on rank 0 of each rank's numbers; what others hold does not matter."""
-        if not dist.is_initialized():
-            return part[None]
-        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-        part = part.to(device)
-        parts = [torch.empty_like(part) for _ in range(self.plan.world_size)] if self.rank == 0 else None
-        dist.gather(part, parts)
-        return torch.stack(parts).cpu() if parts else part[None]
-
-
-def _floats(values: Mapping[str, tuple[Scalar, float, str]]) -> dict[str, tuple[float, float, str]]:
-    return {name: (float(total), weight, how) for name, (total, weight, how) in values.items()}
-
-
-def _joined(ranks: Iterable[Mapping[str, tuple[float, float, str]]]) -> dict[str, float]:
-    """Of one step's names: from each rank's total and weight, of those that have some."""
-    found: dict[str, list[tuple[float, float, str]]] = {}
-    for values in ranks:
-        for name, own in values.items():
-            if own[1]:
-                found.setdefault(name, []).append(own)
-    return {name: _over_ranks(own) for name, own in sorted(found.items())}
-
-
-def _over_ranks(own: Sequence[tuple[float, float, str]]) -> float:
-    totals, how = [total for total, _, _ in own], own[0][2]
-    if how == "min":
-        return min(totals)
-    if how == "max":
-        return max(totals)
-    return sum(totals) / sum(weight for _, weight, _ in own) if how == "mean" else sum(totals)

@@ -1,6 +1,7 @@
 """The optimizer steps that the record has no line of yet: what each rank keeps of them, and the lines of all ranks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,6 @@ from lockstep.record.file import Line
 from lockstep.run_files import FINGERPRINTED
 from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
-COLUMNS = 4
-"""Of a rank's part of each step: loss sum, sample count, gradient norm, digest of the sample ids."""
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
 
@@ -41,6 +40,7 @@ class StepBuffer:
         self.norm_counts: list[int] = []
         self.rates: list[float] = []
         self.logged: list[LoggedValues] = []
+        self.fingerprints: dict[int, Mapping[str, str]] = {}  # of those steps that have them, by their place here
 
     @property
     def next_batch(self) -> int:
@@ -57,18 +57,22 @@ class StepBuffer:
         self.rates.append(lr)
         self.logged.append(logged or {})
 
-    def columns(self) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """(steps, COLUMNS) float64, the digest's 64 bits in a float's place; and what the next buffer carries."""
+    def columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
+        """Return this rank's part of each step as JSON has it, and what the next buffer carries."""
         sums, digests = self._windows()
         steps = len(self.rates)
         carried = {"window": sums[steps:].sum(0), "ids": digests[steps:].sum(0)}  # of one window, or none
-        if steps == 0:
-            return torch.zeros(0, COLUMNS, dtype=torch.float64), carried
-        sums, digests = sums[:steps], digests[:steps]
         of_tensors = torch.tensor(to_floats(self.norms), dtype=torch.float64)
-        of_step = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts))
+        of_step = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts, dtype=torch.int64))
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, of_step, of_tensors.square()).sqrt()
-        return torch.stack([sums[:, LOSS], sums[:, SAMPLES], norm, digests.view(torch.float64)], dim=1), carried
+        return {
+            "loss_sum": sums[:steps, LOSS].tolist(),
+            "samples": sums[:steps, SAMPLES].tolist(),
+            "grad_norm": norm.tolist(),
+            "ids": digests[:steps].tolist(),
+            "logged": [{kind: _floats(values) for kind, values in step.items()} for step in self.logged],
+            "fingerprints": self.fingerprints,
+        }, carried
 
     def _windows(self) -> tuple[Tensor, Tensor]:
         """Sums (windows, sums) and digests (windows,) of the optimizer steps; the last may be under way."""
@@ -116,13 +120,7 @@ def mix_bits(numbers: np.ndarray) -> np.ndarray:
 
 
 def step_lines(
-    parts: Tensor,
-    prints: Mapping[int, Tensor],
-    rates: Sequence[float],
-    epoch: int,
-    last_step: int,
-    sharded: bool = False,
-    logged: Sequence[Mapping[str, Mapping[str, float]]] = (),
+    parts: Sequence[Mapping[str, Any]], rates: Sequence[float], epoch: int, last_step: int, sharded: bool = False
 ) -> Iterator[Line]:
     """The lines of an epoch's steps up to `last_step`, each followed by its fingerprints where it has any.
 
@@ -130,37 +128,55 @@ def step_lines(
     gradients are all-reduced it is 0 by construction: their fingerprints show whether ranks hold the same.
 
     Args:
-        parts: (ranks, steps, COLUMNS) float64; the digest's 64 bits are stored as a float.
-        prints: of those steps that have them, by number from 0: (ranks, kinds, bytes) uint8.
+        parts: the columns of each rank.
         rates: one a step.
         sharded: whether each rank holds a shard, so that fingerprints may differ. Written beside them, since another
             strategy may continue the record.
-        logged: of each step what a LightningModule has logged on it, numbers and metrics, by name.
     """
-    losses, counts = parts[:, :, 0].sum(0).tolist(), parts[:, :, 1].sum(0).tolist()
-    norms, digests = parts[:, :, 2], parts[:, :, 3].contiguous().view(torch.int64).sum(0).tolist()
+    losses, counts, norms = (
+        torch.tensor([part[key] for part in parts], dtype=torch.float64) for key in ("loss_sum", "samples", "grad_norm")
+    )
+    total_losses, total_counts = losses.sum(0).tolist(), counts.sum(0).tolist()
     alike = (norms == norms[0]) | (norms.isnan() & norms[0].isnan())
     spread = (norms - norms[0]).abs().masked_fill(alike, 0.0).amax(0).tolist()
     for index, rate in enumerate(rates):
-        step = last_step - len(rates) + index + 1
+        step, logged = last_step - len(rates) + index + 1, [part["logged"][index] for part in parts]
+        joined = {kind: _joined([own.get(kind, {}) for own in logged]) for kind in ("logged", "metrics")}
         yield {
             "step": {
                 "epoch": epoch,
                 "step": step,
-                "samples": int(counts[index]),
-                "ids": f"{digests[index] % 2**64:016x}",
+                "samples": int(total_counts[index]),
+                "ids": f"{sum(part['ids'][index] for part in parts) % 2**64:016x}",
                 "lr": rate,
-                "loss_sum": losses[index],
+                "loss_sum": total_losses[index],
                 "grad_norm": norms[0, index].item(),
                 "grad_norm_spread": spread[index],
-                **({kind: own for kind, own in logged[index].items() if own} if logged else {}),
+                **{kind: values for kind, values in joined.items() if values},
             }
         }
-        if index in prints:
-            held = {"sharded": True} if sharded else {}
-            yield {"fingerprint": {"epoch": epoch, "step": step, **held, **_by_kind(prints[index])}}
+        prints = [part["fingerprints"].get(str(index)) for part in parts]
+        if None not in prints:
+            by_kind = {kind: [own[kind] for own in prints] for kind in FINGERPRINTED}
+            yield {"fingerprint": {"epoch": epoch, "step": step, **({"sharded": True} if sharded else {}), **by_kind}}
 
 
-def _by_kind(prints: Tensor) -> Mapping[str, list[str]]:
-    """Of (ranks, kinds, bytes): for each kind that of every rank, in hexadecimal."""
-    return {kind: [own.numpy().tobytes().hex() for own in prints[:, index]] for index, kind in enumerate(FINGERPRINTED)}
+def _floats(values: Mapping[str, tuple[Scalar, float, str]]) -> dict[str, tuple[float, float, str]]:
+    return {name: (float(total), weight, how) for name, (total, weight, how) in values.items()}
+
+
+def _joined(ranks: Iterable[Mapping[str, tuple[float, float, str]]]) -> dict[str, float]:
+    """Of one step's names: from each rank's total and weight, of those that have some."""
+    found: dict[str, list[tuple[float, float, str]]] = {}
+    for values in ranks:
+        for name, own in values.items():
+            if own[1]:
+                found.setdefault(name, []).append(own)
+    return {name: _over_ranks(own) for name, own in sorted(found.items())}
+
+
+def _over_ranks(own: Sequence[tuple[float, float, str]]) -> float:
+    totals, how = [total for total, _, _ in own], own[0][2]
+    if how in ("min", "max"):
+        return min(totals) if how == "min" else max(totals)
+    return sum(totals) / sum(weight for _, weight, _ in own) if how == "mean" else sum(totals)

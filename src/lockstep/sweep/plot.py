@@ -50,7 +50,7 @@ def chosen_panels(rows: Sequence[SweepRow], target: Target | None) -> list[Panel
     timed = [row for row in rows if row.speeds is not None]
     if worlds_differ(timed):
         if len({row.devices for row in timed}) > 1 and any(row.speed_up is not None for row in timed):
-            panels += [partial(speed_ups, rows=timed), partial(efficiencies, rows=timed)]
+            panels += [partial(over_devices, rows=timed, divided=divided) for divided in (False, True)]
         else:
             panels.append(partial(speeds, rows=timed))
     valued = [row for row in rows if row.target is not None]
@@ -64,21 +64,10 @@ def chosen_panels(rows: Sequence[SweepRow], target: Target | None) -> list[Panel
     return [*panels, *(over or [partial(metric_by_job, rows=valued, target=target)])]
 
 
-def speed_ups(axes: "Axes", rows: Sequence[SweepRow]) -> None:
-    """Plot the speed against the run on one device, with the range of the epochs."""
+def over_devices(axes: "Axes", rows: Sequence[SweepRow], divided: bool) -> None:
+    """Plot the speed against the run on one device, with the range of the epochs; or `divided` by the devices."""
     most = max(row.devices for row in rows)
-    axes.plot([1, most], [1, most], "--", color="grey", label="ideal")
-    _over_devices(axes, rows, divided=False)
-    axes.set(xlabel="devices", ylabel="speed-up (×)", title="samples per second against one device")
-
-
-def efficiencies(axes: "Axes", rows: Sequence[SweepRow]) -> None:
-    axes.axhline(1, linestyle="--", color="grey", label="ideal")
-    _over_devices(axes, rows, divided=True)
-    axes.set(xlabel="devices", ylabel="speed-up / devices", title="efficiency (bars: slowest and fastest epoch)")
-
-
-def _over_devices(axes: "Axes", rows: Sequence[SweepRow], divided: bool) -> None:
+    axes.plot([1, most], [1, 1 if divided else most], "--", color="grey", label="ideal")
     lines = defaultdict(list)
     for row in rows:
         if row.speed_up is not None and row.samples_per_second:
@@ -92,7 +81,10 @@ def _over_devices(axes: "Axes", rows: Sequence[SweepRow], divided: bool) -> None
         devices = [row.devices for row in line]
         axes.errorbar(devices, middle, yerr=errors, fmt="o-", capsize=4, label=name or "this sweep")
     axes.set_xticks(sorted({row.devices for row in rows}))
-    axes.set_ylim(0, None)
+    ylabel, title = "speed-up (×)", "samples per second against one device"
+    if divided:
+        ylabel, title = "speed-up / devices", "efficiency (bars: slowest and fastest epoch)"
+    axes.set(xlabel="devices", ylabel=ylabel, title=title, ylim=(0, None))
     axes.legend(fontsize="small")
 
 

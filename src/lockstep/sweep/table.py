@@ -52,7 +52,8 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
     columns = [name for name in columns if not name.startswith("train_")]
     short = dict(zip(rows[0].varied, short_keys(rows[0].varied), strict=True))
     room = REASON_WIDTH if width is None else min(REASON_WIDTH, max(LEAST_REASON, width - LEAST_REASON))
-    headings = {name: short.get(name) or _heading(name) for name in columns}
+    spaced = {name: name.replace("_", " ", 1) for name in columns if name.startswith(STAGES)}
+    headings = {name: name for name in columns} | spaced | HEADINGS | short
     texts = {name: [headings[name], *(_shown(name, cells[name], room) for cells in table)] for name in columns}
     widths = {name: max(map(len, own)) for name, own in texts.items()}
     shown = columns if width is None else _that_fit(columns, rows, widths, width)
@@ -81,10 +82,6 @@ def _that_fit(columns: Sequence[str], rows: Sequence[SweepRow], widths: Mapping[
 def _colour(row: SweepRow) -> Colour | None:
     """Of the best job, and of those that were refused, failed or differ."""
     return "red" if row.reason or row.verdict in DIFFERENT else "green" if row.best else None
-
-
-def _heading(name: str) -> str:
-    return HEADINGS.get(name, name.replace("_", " ", 1) if name.startswith(STAGES) else name)
 
 
 def _shown(name: str, value: object, room: int) -> str:
