@@ -15,7 +15,7 @@ from lockstep.lit import run
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.seeding import build_model
-from lockstep.session import create_trainee
+from lockstep.session import task
 from tests.conftest import MakePlan, events_of
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -48,7 +48,7 @@ def test_one_step_by_hand(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) 
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
     monkeypatch.setattr(data, "load_splits", lambda *_: integers())
-    monkeypatch.setattr(create_trainee, "build_model", lambda *_: net)
+    monkeypatch.setattr(task, "build_model", lambda *_: net)
     run(plan, ALONE)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 

@@ -15,7 +15,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from lockstep.lit.hush import hush
+from lockstep.lit.trainer import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
@@ -114,7 +114,7 @@ def test_a_summary_of_the_module(engine: str, make_own: MakeOwn, capsys: pytest.
 
 def test_the_callback_of_a_summary_is_heard() -> None:
     """Under Lightning, whose other lines are silenced."""
-    hush()
+    silence_warnings()
     heard = [logging.getLogger(f"lightning.pytorch.{own}").isEnabledFor(logging.INFO) for own in SUMMARY_AND_ANOTHER]
     assert heard == [True, False]
 

@@ -10,8 +10,7 @@ from lockstep.loaders.source import METHOD, STAGES, STEP
 from lockstep.loaders.step_collectives import require_samples
 from lockstep.loaders.user_loaders import rank_loader
 from lockstep.random_state import generators_kept, seed_all
-from lockstep.targets.kinds import is_combined_loader, overrides
-from lockstep.targets.replace_method import replace_method
+from lockstep.targets.kinds import is_combined_loader, overrides, replace_method
 
 
 def seeded(seed: int, call: Callable[[], Any]) -> Any:

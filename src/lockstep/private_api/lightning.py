@@ -64,13 +64,14 @@ def lacks(owner: object, name: str) -> bool:
     return False
 
 
-def disable_signal_handlers(trainer: pl.Trainer) -> None:
+def disable_signal_handlers(trainer: pl.Trainer) -> bool:
     """Let Lightning set no signal handlers: that of SIGTERM broadcasts, to lost peers too, and ends training without a
-    checkpoint. A version without this method sets them, until `RestoreSignalHandlers` undoes that as training begins.
+    checkpoint. Return False for a version without this method, whose handlers `RestoreSignalHandlers` replaces.
     """
     connector = getattr(trainer, "_signal_connector", None)
     if connector is not None:
         connector.register_signal_handlers = lambda: None
+    return connector is not None
 
 
 def end_restart(loop: Any) -> None:

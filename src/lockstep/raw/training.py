@@ -15,14 +15,13 @@ from lockstep.strategies.strategy import Wrapped
 
 
 class Training:
-    """`seconds` are those of training alone, evaluations left out."""
+    """A module, prepared for training: its session, its trainer, its hooks, what wraps its step, and the bar."""
 
     wrapped: Wrapped
 
     def __init__(self, session: Session, trainer: RawTrainer, hooks: Hooks) -> None:
         self.session, self.trainer, self.hooks = session, trainer, hooks
         self.module, self.precision = session.module, Precision(session.plan, session.device)
-        self.seconds = 0.0
         shows = trainer.is_global_zero and shows_bar(session.plan.trainer.enable_progress_bar)
         self.bar = RunBar(session.plan.max_epochs, trainer.num_training_batches) if shows else None
 

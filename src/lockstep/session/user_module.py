@@ -24,9 +24,8 @@ from lockstep.session.trainee import Trainee
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.module_metrics import ModuleMetrics
 from lockstep.steps.module_step import ModuleStep
-from lockstep.targets.kinds import overrides
+from lockstep.targets.kinds import overrides, replace_method
 from lockstep.targets.locate import locate
-from lockstep.targets.replace_method import replace_method
 
 
 def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Trainee:

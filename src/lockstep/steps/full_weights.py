@@ -13,8 +13,7 @@ from torch.optim import Optimizer
 from lockstep.config_error import require
 from lockstep.plan import Plan
 from lockstep.structures import map_tensors
-from lockstep.targets.kinds import overrides
-from lockstep.targets.replace_method import replace_method
+from lockstep.targets.kinds import overrides, replace_method
 
 HOOKS = (
     *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad"),

@@ -7,12 +7,12 @@ Parameters are the same ones for all ranks: rank 0 steps, the others' steps do n
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lockstep.parallel.autocast import with_thread_settings
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.private_api.lightning import TOGGLED
 
@@ -85,8 +85,7 @@ class ManualRankScheduler:
             RuntimeError: ranks do not come to the same number of backward passes.
         """
         parameters = [*self.module.parameters()]
-        context = _autocast()
-        self.turns = [RankStep(_within(context, step)) for step in steps]
+        self.turns = [RankStep(with_thread_settings(step)) for step in steps]
         for turn in self.turns:
             turn.gradients = {parameter: parameter.grad for parameter in parameters}
             turn.trainable = {parameter: parameter.requires_grad for parameter in parameters}
@@ -176,19 +175,3 @@ def without_steps(returned: Any) -> Any:
     if isinstance(returned, list):
         return [NoOpOptimizer(each) for each in returned]
     return None if returned is None else NoOpOptimizer(returned)
-
-
-def _autocast() -> Any:
-    """Return a context with the autocast of this thread, for others."""
-    if not torch.is_autocast_enabled("cpu"):
-        return nullcontext
-    dtype = torch.get_autocast_dtype("cpu")
-    return lambda: torch.autocast("cpu", dtype, cache_enabled=False)
-
-
-def _within(context: Callable[[], Any], step: Callable[[], Any]) -> Callable[[], Any]:
-    def within() -> Any:
-        with context():
-            return step()
-
-    return within
