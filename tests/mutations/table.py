@@ -557,11 +557,11 @@ MUTATIONS = [
     *(
         Mutation(f"a module in shards: {name}", file, old, new, f"{SHARDS}::test_in_float64_it_is_single[teacher]")
         for name, file, old, new in (
-            ("replaced weights are lost", PIECES, "memory.copy_(own)", "pass"),
-            ("torch loses the memory", PIECES, "own.data = memory", "pass"),
-            ("a scalar is summed", PIECES, "own.grad /= dist.get_world_size()", "pass"),
-            ("unfrozen weights stay", PIECES, "held.requires_grad_(own.requires_grad)", "pass"),
-            ("hooks change no gradient", PIECES, "to_local().copy_(_part(gradient, shard))", "to_local()"),
+            ("replaced weights are lost", PIECES, "memory.copy_(parameter)", "pass"),
+            ("torch loses the memory", PIECES, "parameter.data = memory", "pass"),
+            ("a scalar is summed", PIECES, "scalar.grad /= dist.get_world_size()", "pass"),
+            ("unfrozen weights stay", PIECES, "shard.requires_grad_(parameter.requires_grad)", "pass"),
+            ("hooks change no gradient", PIECES, "to_local().copy_(_local_shard(gradient, data))", "to_local()"),
             ("hooks see shards", WHOLE, "replace_method(self.module, name, self._whole)", "pass"),
             (
                 "a scalar's norm counts twice",
@@ -581,7 +581,7 @@ MUTATIONS = [
     Mutation(
         "a module in shards: ranks add the gradients of two layers",
         PIECES,
-        "if anywhere and own.grad is None:",
+        "if anywhere and parameter.grad is None:",
         "if False:",
         f"{SHARDS}::test_each_rank_may_choose_its_own_layers",
     ),

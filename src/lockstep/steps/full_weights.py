@@ -61,7 +61,7 @@ class FullWeights:
         if sharded is None:
             return
         key, name, instead = "strategy", self.plan.strategy.name, "strategy=ddp"
-        known = {*sharded.held}
+        known = {*sharded.shards}
         for optimizer in optimizers:
             self.plan.strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
             why = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
