@@ -19,10 +19,7 @@ TRAINER_OPTIONS = (
     *("limit_train_batches", "limit_val_batches", "limit_test_batches", "fast_dev_run", "num_sanity_val_steps"),
     *("val_check_interval", "check_val_every_n_epoch", "max_steps", "barebones"),
 )
-PLAN_OPTIONS = (
-    *("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "log_every_n_steps", "precision", "num_nodes"),
-    "ckpt_path",
-)
+PLAN_OPTIONS = ("max_epochs", "gradient_clip_val", "log_every_n_steps", "precision", "num_nodes", "ckpt_path")
 RANK_OPTIONS = ("world_size", "local_rank")
 """Attributes of a Trainer that have the names of options here."""
 
@@ -52,9 +49,9 @@ class RawTrainer:
         self.train_dataloader: Any = None
         self.val_dataloaders: Any = None
         self.test_dataloaders: Any = None
-        self.gradient_clip_algorithm = (
-            plan.trainer.gradient_clip_algorithm if plan.gradient_clip_val is not None else None
-        )
+        self.accumulate_grad_batches = plan.accumulate_grad_batches
+        clips = plan.gradient_clip_val is not None
+        self.gradient_clip_algorithm = plan.trainer.gradient_clip_algorithm if clips else None
         self.global_rank, self.num_devices, self.min_epochs = context.rank, plan.devices, None
         self.node_rank = (context.rank - context.local_rank) // context.local_world_size
         self.is_global_zero = context.rank == 0
