@@ -562,7 +562,7 @@ MUTATIONS = [
             ("a scalar is summed", PIECES, "scalar.grad /= dist.get_world_size()", "pass"),
             ("unfrozen weights stay", PIECES, "shard.requires_grad_(parameter.requires_grad)", "pass"),
             ("hooks change no gradient", PIECES, "to_local().copy_(_local_shard(gradient, data))", "to_local()"),
-            ("hooks see shards", WHOLE, "replace_method(self.module, name, self._whole)", "pass"),
+            ("hooks see shards", WHOLE, "replace_method(self.module, name, self._with_full_weights)", "pass"),
             (
                 "a scalar's norm counts twice",
                 "parallel/sharded_tensors.py",
@@ -594,9 +594,9 @@ MUTATIONS = [
     ),
     Mutation(
         "a plateau may monitor what nothing logs",
-        "session/plateau.py",
-        "str(own.monitor) not in known",
-        "str(own.monitor) in ()",
+        "session/schedules.py",
+        "str(schedule.monitor) not in known",
+        "str(schedule.monitor) in ()",
         "tests/test_own_plateau.py::test_of_a_step_only_what_is_logged_on_it[raw]",
     ),
     Mutation(

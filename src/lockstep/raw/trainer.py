@@ -10,9 +10,9 @@ from lockstep.batch_math import batch_count
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
 from lockstep.raw.hooks import Hooks
-from lockstep.raw.optimization import SchedulerConfig
 from lockstep.raw.trainer_strategy import Clipping, RawStrategy
 from lockstep.session.callbacks import require_planned_steps, require_public
+from lockstep.session.schedules import SchedulerConfig
 from lockstep.session.session import Session
 
 TRAINER_OPTIONS = (

@@ -15,8 +15,8 @@ from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import Metrics
 from lockstep.session.epoch_timing import EpochTiming
-from lockstep.session.plateau import require_logged
 from lockstep.session.progress import RunProgress
+from lockstep.session.schedules import require_logged
 from lockstep.session.trainee import Trainee
 from lockstep.sums.phases import seconds_range
 from lockstep.world_dependence import heading
