@@ -7,7 +7,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from lockstep.session.plateau import require_monitors
+from lockstep.session.schedules import require_monitors
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, SINGLE, trained
 

@@ -15,7 +15,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from lockstep.lit.silence_warnings import silence_warnings
+from lockstep.lit.trainer import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES

@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from lockstep.parallel.all_reduce import all_reduce_sums
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.progress import notice
 
 PAUSE = 0.25

@@ -557,12 +557,12 @@ MUTATIONS = [
     *(
         Mutation(f"a module in shards: {name}", file, old, new, f"{SHARDS}::test_in_float64_it_is_single[teacher]")
         for name, file, old, new in (
-            ("replaced weights are lost", PIECES, "memory.copy_(own)", "pass"),
-            ("torch loses the memory", PIECES, "own.data = memory", "pass"),
-            ("a scalar is summed", PIECES, "own.grad /= dist.get_world_size()", "pass"),
-            ("unfrozen weights stay", PIECES, "held.requires_grad_(own.requires_grad)", "pass"),
-            ("hooks change no gradient", PIECES, "to_local().copy_(_part(gradient, shard))", "to_local()"),
-            ("hooks see shards", WHOLE, "replace_method(self.module, name, self._whole)", "pass"),
+            ("replaced weights are lost", PIECES, "memory.copy_(parameter)", "pass"),
+            ("torch loses the memory", PIECES, "parameter.data = memory", "pass"),
+            ("a scalar is summed", PIECES, "scalar.grad /= dist.get_world_size()", "pass"),
+            ("unfrozen weights stay", PIECES, "shard.requires_grad_(parameter.requires_grad)", "pass"),
+            ("hooks change no gradient", PIECES, "to_local().copy_(_local_shard(gradient, data))", "to_local()"),
+            ("hooks see shards", WHOLE, "replace_method(self.module, name, self._with_full_weights)", "pass"),
             (
                 "a scalar's norm counts twice",
                 "parallel/sharded_tensors.py",
@@ -581,7 +581,7 @@ MUTATIONS = [
     Mutation(
         "a module in shards: ranks add the gradients of two layers",
         PIECES,
-        "if anywhere and own.grad is None:",
+        "if anywhere and parameter.grad is None:",
         "if False:",
         f"{SHARDS}::test_each_rank_may_choose_its_own_layers",
     ),
@@ -594,9 +594,9 @@ MUTATIONS = [
     ),
     Mutation(
         "a plateau may monitor what nothing logs",
-        "session/plateau.py",
-        "str(own.monitor) not in known",
-        "str(own.monitor) in ()",
+        "session/schedules.py",
+        "str(schedule.monitor) not in known",
+        "str(schedule.monitor) in ()",
         "tests/test_own_plateau.py::test_of_a_step_only_what_is_logged_on_it[raw]",
     ),
     Mutation(
@@ -623,8 +623,8 @@ MUTATIONS = [
     Mutation(
         "a manual step's forward is its backward",
         "steps/step_phases.py",
-        '            if not module.automatic_optimization:\n                phases.mark("forward")\n',
-        "",
+        'if phase == "backward" and not module.automatic_optimization:',
+        "if False:",
         "tests/test_monitor.py::test_forward_is_told_from_backward",
     ),
     Mutation(

@@ -22,9 +22,9 @@ from lockstep import data, schemas
 from lockstep.bench.context import BenchPayload
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
-from lockstep.parallel.synchronize import synchronize
 from lockstep.plan import Plan
 from lockstep.seeding import plain_net
+from lockstep.sums.phases import synchronize
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:

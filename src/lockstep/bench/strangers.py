@@ -3,20 +3,22 @@
 The epochs are of small steps, where what is around them counts most. `stock`: an ordinary Trainer with TensorBoard.
 """
 
+import time
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lockstep.bench.context import BenchPayload
 from lockstep.launch.topology import RankContext
-from lockstep.lit.silence_warnings import silence_warnings
-from lockstep.lit.stopwatch import Stopwatch
+from lockstep.lit.trainer import silence_warnings
 from lockstep.random_state import seed_all
+from lockstep.sums.phases import synchronize
 from lockstep.targets.locate import create
 
 Batch = tuple[Tensor, Tensor]
@@ -73,6 +75,29 @@ class Module(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+
+class Stopwatch(Callback):
+    """Seconds of training, validation left out, as `EpochTiming` counts them."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.since: float | None = None
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.since = time.perf_counter()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop(pl_module)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop(pl_module)
+
+    def _stop(self, module: pl.LightningModule) -> None:
+        if self.since is not None:
+            synchronize(module.device)
+            self.seconds += time.perf_counter() - self.since
+            self.since = None
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:

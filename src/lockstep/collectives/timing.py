@@ -22,7 +22,7 @@ import torch.distributed as dist
 from lockstep.collectives.calls import barrier, own_device
 from lockstep.collectives.primitives import NOTHING, Primitive
 from lockstep.parallel.messages import all_gather_bytes
-from lockstep.parallel.synchronize import synchronize
+from lockstep.sums.phases import synchronize
 
 SIZES = tuple(4**power for power in range(1, 14))
 """4, 16, 64, … bytes, up to 64 MiB."""

@@ -20,7 +20,7 @@ from lockstep.launch.failure import delay_exit, format_error, lost_a_peer
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer, timed_out, timeout_text
 from lockstep.launch.private_dir import own_caches
 from lockstep.launch.signal_request import SignalRequest
-from lockstep.launch.signals import signals_end_rank
+from lockstep.launch.signals import exit_by_signal, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.launch.torchelastic_agent import exit_with_agent, kill_if_cut_off
 from lockstep.launch.worker import process_group, redirect_output, run_engine
@@ -46,7 +46,7 @@ MEMBERSHIP = Membership()
 def joined_group(world: World, context: RankContext) -> Iterator[None]:
     """Stay in one process group for the whole command: ranks cannot rendezvous twice at torchrun's store."""
     exit_with_agent()
-    with signals_end_rank():
+    with signal_handlers(exit_by_signal):
         os.environ.update({**own_caches(), **os.environ, **context.variables, **rendezvous_variables(os.environ)})
         with (
             report_failure(world, context),

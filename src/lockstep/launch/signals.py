@@ -26,13 +26,6 @@ REQUEST_TIMEOUT = 1.0
 Handler = Callable[[int, FrameType | None], None]
 
 
-@contextmanager
-def signals_end_rank() -> Iterator[None]:
-    """A signal takes its default action in a rank of an external launcher, once the private folder is removed."""
-    with signal_handlers(exit_by_signal):
-        yield
-
-
 def exit_by_signal(number: int, _frame: FrameType | None = None) -> None:
     """Remove this process's private folder, then take the signal's default action."""
     remove_private_folder()

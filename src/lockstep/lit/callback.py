@@ -51,6 +51,7 @@ class SessionCallback(Callback):
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
         self.session.watch(trainer, marks_phases=getattr(trainer.fit_loop.epoch_loop, "is_fast", False))
         self.session.restore()
+        self.session.timing.begin_epoch()  # on_train_epoch_start is not called where training resumes within an epoch
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
             private.end_restart(trainer.fit_loop)
 

@@ -4,10 +4,7 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from lockstep.launch.topology import RankContext
 from lockstep.lit.callback import SessionCallback
-from lockstep.lit.progress import BarOfRun
-from lockstep.lit.silence_warnings import silence_warnings
-from lockstep.lit.stopwatch import Stopwatch
-from lockstep.lit.trainer import create_trainer
+from lockstep.lit.trainer import create_trainer, silence_warnings
 from lockstep.plan import Plan
 from lockstep.progress import shows_bar
 from lockstep.run_files import Metrics
@@ -22,10 +19,13 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     plan, module, source = session.plan, session.module, session.data.source
     datamodule = source.owner if source.is_data_module else None
     with session.running() as loggers:
-        stopwatch, callback, of_user = Stopwatch(), SessionCallback(session), create_callbacks(plan)
-        has_bar = any(isinstance(each, ProgressBar) for each in of_user)
-        bars = [BarOfRun()] if shows_bar(plan.trainer.enable_progress_bar) and not has_bar else []
-        trainer = create_trainer(session, loggers.lightning, [stopwatch, callback, *bars, *of_user])
+        callback, callbacks = SessionCallback(session), create_callbacks(plan)
+        has_bar = any(isinstance(each, ProgressBar) for each in callbacks)
+        if shows_bar(plan.trainer.enable_progress_bar) and not has_bar:
+            from lockstep.lit.progress import BarOfRun  # for a terminal alone
+
+            callbacks.insert(0, BarOfRun())
+        trainer = create_trainer(session, loggers.lightning, [callback, *callbacks])
         callback.follow(trainer)
         if session.progress.is_finished:  # Lightning would not even restore it
             session.begin()
@@ -40,4 +40,4 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             ckpt_path = None if plan.train else plan.ckpt_path
             trainer.test(module, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True, verbose=False)
         loggers.close(session.results.values)
-        return session.results.finish(stopwatch.seconds)
+        return session.results.finish()

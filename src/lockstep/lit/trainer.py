@@ -1,14 +1,38 @@
-"""The Trainer of a plan: its loggers and callbacks."""
+"""The Trainer of a plan: its loggers and callbacks; and warnings of Lightning that do not concern its users."""
+
+import logging
+import os
+import warnings
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback, Checkpoint, ProgressBar
+from lightning.pytorch.callbacks import Callback, Checkpoint, ModelSummary, ProgressBar
 from lightning.pytorch.loggers import Logger
 
-from lockstep.lit.buffers import BroadcastBuffers
 from lockstep.lit.checkpoint import SessionCheckpointIO
 from lockstep.private_api import lightning as private
 from lockstep.progress import notice
 from lockstep.session.session import Session
+
+IRRELEVANT_WARNINGS = (
+    "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
+    "The number of training batches .* is smaller than the logging interval",
+    "You're resuming from a checkpoint that ended before the epoch ended",  # ShardSampler goes on within it
+    "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint, so it has no use for theirs
+    "You defined a `validation_step` but have no `val_dataloader`",  # a TaskModule always has one
+    "Total length of `list` across ranks is zero",  # no validation split
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
+)
+
+
+def silence_warnings() -> None:
+    """Silence warnings of Lightning that do not concern a user of this project."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # who asks for its callback wants to read it
+    for message in IRRELEVANT_WARNINGS:
+        warnings.filterwarnings("ignore", message)
+    # Lightning sets it on import, which is now where torchrun started this process. Every step of Adam would load the
+    # driver anew to ask whether there is a GPU.
+    os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
 
 
 def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:
@@ -31,7 +55,7 @@ def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Call
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=loggers,
-        callbacks=[BroadcastBuffers(), *callbacks],
+        callbacks=callbacks,
         default_root_dir=plan.run_dir,
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves
         use_distributed_sampler=False,

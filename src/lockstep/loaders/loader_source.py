@@ -9,8 +9,7 @@ from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.step_collectives import require_samples
 from lockstep.loaders.user_loaders import rank_loader
 from lockstep.random_state import seeded
-from lockstep.targets.kinds import is_combined_loader, overrides
-from lockstep.targets.replace_method import replace_method
+from lockstep.targets.kinds import is_combined_loader, overrides, replace_method
 
 STAGES = ("train", "val", "test")
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}

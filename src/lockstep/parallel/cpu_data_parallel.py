@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from lockstep.parallel.autocast import with_thread_settings
 from lockstep.parallel.global_dropout import GlobalDropout
 from lockstep.private_api.torch import DROPOUT
 from lockstep.structures import map_tensors
 
 
 class CpuDataParallel:
-    """Called like the net, on the whole batch. Replica 0 has the net's own buffers, which its updates change."""
+    """Called like a net, on the full batch. Replica 0 updates the buffers of the net itself."""
 
     def __init__(self, net: nn.Module, count: int, *, in_turn: bool = False) -> None:
         """`in_turn`: replicas may draw random numbers, of which there is one generator: so they can be repeated."""
@@ -29,31 +31,33 @@ class CpuDataParallel:
         chunks = inputs.chunk(self.count)
         if len(chunks) == 1:
             return self.net(inputs)
-        replicas = self._replicas(len(chunks))
-        compute = _with_thread_settings()
+        states, copies = self._states(len(chunks)), self._copies(len(chunks))
         if self.in_turn or (self.net.training and _has_dropout(self.net)):
-            gathered = [compute(replica, chunk) for replica, chunk in zip(replicas, chunks, strict=True)]
+            outputs = [*map(functional_call, copies, states, chunks)]
         else:
-            gathered = list(self.threads.map(compute, replicas, chunks))
-        return map_tensors(lambda *parts: torch.cat(parts), *gathered)
+            outputs = [*self.threads.map(with_thread_settings(functional_call), copies, states, chunks)]
+        return map_tensors(lambda *tensors: torch.cat(tensors), *outputs)
 
-    def _replicas(self, count: int) -> list[nn.Module]:
-        """`count` replicas, all with the parameters and buffers that the net has now."""
+    def _states(self, count: int) -> list[dict[str, Tensor]]:
+        """Return the net's parameters and buffers for each replica."""
+        parameters, buffers = dict(self.net.named_parameters()), dict(self.net.named_buffers())
+        shared = _Broadcast.apply(count, *parameters.values())
+        states = []
+        for replica in range(count):
+            values = shared[replica * len(parameters) : (replica + 1) * len(parameters)]
+            copied = {name: buffer.clone() if replica else buffer for name, buffer in buffers.items()}
+            states.append({**dict(zip(parameters, values, strict=True)), **copied})
+        return states
+
+    def _copies(self, count: int) -> list[nn.Module]:
+        """Return a copy of the net for each replica, whose parameters and buffers are replaced when it is called."""
         while len(self.copies) < count:
-            self.copies.append(_without_parameters(deepcopy(self.net)))
+            self.copies.append(deepcopy(self.net))
             for module in self.copies[-1].modules():
                 if isinstance(module, GlobalDropout):
                     module.replica = len(self.copies) - 1
-        own = list(self.net.parameters())
-        shared = _Broadcast.apply(count, *own)
-        for number, replica in enumerate(self.copies[:count]):
-            parameters = dict(zip(own, shared[number * len(own) : (number + 1) * len(own)], strict=True))
-            replica.train(self.net.training)
-            for module, original in zip(replica.modules(), self.net.modules(), strict=True):
-                for name, parameter in original.named_parameters(recurse=False, remove_duplicate=False):
-                    vars(module)[name] = parameters[parameter]
-                for name, buffer in original.named_buffers(recurse=False, remove_duplicate=False):
-                    setattr(module, name, buffer if number == 0 else buffer.clone())
+        for copy in self.copies[:count]:
+            copy.train(self.net.training)
         return self.copies[:count]
 
 
@@ -75,33 +79,9 @@ class _Broadcast(torch.autograd.Function):
 
 
 def _sum(gradients: tuple[Tensor | None, ...]) -> Tensor | None:
-    there = [gradient for gradient in gradients if gradient is not None]
-    return sum(there[1:], start=there[0]) if there else None
-
-
-def _without_parameters(net: nn.Module) -> nn.Module:
-    """A replica's parameters are plain attributes, set before each use: they are results, not leaves."""
-    for module in net.modules():
-        for name in [name for name, _ in module.named_parameters(recurse=False, remove_duplicate=False)]:
-            delattr(module, name)
-    return net
+    present = [gradient for gradient in gradients if gradient is not None]
+    return sum(present[1:], start=present[0]) if present else None
 
 
 def _has_dropout(net: nn.Module) -> bool:
     return any(isinstance(module, DROPOUT) and module.p > 0 for module in net.modules())
-
-
-def _with_thread_settings() -> Any:
-    """Run a replica in another thread as it would run in this one: gradients and autocast are settings of a thread."""
-    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-    autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-
-    def compute(replica: nn.Module, chunk: Tensor) -> Any:
-        with (
-            torch.inference_mode(inference),
-            torch.set_grad_enabled(gradients),
-            torch.autocast("cpu", dtype, enabled=autocast, cache_enabled=False),
-        ):
-            return replica(chunk)
-
-    return compute

@@ -1,10 +1,29 @@
-"""Collectives of bytes, of any length. torch's collectives of objects pickle them, and unpickling can run any code."""
+"""Collectives of bytes, sums and buffers.
+
+Bytes are of any length: torch's collectives of objects pickle them, and unpickling can run any code.
+"""
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 Group = dist.ProcessGroup | None
+
+
+def all_reduce_sums(sums: Tensor, device: torch.device) -> Tensor:
+    """Add each sum over all ranks, in one message, by way of the rank's device, which nccl needs."""
+    if not dist.is_initialized():
+        return sums
+    summed = sums.to(device, copy=True)
+    dist.all_reduce(summed)
+    return summed.cpu()
+
+
+def broadcast_buffers(net: nn.Module) -> None:
+    """Give every rank the buffers of rank 0 (BatchNorm's running statistics), so that all evaluate the saved net."""
+    if dist.is_initialized():
+        for buffer in net.buffers():
+            dist.broadcast(buffer, src=0)
 
 
 def broadcast_bytes(message: bytes) -> bytes:

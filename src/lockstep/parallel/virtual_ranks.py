@@ -27,37 +27,41 @@ class VirtualRanks:
         self.buffers: dict[int, dict[str, Tensor]] = {}
 
     def __call__(self, inputs: Tensor) -> Any:
-        if not self.net.training:
-            self.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
         if self.net.training:
             self.begin()
-        shares = [torch.arange(rank, len(inputs), self.count, device=inputs.device) for rank in range(self.count)]
-        parts = []
-        for rank, rows in enumerate(shares):
+        else:
+            self.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
+        rows_by_rank = [torch.arange(rank, len(inputs), self.count, device=inputs.device) for rank in range(self.count)]
+        outputs = []
+        for rank, rows in enumerate(rows_by_rank):
             if len(rows):
                 with self.as_rank(rank):
-                    parts.append(self.net(inputs.index_select(0, rows)))
-        order = torch.cat(shares).argsort()
-        return map_tensors(lambda *own: torch.cat(own).index_select(0, order), *parts)
+                    outputs.append(self.net(inputs.index_select(0, rows)))
+        order = torch.cat(rows_by_rank).argsort()
+        return map_tensors(lambda *tensors: torch.cat(tensors).index_select(0, order), *outputs)
 
     def begin(self) -> None:
-        """Before rank 0 changes its own buffers: each rank has some of its own."""
+        """Copy the buffers for each rank above 0, before rank 0 changes its own."""
         for rank in range(1, self.count):
             if rank not in self.buffers:
                 self.buffers[rank] = self._copies()
 
     @contextmanager
     def as_rank(self, rank: int) -> Iterator[None]:
-        """The net's buffers and the generators are that rank's, and go on where they were. An error names the rank."""
-        with _named(rank), self._state_of(rank):
-            yield
+        """Give the net the buffers and the generators of a rank, as it left them. An error names the rank."""
+        try:
+            with self._state_of(rank):
+                yield
+        except Exception as error:
+            error.add_note(f"In rank {rank} of strategy=virtual.")
+            raise
 
     @contextmanager
     def _state_of(self, rank: int) -> Iterator[None]:
         if rank == 0:
             yield
             return
-        own = self._buffers()
+        buffers_of_rank_0 = self._buffers()
         self._set(self.buffers.get(rank, {}))
         with generators_kept():
             restore_random_state(self.random[rank], [])
@@ -67,7 +71,7 @@ class VirtualRanks:
                 self.random[rank] = random_state([])
         if rank in self.buffers:
             self.buffers[rank] = self._buffers()
-            self._set(own)
+            self._set(buffers_of_rank_0)
 
     def _buffers(self) -> dict[str, Tensor]:
         return dict(self.net.named_buffers(remove_duplicate=False))
@@ -77,30 +81,22 @@ class VirtualRanks:
 
     def _set(self, buffers: Mapping[str, Tensor]) -> None:
         for name, buffer in buffers.items():
-            module, _, own = name.rpartition(".")
-            setattr(self.net.get_submodule(module), own, buffer)
+            module, _, attribute = name.rpartition(".")
+            setattr(self.net.get_submodule(module), attribute, buffer)
 
     # checkpoints
 
     def states(self) -> list[tuple[Mapping[str, Any], dict[str, Tensor]]]:
-        """Of each rank above 0 its generators and its buffers, by name."""
-        kept, shared = self.net.state_dict().keys(), self._buffers()
-        own = [self.buffers.get(rank, shared) for rank in self.random]
-        named = [{name: buffer for name, buffer in buffers.items() if name in kept} for buffers in own]
-        return [*zip(self.random.values(), named, strict=True)]
+        """Return for each rank above 0 its generators, and its buffers by name."""
+        saved, shared = self.net.state_dict().keys(), self._buffers()
+        return [
+            (random, {name: buffer for name, buffer in self.buffers.get(rank, shared).items() if name in saved})
+            for rank, random in self.random.items()
+        ]
 
     def restore(self, states: Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]]) -> None:
-        """What `states` gave, or what the ranks of DDP had."""
+        """Take over what `states` has returned, or what the ranks of DDP had."""
         for rank, (random, buffers) in enumerate(states, start=1):
             self.random[rank], self.buffers[rank] = random, self._copies()
             for name in buffers.keys() & self.buffers[rank].keys():
                 self.buffers[rank][name].copy_(buffers[name])
-
-
-@contextmanager
-def _named(rank: int) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"In rank {rank} of strategy=virtual.")
-        raise

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lockstep.parallel.buffers import broadcast_buffers
 from lockstep.random_state import generators_kept
 from lockstep.raw.hooks import step_arguments
-from lockstep.raw.timing import training_time
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training
@@ -25,7 +23,6 @@ def evaluate(run: "Training", stage: str, most: int | None = None) -> None:
     trainer.enter(stage, loaders)
     modes = {part: part.training for part in module.modules()}
     (hooks.method(f"on_{name}_model_eval") or module.eval)()
-    broadcast_buffers(module)
     session.begin_evaluation(stage)
     hooks.call(f"on_{name}_start")
     hooks.call(f"on_{name}_epoch_start")
@@ -62,8 +59,7 @@ def sanity_check(run: "Training") -> None:
 
 def validate(run: "Training", due: bool) -> None:
     """Validate mid-epoch, or at its end; gradients are kept while accumulating."""
-    with training_time(run, sign=-1):
-        if due:
-            (run.hooks.method("on_validation_model_zero_grad") or run.module.zero_grad)()
-        evaluate(run, "val")
-        run.session.log.enter("train")
+    if due:
+        (run.hooks.method("on_validation_model_zero_grad") or run.module.zero_grad)()
+    evaluate(run, "val")
+    run.session.log.enter("train")

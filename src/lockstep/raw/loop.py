@@ -12,7 +12,6 @@ from lockstep.raw.evaluation import sanity_check, validate
 from lockstep.raw.manual_optimization import manual_step
 from lockstep.raw.optimization import step_schedules
 from lockstep.raw.state import load_optimizers, save_state
-from lockstep.raw.timing import training_time
 from lockstep.raw.training import Training
 
 
@@ -39,8 +38,7 @@ def fit(run: Training) -> None:
         began = time.perf_counter()
         trainer.current_epoch = session.progress.position.epochs
         hooks.refresh()
-        with training_time(run):
-            train_epoch(run, trainer.train_dataloader)
+        train_epoch(run, trainer.train_dataloader)
         for hook in hooks.of_callbacks("on_train_epoch_end", monitoring=False) + hooks.of_module("on_train_epoch_end"):
             hook()
         results.end_stage(trainer, "train")

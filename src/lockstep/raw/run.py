@@ -41,4 +41,4 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             evaluate(training, "test")
         hooks.call("teardown", stage=stage)
         loggers.close(session.results.values)
-        return session.results.finish(training.seconds)
+        return session.results.finish()

@@ -10,10 +10,18 @@ from lockstep.batch_math import batch_count
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
 from lockstep.raw.hooks import Hooks
-from lockstep.raw.optimization import SchedulerConfig
 from lockstep.raw.trainer_strategy import Clipping, RawStrategy
 from lockstep.session.callbacks import require_planned_steps, require_public
+from lockstep.session.schedules import SchedulerConfig
 from lockstep.session.session import Session
+
+TRAINER_OPTIONS = (
+    *("limit_train_batches", "limit_val_batches", "limit_test_batches", "fast_dev_run", "num_sanity_val_steps"),
+    *("val_check_interval", "check_val_every_n_epoch", "max_steps", "barebones"),
+)
+PLAN_OPTIONS = ("max_epochs", "gradient_clip_val", "log_every_n_steps", "precision", "num_nodes", "ckpt_path")
+RANK_OPTIONS = ("world_size", "local_rank")
+"""Attributes of a Trainer that have the names of options here."""
 
 
 class RawTrainer:
@@ -41,25 +49,15 @@ class RawTrainer:
         self.train_dataloader: Any = None
         self.val_dataloaders: Any = None
         self.test_dataloaders: Any = None
-        self.max_epochs, self.min_epochs = plan.max_epochs, None
         self.accumulate_grad_batches = plan.accumulate_grad_batches
-        self.gradient_clip_val = plan.gradient_clip_val
         clips = plan.gradient_clip_val is not None
         self.gradient_clip_algorithm = plan.trainer.gradient_clip_algorithm if clips else None
-        self.limit_train_batches = plan.trainer.limit_train_batches
-        self.limit_val_batches = plan.trainer.limit_val_batches
-        self.limit_test_batches = plan.trainer.limit_test_batches
-        self.fast_dev_run = plan.trainer.fast_dev_run
-        self.val_check_interval = plan.trainer.val_check_interval
-        self.num_sanity_val_steps, self.barebones = plan.trainer.num_sanity_val_steps, plan.trainer.barebones
-        self.max_steps, self.check_val_every_n_epoch = plan.trainer.max_steps, plan.trainer.check_val_every_n_epoch
-        self.log_every_n_steps, self.precision = plan.log_every_n_steps, plan.precision
-        self.world_size, self.num_devices, self.num_nodes = context.world_size, plan.devices, plan.num_nodes
-        self.global_rank, self.local_rank = context.rank, context.local_rank
+        self.global_rank, self.num_devices, self.min_epochs = context.rank, plan.devices, None
         self.node_rank = (context.rank - context.local_rank) // context.local_world_size
         self.is_global_zero = context.rank == 0
         self.default_root_dir = self.log_dir = plan.run_dir
-        self.ckpt_path = plan.ckpt_path
+        for options, names in ((plan.trainer, TRAINER_OPTIONS), (plan, PLAN_OPTIONS), (context, RANK_OPTIONS)):
+            vars(self).update({name: getattr(options, name) for name in names})
         self.state = SimpleNamespace(fn="fit" if plan.train else "test", stage=None, status="running")
         self.strategy = RawStrategy(self)
         self.precision_plugin = Clipping()

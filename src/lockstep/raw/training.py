@@ -6,23 +6,23 @@ from contextlib import contextmanager
 from lockstep.progress import shows_bar
 from lockstep.raw.hooks import Hooks
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
-from lockstep.raw.optimization import configured
+from lockstep.raw.optimization import NoOptimizer
 from lockstep.raw.precision import Precision
 from lockstep.raw.trainer import RawTrainer
 from lockstep.run_bar import RunBar
+from lockstep.session.schedules import configured
 from lockstep.session.session import Session
 from lockstep.strategies.strategy import Wrapped
 
 
 class Training:
-    """`seconds` are those of training alone, evaluations left out."""
+    """A module, prepared for training: its session, its trainer, its hooks, what wraps its step, and the bar."""
 
     wrapped: Wrapped
 
     def __init__(self, session: Session, trainer: RawTrainer, hooks: Hooks) -> None:
         self.session, self.trainer, self.hooks = session, trainer, hooks
         self.module, self.precision = session.module, Precision(session.plan, session.device)
-        self.seconds = 0.0
         shows = trainer.is_global_zero and shows_bar(session.plan.trainer.enable_progress_bar)
         self.bar = RunBar(session.plan.max_epochs, trainer.num_training_batches) if shows else None
 
@@ -32,8 +32,8 @@ class Training:
         self.wrapped = session.plan.strategy.wrap(session.plan, self.module)
         trainer.manual_backward = lambda *arguments, **named: manual_backward(self, *arguments, **named)
         if session.plan.train:
-            optimizers = self.module.configure_optimizers()
-            trainer.optimizers, trainer.lr_scheduler_configs = configured(optimizers)
+            optimizers, trainer.lr_scheduler_configs = configured(self.module.configure_optimizers())
+            trainer.optimizers = optimizers or [NoOptimizer()]
             trainer.check_optimizers(self.module)
         session.step.watch(trainer.callbacks, trainer.optimizers, self.wrapped.ddp)
         if session.manual:

@@ -1,7 +1,7 @@
 """The Lightning callbacks that a plan names, made on each rank."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from lockstep.config_error import config_error, require
@@ -50,7 +50,7 @@ def is_callback(made: Any) -> bool:
     return any(kind.__name__ == "Callback" and kind.__module__.startswith("lightning.") for kind in type(made).__mro__)
 
 
-def require_public(callbacks: Iterable[Any], known: Iterable[str]) -> None:
+def require_public(callbacks: Iterable[Any], known: Collection[str]) -> None:
     """Refuse a callback that asks more of a trainer than the raw engine has.
 
     Args:
@@ -59,12 +59,11 @@ def require_public(callbacks: Iterable[Any], known: Iterable[str]) -> None:
     Raises:
         ConfigError: names the callback and what it asks for.
     """
-    names = {*known}
-    for own in callbacks:
-        for name in asked_of_trainer(type(own)):
-            if names.isdisjoint(_beginnings(name)):
-                why = f"it asks for trainer.{name}, which engine=raw has not"
-                raise config_error("callbacks", type(own).__name__, why, "engine=lightning, or without it")
+    for callback in callbacks:
+        for name in asked_of_trainer(type(callback)):
+            if not any(f"{name}.".startswith(f"{prefix}.") for prefix in known):
+                reason = f"it asks for trainer.{name}, which engine=raw has not"
+                raise config_error("callbacks", type(callback).__name__, reason, "engine=lightning, or without it")
 
 
 def asked_of_trainer(kind: type) -> Iterator[str]:
@@ -80,9 +79,3 @@ def asked_of_trainer(kind: type) -> Iterator[str]:
                 root, _, name = ast.unparse(node).partition(".")
                 if root == "trainer":
                     yield name
-
-
-def _beginnings(name: str) -> list[str]:
-    """Return a, a.b and a.b.c of a.b.c."""
-    parts = name.split(".")
-    return [".".join(parts[: count + 1]) for count in range(len(parts))]

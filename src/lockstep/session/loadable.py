@@ -1,7 +1,8 @@
-"""What of a module's checkpoint can be loaded again: see `safe_loading`."""
+"""Leave out of a module's checkpoint what cannot be loaded safely: see `safe_loading`."""
 
 import io
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,31 +11,28 @@ from lockstep.progress import notice
 from lockstep.safe_loading import load
 
 OURS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "lockstep")
-TOLD: set[str] = set()
-"""Of which keys the user has been told."""
 
 
 def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint without what would run code when it is loaded; print a line about that once."""
-    kept = {}
+    safe = {}
     for key, value in checkpoint.items():
-        if key in OURS or _plain(value):
-            kept[key] = value
-        elif isinstance(value, Mapping) and (lost := [name for name, own in value.items() if not _plain(own)]):
-            kept[key] = {name: own for name, own in value.items() if name not in lost}
-            _tell(key, ", ".join(map(str, lost)))
+        if key in OURS or _is_loadable(value):
+            safe[key] = value
+        elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not _is_loadable(item)]):
+            safe[key] = {name: item for name, item in value.items() if name not in lost}
+            _report(key, ", ".join(map(str, lost)))
         else:
-            _tell(key, type(value).__name__)
-    return kept
+            _report(key, type(value).__name__)
+    return safe
 
 
-def _tell(key: str, what: str) -> None:
-    if key not in TOLD:
-        TOLD.add(key)
-        notice(f"checkpoints hold no {what} of {key}: only tensors and values of known types can be loaded safely")
+@cache
+def _report(key: str, lost: str) -> None:
+    notice(f"checkpoints hold no {lost} of {key}: only tensors and values of known types can be loaded safely")
 
 
-def _plain(value: Any) -> bool:
+def _is_loadable(value: Any) -> bool:
     if value is None or isinstance(value, str | int | float | bool | torch.Tensor):
         return True
     packed = io.BytesIO()

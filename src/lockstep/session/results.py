@@ -8,18 +8,21 @@ from torch import Tensor
 
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
 from lockstep.plan import Plan
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import Metrics
-from lockstep.session.best import update_best
 from lockstep.session.epoch_timing import EpochTiming
-from lockstep.session.plateau import require_logged
 from lockstep.session.progress import RunProgress
+from lockstep.session.schedules import require_logged
 from lockstep.session.trainee import Trainee
 from lockstep.sums.phases import seconds_range
 from lockstep.world_dependence import heading
+
+LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
+"""What best.ckpt is best by where the plan does not say: the first of these that a module logs."""
 
 
 class Results:
@@ -54,6 +57,8 @@ class Results:
         if progress.checking:
             self.log.end_epoch(stage)
             return
+        if stage == "train":  # which a stop may have ended before its last batch
+            self.timing.stop()
         within = (
             progress.interrupted_epoch if stage == "train" else progress.epoch_goes_on(trainer, trainer.is_last_batch)
         )
@@ -95,13 +100,10 @@ class Results:
         self.recorder.end()
         self.digest = digest(self.plan.strategy.tensors.state_dict(self.net))
 
-    def finish(self, seconds: float) -> Metrics:
-        """Return what metrics.json holds, on every rank.
-
-        Args:
-            seconds: of training, validation left out.
-        """
-        plan, position, samples = self.plan, self.progress.position, self.timing.samples
+    def finish(self) -> Metrics:
+        """Return what metrics.json holds, on every rank."""
+        plan, position = self.plan, self.progress.position
+        seconds, samples = self.timing.seconds, self.timing.samples
         metrics = {
             **heading(plan, self.net),
             "epochs": position.begun,
@@ -125,6 +127,32 @@ class Results:
         """Log values, if there are any, at the optimizer step that training has reached."""
         if values:
             self.loggers.log_metrics({**values, "epoch": epoch}, self.progress.position.steps)
+
+
+def update_best(
+    plan: Plan, checkpoints: CheckpointManager, results: Mapping[str, float], within: Mapping[str, float] | None
+) -> None:
+    """Note whether the latest results are the best so far, so that the next checkpoint is kept as the best, too.
+
+    Args:
+        within: the values of a validation within an epoch, which alone count there; None at an epoch's end.
+
+    Raises:
+        ConfigError: the module does not log what the plan monitors.
+    """
+    wanted, mode = plan.monitor
+    monitor = wanted or next((name for name in LOSSES if name in results), "")
+    if within is not None and monitor not in within:
+        return
+    if wanted and wanted not in results:
+        known = ", ".join(sorted(results)) or "none"
+        reason = f"{plan.model.name} logs no such value"
+        raise config_error("checkpoint.monitor", wanted, reason, f"one of {known}")
+    if monitor:
+        checkpoints.monitor = monitor, mode
+        checkpoints.update_best(results)
+    else:
+        checkpoints.best_yet = True  # nothing says which is better: the newest
 
 
 def as_tensors(values: Mapping[str, float]) -> dict[str, Tensor]:

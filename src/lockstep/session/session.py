@@ -23,12 +23,12 @@ from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import open_loggers
 from lockstep.monitor.net import shows_net
+from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import seed_rank
 from lockstep.record.recorder import Recorder
-from lockstep.session.create_trainee import create_trainee
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
@@ -59,11 +59,17 @@ class Session:
             from lockstep.checkpoint.choice import resume_after_restart
 
             plan = resume_after_restart(plan)
-        self.plan = plan
-        self.context = context
+        self.plan, self.context = plan, context
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)
-        trainee = create_trainee(plan, context, self.start.at, lightning)
+        if plan.model.lightning:
+            from lockstep.session.user_module import create_user_module  # with Lightning
+
+            trainee = create_user_module(plan, context, self.start.at)
+        else:
+            from lockstep.session.task import create_task
+
+            trainee = create_task(plan, context, self.start.at, lightning)
         self.module, self.net, self.data = trainee.module, trainee.net, trainee.data
         self.log, self.step, self.metrics = trainee.log, trainee.step, trainee.metrics
         attach_log(self.module, self.log if plan.saves else None)
@@ -78,7 +84,7 @@ class Session:
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(plan, trainee, self.progress, self.timing, self.loggers)
         self.evaluating = ExitStack()
-        self.optimizer_steps: list[tuple[Optimizer, float, Sequence[Tensor]]] = []
+        self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
         self.optimizers: Sequence[Optimizer] = ()
         self.is_unseen = shows_net(plan) and not self.metrics.show_example()
 
@@ -146,11 +152,9 @@ class Session:
             "checkpoint.every_n_steps": (self.plan.checkpoint.every_n_steps, None),
             "trainer.val_check_interval": (self.plan.trainer.val_check_interval, 1.0),
         }
+        reason = "ReduceLROnPlateau steps behind each batch, and a checkpoint before that would lack its last step"
         for key, (value, default) in within.items():
             if value != default and any(schedule.interval == "step" for schedule in plateaus):
-                reason = (
-                    "ReduceLROnPlateau steps behind each batch, and a checkpoint before that would lack its last step"
-                )
                 raise config_error(key, value, reason, f"{key}={'null' if default is None else default}")
 
     def extra_state(self) -> Mapping[str, Any]:
@@ -205,7 +209,7 @@ class Session:
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
         norms = self.step.gradient_norms(self.recorder, optimizer, self.start.content is not None)
-        step = optimizer, rate_of([optimizer]), norms
+        step = rate_of([optimizer]), norms
         if self.manual:
             self.optimizer_steps.append(step)
         else:
@@ -227,7 +231,7 @@ class Session:
         self.timing.samples += self.share.samples
         position = self.progress.position
         position.batch += 1
-        rate = self.optimizer_steps[0][1] if self.optimizer_steps else rate_of(trainer.optimizers)
+        rate = self.optimizer_steps[0][0] if self.optimizer_steps else rate_of(trainer.optimizers)
         if due := due or self.manual:
             self.results.require_monitored(trainer, "step", position.batch)
             self._record_step(trainer.optimizers, rate, last)
@@ -242,7 +246,7 @@ class Session:
             self.timing.end_steps()
 
     def _record_step(self, optimizers: list[Optimizer], rate: float, last: bool) -> None:
-        norms = [norm for _, _, norms in self.optimizer_steps for norm in norms]
+        norms = [norm for _, norms in self.optimizer_steps for norm in norms]
         logged = self.log.of_record() if self.log.step_values else None
         self.recorder.steps.step(rate, norms, logged)
         self.progress.position.steps += 1
@@ -259,6 +263,7 @@ class Session:
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
         self.timing.pause()
+        broadcast_buffers(self.module)
         self.evaluating.enter_context(self.plan.strategy.tensors.full_weights(self.module))
         self._metrics_in_float64()
         self.metrics.begin_evaluation(stage)

@@ -19,14 +19,13 @@ from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seeded
 from lockstep.session.create_module import create_module, data_arguments
-from lockstep.session.plateau import require_monitors
+from lockstep.session.schedules import require_monitors
 from lockstep.session.trainee import Trainee
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.module_metrics import ModuleMetrics
 from lockstep.steps.module_step import ModuleStep
-from lockstep.targets.kinds import overrides
+from lockstep.targets.kinds import overrides, replace_method
 from lockstep.targets.locate import locate
-from lockstep.targets.replace_method import replace_method
 
 
 def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Trainee:

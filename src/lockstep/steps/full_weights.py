@@ -13,8 +13,7 @@ from torch.optim import Optimizer
 from lockstep.config_error import require
 from lockstep.plan import Plan
 from lockstep.structures import map_tensors
-from lockstep.targets.kinds import overrides
-from lockstep.targets.replace_method import replace_method
+from lockstep.targets.kinds import overrides, overrides_callback, replace_method
 
 HOOKS = (
     *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad"),
@@ -24,7 +23,6 @@ HOOKS = (
 """Outside of evaluations, which are whole from their first hook to their last."""
 
 CLIPPING = "configure_gradient_clipping"
-OF_LIGHTNING = "lightning.pytorch.callbacks.callback"
 
 
 class FullWeights:
@@ -38,19 +36,18 @@ class FullWeights:
         clips = self.plan.gradient_clip_val is not None  # torch adds no norms of shards to those of whole tensors
         for name in (*HOOKS, CLIPPING):
             if overrides(self.module, name) or (clips and name == CLIPPING):
-                replace_method(self.module, name, self._whole)
+                replace_method(self.module, name, self._with_full_weights)
         replace_method(self.module, "on_save_checkpoint", self._saving)
 
     def wrap_callbacks(self, callbacks: Iterable[Any]) -> None:
         """Wrap the hooks of the user's callbacks, except those that save checkpoints: they gather shards."""
-        for own in callbacks:
-            kinds = type(own).__mro__
+        for callback in callbacks:
+            kinds = type(callback).__mro__
             if any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
                 continue
-            base = next(kind for kind in kinds if kind.__module__ == OF_LIGHTNING)
             for name in HOOKS:
-                if getattr(type(own), name) is not getattr(base, name):
-                    replace_method(own, name, self._whole)
+                if overrides_callback(callback, name):
+                    replace_method(callback, name, self._with_full_weights)
 
     def take_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
         """Check and watch the optimizers that the module has configured.
@@ -61,22 +58,21 @@ class FullWeights:
         sharded = self.tensors.sharded_module(self.module)
         if sharded is None:
             return
-        key, name, instead = "strategy", self.plan.strategy.name, "strategy=ddp"
-        known = {*sharded.held}
+        strategy, known = self.plan.strategy, {*sharded.shards}
         for optimizer in optimizers:
-            self.plan.strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
-            why = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
-            theirs = all(own in known for group in optimizer.param_groups for own in group["params"])
-            require(theirs, key, name, why, f"self.parameters() in it, or {instead}")
+            strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
+            reason = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
+            fits = all(parameter in known for group in optimizer.param_groups for parameter in group["params"])
+            require(fits, "strategy", strategy.name, reason, "self.parameters() in it, or strategy=ddp")
         sharded.watch(optimizers)
 
-    def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_full_weights(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
-        def whole(*arguments: Any, **named: Any) -> Any:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
             with self.tensors.full_weights(self.module):
-                return original(*arguments, **named)
+                return original(*arguments, **options)
 
-        return whole
+        return wrapped
 
     def _saving(self, original: Callable[..., None]) -> Callable[..., None]:
         """Replace shards that the module puts into a checkpoint by full tensors."""

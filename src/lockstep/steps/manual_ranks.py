@@ -7,12 +7,12 @@ Parameters are the same ones for all ranks: rank 0 steps, the others' steps do n
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lockstep.parallel.autocast import with_thread_settings
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.private_api.lightning import TOGGLED
 
@@ -37,6 +37,18 @@ class RankStep:
         self.trainable: dict[nn.Parameter, bool] = {}
         self.toggled: Any = None
         self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def store(self, module: nn.Module) -> None:
+        """Keep the module's gradients and switches for the rank's next turn."""
+        self.gradients = {parameter: parameter.grad for parameter in module.parameters()}
+        self.trainable = {parameter: parameter.requires_grad for parameter in module.parameters()}
+        self.toggled = getattr(module, TOGGLED, None)
+
+    def load(self, module: nn.Module) -> None:
+        """Put the rank's gradients and switches into the module."""
+        for parameter, gradient in self.gradients.items():
+            parameter.grad, parameter.requires_grad = gradient, self.trainable[parameter]
+        setattr(module, TOGGLED, self.toggled)
 
     def _run(self) -> None:
         try:
@@ -84,64 +96,52 @@ class ManualRankScheduler:
         Raises:
             RuntimeError: ranks do not come to the same number of backward passes.
         """
-        parameters = [*self.module.parameters()]
-        context = _autocast()
-        self.turns = [RankStep(_within(context, step)) for step in steps]
+        self.turns = [RankStep(with_thread_settings(step)) for step in steps]
         for turn in self.turns:
-            turn.gradients = {parameter: parameter.grad for parameter in parameters}
-            turn.trainable = {parameter: parameter.requires_grad for parameter in parameters}
-            turn.toggled = getattr(self.module, TOGGLED, None)
+            turn.store(self.module)
             turn.thread.start()
         try:
             while not all(turn.done for turn in self.turns):
                 for rank, turn in enumerate(self.turns):
                     begin(rank)
                     self._take(rank, turn)
-                self._add(parameters)
+                self._add_gradients()
         finally:
             self._end()
-        first = self.turns[0]
-        for parameter in parameters:
-            parameter.grad, parameter.requires_grad = first.gradients[parameter], first.trainable[parameter]
-        setattr(self.module, TOGGLED, first.toggled)
+        self.turns[0].load(self.module)
         self.rank = 0
         return [turn.result for turn in self.turns]
 
     def backward(self, call: Callable[[], None]) -> None:
         """Run a backward pass in a rank's thread; it ends with the gradient of all ranks."""
         turn = self.turns[self.rank]
-        parameters = [*turn.gradients]
-        before: Gradients = {parameter: parameter.grad for parameter in parameters}
-        for parameter in parameters:
+        before: Gradients = {parameter: parameter.grad for parameter in turn.gradients}
+        for parameter in before:
             parameter.grad = None
         call()
-        turn.contribution = {parameter: parameter.grad for parameter in parameters}
-        for parameter in parameters:
+        turn.contribution = {parameter: parameter.grad for parameter in before}
+        for parameter in before:
             parameter.grad = before[parameter]
         turn.pause()
 
     def _take(self, rank: int, turn: RankStep) -> None:
         """Put a rank's gradients and switches into the parameters, and let it go on until it waits."""
         self.rank = rank
-        for parameter, gradient in turn.gradients.items():
-            parameter.grad, parameter.requires_grad = gradient, turn.trainable[parameter]
-        setattr(self.module, TOGGLED, turn.toggled)
+        turn.load(self.module)
         with self.virtual.as_rank(rank):
             turn.resume()
         if turn.error is not None:
             raise turn.error
-        turn.gradients = {parameter: parameter.grad for parameter in turn.gradients}
-        turn.trainable = {parameter: parameter.requires_grad for parameter in turn.gradients}
-        turn.toggled = getattr(self.module, TOGGLED, None)
+        turn.store(self.module)
 
-    def _add(self, parameters: Sequence[nn.Parameter]) -> None:
+    def _add_gradients(self) -> None:
         """Add the sum of the ranks' backward passes to the gradients of each."""
         waiting = [turn for turn in self.turns if not turn.done]
         if not waiting:
             return
         if len(waiting) < len(self.turns):
             raise RuntimeError("the ranks of strategy=virtual do not come to the same number of backward passes")
-        for parameter in parameters:
+        for parameter in self.module.parameters():
             gradients = [each for turn in self.turns if (each := turn.contribution[parameter]) is not None]
             for turn in self.turns if gradients else []:
                 total, before = torch.stack(gradients).sum(0), turn.gradients[parameter]
@@ -176,19 +176,3 @@ def without_steps(returned: Any) -> Any:
     if isinstance(returned, list):
         return [NoOpOptimizer(each) for each in returned]
     return None if returned is None else NoOpOptimizer(returned)
-
-
-def _autocast() -> Any:
-    """Return a context with the autocast of this thread, for others."""
-    if not torch.is_autocast_enabled("cpu"):
-        return nullcontext
-    dtype = torch.get_autocast_dtype("cpu")
-    return lambda: torch.autocast("cpu", dtype, cache_enabled=False)
-
-
-def _within(context: Callable[[], Any], step: Callable[[], Any]) -> Callable[[], Any]:
-    def within() -> Any:
-        with context():
-            return step()
-
-    return within

@@ -25,8 +25,7 @@ from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog, metric_modules
 from lockstep.steps.gradient_watch import GradientWatch
 from lockstep.steps.loss_weight import LossWeighting, Scale, loss_of, loss_weight
-from lockstep.targets.kinds import overrides
-from lockstep.targets.replace_method import replace_method
+from lockstep.targets.kinds import overrides, replace_method
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks

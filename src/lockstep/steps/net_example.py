@@ -24,23 +24,17 @@ def show_module(
     Args:
         transfer: brings a batch to the device, in the plan's numbers.
     """
-    own = module.example_input_array
-    if own is not None:
-        example = _of_array(transfer(own))
+    array = module.example_input_array
+    if array is not None:
+        array, of = transfer(array), "its example_input_array"
+        is_mapping, listed = isinstance(array, Mapping), array if isinstance(array, tuple) else (array,)
+        example = Example((), array, of) if is_mapping else Example(listed, of=of)
     else:
         example = _example(module, batch) if overrides(module, "forward") else Example()
     if plan.world_size > 1 and collective_in(type(module), "forward"):
         example = replace(example, waits=True)
     with plan.strategy.tensors.full_weights(module):
         show_net(plan, loggers, module, example, device)
-
-
-def _of_array(own: Any) -> Example:
-    """Return the arguments of forward in `example_input_array`, in the forms that Lightning takes."""
-    of = "its example_input_array"
-    if isinstance(own, Mapping):
-        return Example((), own, of)
-    return Example(own if isinstance(own, tuple) else (own,), of=of)
 
 
 def _example(module: Any, batch: Any) -> Example:
@@ -50,11 +44,11 @@ def _example(module: Any, batch: Any) -> Example:
     except ConfigError:
         of = "a batch"
     parameters = [*inspect.signature(module.forward).parameters.values()]
-    needed = [own for own in parameters if own.default is own.empty and own.kind is own.POSITIONAL_OR_KEYWORD]
+    needed = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
     if isinstance(batch, Mapping) and not (len(needed) == 1 and needed[0].name not in batch):
-        takes_all = any(own.kind is own.VAR_KEYWORD for own in parameters)
-        names = {own.name for own in parameters}
-        return Example((), {key: own for key, own in batch.items() if takes_all or key in names}, of)
+        takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        names = {each.name for each in parameters}
+        return Example((), {key: value for key, value in batch.items() if takes_all or key in names}, of)
     if isinstance(batch, list | tuple):
         return Example((*batch[: max(1, len(needed))],), of=of)
     return Example((batch,), of=of)

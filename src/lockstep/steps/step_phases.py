@@ -12,37 +12,32 @@ from typing import Any
 from torch.optim import Optimizer
 
 from lockstep.sums.phases import Phases
-from lockstep.targets.replace_method import replace_method
+from lockstep.targets.kinds import replace_method
 
 
 def wrap_phases(module: Any, phases: Phases) -> None:
     """Wrap training_step and backward of this one object, around whatever else is wrapped."""
 
-    def training_step(original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def step(*arguments: Any, **named: Any) -> Any:
-            outputs = original(*arguments, **named)
-            phases.mark("forward")
-            return outputs
+    def marking(phase: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(original)
+            def wrapped(*arguments: Any, **options: Any) -> Any:
+                if phase == "backward" and not module.automatic_optimization:
+                    phases.mark("forward")
+                returned = original(*arguments, **options)
+                phases.mark(phase)
+                return returned
 
-        return step
+            return wrapped
 
-    def backward(original: Callable[..., None]) -> Callable[..., None]:
-        @wraps(original)
-        def passing(*arguments: Any, **named: Any) -> None:
-            if not module.automatic_optimization:
-                phases.mark("forward")
-            original(*arguments, **named)
-            phases.mark("backward")
+        return wrap
 
-        return passing
-
-    replace_method(module, "training_step", training_step)
-    replace_method(module, "backward", backward)
+    replace_method(module, "training_step", marking("forward"))
+    replace_method(module, "backward", marking("backward"))
 
 
 def mark_steps(optimizers: Iterable[Optimizer], phases: Phases) -> None:
     """Mark the end of each optimizer step."""
-    for own in optimizers:
-        with suppress(AttributeError):  # a user's own may wrap another, and never have been made as one
-            own.register_step_post_hook(lambda *_: phases.mark("optimizer"))
+    for optimizer in optimizers:
+        with suppress(AttributeError):  # one of a user's may wrap another, and not call Optimizer.__init__
+            optimizer.register_step_post_hook(lambda *_: phases.mark("optimizer"))

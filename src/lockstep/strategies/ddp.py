@@ -80,3 +80,12 @@ class DDP(Replicated):
     max_restarts: int
     find_unused_parameters: bool = False
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
+
+
+@dataclass(frozen=True)
+class DDPSpawn(Replicated):
+    """The same as ddp, but torch.multiprocessing starts the ranks."""
+
+    name: Literal["ddp_spawn"]
+    share_device: bool
+    find_unused_parameters: bool = False

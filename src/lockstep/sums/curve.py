@@ -6,7 +6,7 @@ import time
 import torch
 
 from lockstep.objectives.objective import LOSS, SAMPLES, Objective
-from lockstep.parallel.all_reduce import all_reduce_sums
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.sums.running import BatchStats, RunningSums
 
 

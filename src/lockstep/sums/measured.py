@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lockstep.objectives.objective import SAMPLES, Objective
-from lockstep.parallel.all_reduce import all_reduce_sums
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.sums.running import RunningSums
 
 

@@ -7,6 +7,8 @@ On a GPU a phase is what its calls take, and kernels run behind them; Distribute
 import time
 from collections.abc import Sequence
 
+import torch
+
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 
 
@@ -42,6 +44,12 @@ class Phases:
         found = {name: seconds / self.steps for name, seconds in self.seconds.items() if seconds and self.steps}
         self.seconds, self.steps = dict.fromkeys(PHASES, 0.0), 0
         return found
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the work that is queued on a GPU, before looking at the clock."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def seconds_range(epochs: Sequence[float]) -> dict[str, float]:

@@ -1,23 +1,32 @@
-"""What a target has made: Lightning is never imported here, since whoever defines such a class has imported it."""
+"""Which kind of object a user's code has created, which methods it overrides; and methods replaced in one object.
 
+Lightning is never imported here, since whoever defines such a class has imported it.
+"""
+
+import inspect
 import sys
+from collections.abc import Callable
 from typing import Any
 
 CALLBACK = "lightning.pytorch.callbacks.callback"
 
 
 def lightning_module() -> type | None:
-    """The class; None where nobody has imported it, and so nobody has derived from it."""
-    found = sys.modules.get("lightning.pytorch")
-    return None if found is None else found.LightningModule
+    """Return the class, or None if nobody has imported it, and so nobody has derived from it."""
+    lightning = sys.modules.get("lightning.pytorch")
+    return None if lightning is None else lightning.LightningModule
 
 
-def is_lightning_module(made: Any) -> bool:
-    return _is_a(made, "LightningModule")
+def is_lightning_module(value: Any) -> bool:
+    return _is_instance(value, "lightning.pytorch", "LightningModule")
 
 
-def is_data_module(made: Any) -> bool:
-    return _is_a(made, "LightningDataModule")
+def is_data_module(value: Any) -> bool:
+    return _is_instance(value, "lightning.pytorch", "LightningDataModule")
+
+
+def is_combined_loader(value: Any) -> bool:
+    return _is_instance(value, "lightning.pytorch.utilities", "CombinedLoader")
 
 
 def of_pytorch_lightning(kind: Any) -> bool:
@@ -26,25 +35,30 @@ def of_pytorch_lightning(kind: Any) -> bool:
     return other is not None and isinstance(kind, type) and issubclass(kind, other.LightningModule)
 
 
-def is_combined_loader(made: Any) -> bool:
-    utilities = sys.modules.get("lightning.pytorch.utilities")
-    return utilities is not None and isinstance(made, utilities.CombinedLoader)
+def _is_instance(value: Any, package: str, name: str) -> bool:
+    return package in sys.modules and isinstance(value, getattr(sys.modules[package], name))
 
 
-def _is_a(made: Any, name: str) -> bool:
-    lightning = sys.modules.get("lightning.pytorch")
-    return lightning is not None and isinstance(made, getattr(lightning, name))
-
-
-def overrides(made: Any, name: str) -> bool:
+def overrides(module: Any, name: str) -> bool:
     """Whether a LightningModule or LightningDataModule defines a method itself."""
-    own, core = getattr(made, name, None), "lightning.pytorch.core"
-    kinds = (kind for kind in type(made).__mro__ if kind.__module__.startswith(core) and name in vars(kind))
+    method, core = getattr(module, name, None), "lightning.pytorch.core"
+    kinds = (kind for kind in type(module).__mro__ if kind.__module__.startswith(core) and name in vars(kind))
     base = next((vars(kind)[name] for kind in kinds), None)
-    return own is not None and getattr(own, "__func__", own) is not base
+    return method is not None and getattr(method, "__func__", method) is not base
 
 
 def overrides_callback(callback: Any, name: str) -> bool:
     """Whether a callback of Lightning defines a hook itself."""
     kind = next((kind for kind in type(callback).__mro__ if name in vars(kind)), None)
     return name in vars(callback) or getattr(kind, "__module__", CALLBACK) != CALLBACK
+
+
+def replace_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace a method of one object by what `wrap` makes of it, past the setter of nn.Module.
+
+    Lightning looks behind one wrapper alone for the parameters.
+    """
+    wrapped = wrap(getattr(owner, name))
+    if hasattr(wrapped, "__wrapped__"):
+        wrapped.__wrapped__ = inspect.unwrap(wrapped)
+    object.__setattr__(owner, name, wrapped)
