@@ -623,7 +623,7 @@ MUTATIONS = [
     Mutation(
         "a manual step's forward is its backward",
         "steps/step_phases.py",
-        'if phase == "backward" and not module.automatic_optimization:',
+        "if not module.automatic_optimization:",
         "if False:",
         "tests/test_monitor.py::test_forward_is_told_from_backward",
     ),

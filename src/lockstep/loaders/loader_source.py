@@ -33,13 +33,13 @@ class LoaderSource:
     def seed_setup(self) -> None:
         """Have `setup` of the module and of the data module draw under the run's seed, the same on every rank."""
 
-        def setup(original: Callable[..., None]) -> Callable[..., None]:
-            return lambda stage=None: seeded(self.seed, lambda: original(stage))
+        def setup(original: Callable[..., None], stage: str | None = None) -> None:
+            seeded(self.seed, lambda: original(stage))
 
         for each in {id(self.module): self.module, id(self.owner): self.owner}.values():
             if hasattr(each, "setup"):
                 replace_method(each, "setup", setup)
-                replace_method(each, "prepare_data", lambda _: lambda: None)  # done before any rank was started
+                replace_method(each, "prepare_data", lambda _: None)  # done before any rank was started
 
     def has(self, stage: str) -> bool:
         """Whether there is a loader for this stage, and a step of the module that takes it."""

@@ -5,7 +5,6 @@ seed. All else an engine calls as it stands.
 """
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
@@ -61,22 +60,15 @@ def _convert(plan: Plan, module: nn.Module) -> None:
 def _draw_from_the_seed(plan: Plan, module: Any) -> None:
     """Have `configure_model` draw under the run's seed, the same on every rank."""
 
-    def configure_model(original: Callable[[], None]) -> Callable[[], None]:
-        def configure() -> None:
-            with default_dtype(torch.float32):  # first weights are drawn in it, whatever the plan's numbers
-                seeded(plan.seed, original)
-            _convert(plan, module)
+    def configure_model(original: Callable[[], None]) -> None:
+        with default_dtype(torch.float32):  # first weights are drawn in it, whatever the plan's numbers
+            seeded(plan.seed, original)
+        _convert(plan, module)
 
-        return configure
-
-    def configure_optimizers(original: Callable[[], Any]) -> Callable[[], Any]:
-        @wraps(original)
-        def configure() -> Any:
-            optimizers = original()
-            require_monitors(plan.model.name, optimizers)
-            return optimizers
-
-        return configure
+    def configure_optimizers(original: Callable[[], Any]) -> Any:
+        optimizers = original()
+        require_monitors(plan.model.name, optimizers)
+        return optimizers
 
     if overrides(module, "configure_model"):
         replace_method(module, "configure_model", configure_model)

@@ -5,7 +5,6 @@ So do training steps (`module_step`) and evaluations. Methods that return or run
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
 from typing import Any
 
 from torch.optim import Optimizer
@@ -66,19 +65,11 @@ class FullWeights:
             require(fits, "strategy", strategy.name, reason, "self.parameters() in it, or strategy=ddp")
         sharded.watch(optimizers)
 
-    def _with_full_weights(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def wrapped(*arguments: Any, **options: Any) -> Any:
-            with self.tensors.full_weights(self.module):
-                return original(*arguments, **options)
+    def _with_full_weights(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        with self.tensors.full_weights(self.module):
+            return original(*arguments, **options)
 
-        return wrapped
-
-    def _saving(self, original: Callable[..., None]) -> Callable[..., None]:
+    def _saving(self, original: Callable[..., None], checkpoint: dict[str, Any]) -> None:
         """Replace shards that the module puts into a checkpoint by full tensors."""
-
-        def saving(checkpoint: dict[str, Any]) -> None:
-            original(checkpoint)
-            checkpoint |= map_tensors(self.tensors.full_tensor, checkpoint)
-
-        return saving
+        original(checkpoint)
+        checkpoint |= map_tensors(self.tensors.full_tensor, checkpoint)

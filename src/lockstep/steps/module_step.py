@@ -6,7 +6,6 @@ loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -71,7 +70,8 @@ class ModuleStep:
         replace_method(self.module, "training_step", self._training_step)
         replace_method(self.module, "backward", self._backward)
         replace_method(self.module, "optimizer_step", self._optimizer_step)
-        replace_method(self.module, "lr_schedulers", self.virtual_optimizers)
+        if self.virtual_steps is not None:
+            replace_method(self.module, "lr_schedulers", self.virtual_steps.optimizers)
         if self.weights is not None:
             self.weights.wrap()
 
@@ -86,9 +86,10 @@ class ModuleStep:
             self.weights.take_optimizers(optimizers)
         self.averaged = getattr(wrapped, "averaged", None)
 
-    def virtual_optimizers(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a method that returns optimizers or schedules: a virtual rank above 0 gets such as do not step."""
-        return method if self.virtual_steps is None else self.virtual_steps.optimizers(method)
+    def wrap_optimizers(self) -> None:
+        """Wrap the module's `optimizers`: a virtual rank above 0 gets such as do not step."""
+        if self.virtual_steps is not None:
+            replace_method(self.module, "optimizers", self.virtual_steps.optimizers)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
@@ -125,18 +126,14 @@ class ModuleStep:
 
     # methods of the module
 
-    def _training_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def training_step(batch: Any, *rest: Any, **options: Any) -> Any:
-            if self.is_simple and not self.share.is_dummy:
-                outputs = original(batch, *rest, **options)
-                self.loss = _detached(self._require_loss(outputs))
-                return outputs
-            with self.plan.strategy.tensors.full_weights(self.module):
-                self.gradients.watch()
-                return self._run(batch, lambda part: original(part, *rest, **options))
-
-        return training_step
+    def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        if self.is_simple and not self.share.is_dummy:
+            outputs = original(batch, *rest, **options)
+            self.loss = _detached(self._require_loss(outputs))
+            return outputs
+        with self.plan.strategy.tensors.full_weights(self.module):
+            self.gradients.watch()
+            return self._run(batch, lambda batch_of_rank: original(batch_of_rank, *rest, **options))
 
     def _run(self, batch: Any, step: Callable[[Any], Any]) -> Any:
         """Run a step that is on a dummy batch, on virtual ranks, or of sharded weights."""
@@ -177,31 +174,25 @@ class ModuleStep:
             hint = "one whose dictionary has it under the key loss" if is_mapping else "one that returns a loss"
         raise config_error("model", self.plan.model.name, reason, hint)
 
-    def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
-        @wraps(original)
-        def backward(loss: Tensor, *arguments: Any, **options: Any) -> None:
-            weight = self.weighting.weight
-            weighted = loss if weight == 1.0 else loss * weight
-            call = self.gradients.averaged(lambda: original(weighted, *arguments, **options))
-            sharded = self.plan.strategy.tensors.sharded_module(self.module)
-            if sharded is not None:
-                sharded.backward(call)
-            elif self.virtual_steps is not None and self.virtual_steps.turns is not None:
-                self.virtual_steps.turns.backward(call)
-            else:
-                call()
+    def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
+        weight = self.weighting.weight
+        weighted = loss if weight == 1.0 else loss * weight
+        call = self.gradients.averaged(lambda: original(weighted, *arguments, **options))
+        sharded = self.plan.strategy.tensors.sharded_module(self.module)
+        if sharded is not None:
+            sharded.backward(call)
+        elif self.virtual_steps is not None and self.virtual_steps.turns is not None:
+            self.virtual_steps.turns.backward(call)
+        else:
+            call()
 
-        return backward
-
-    def _optimizer_step(self, original: Callable[..., None]) -> Callable[..., None]:
-        @wraps(original)
-        def optimizer_step(epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
-            if isinstance(optimizer, torch.optim.LBFGS):
-                original(epoch, batch_idx, optimizer, lambda: self._global_loss(optimizer_closure()))
-            else:
-                original(epoch, batch_idx, optimizer, optimizer_closure)
-
-        return optimizer_step
+    def _optimizer_step(
+        self, original: Callable[..., None], epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        closure = optimizer_closure
+        if isinstance(optimizer, torch.optim.LBFGS):
+            closure = lambda: self._global_loss(optimizer_closure())  # noqa: E731
+        original(epoch, batch_idx, optimizer, closure)
 
     def _global_loss(self, loss: Tensor | None) -> Tensor | None:
         """Return the loss over all ranks for an optimizer that judges by it: by their own losses, ranks would part."""

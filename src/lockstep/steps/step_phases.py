@@ -6,7 +6,6 @@ the end of the optimizer's step `optimizer`. Manual: what leads to a backward pa
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import wraps
 from typing import Any
 
 from torch.optim import Optimizer
@@ -18,22 +17,19 @@ from lockstep.targets.kinds import replace_method
 def wrap_phases(module: Any, phases: Phases) -> None:
     """Wrap training_step and backward of this one object, around whatever else is wrapped."""
 
-    def marking(phase: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-            @wraps(original)
-            def wrapped(*arguments: Any, **options: Any) -> Any:
-                if phase == "backward" and not module.automatic_optimization:
-                    phases.mark("forward")
-                returned = original(*arguments, **options)
-                phases.mark(phase)
-                return returned
+    def training_step(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        outputs = original(*arguments, **options)
+        phases.mark("forward")
+        return outputs
 
-            return wrapped
+    def backward(original: Callable[..., None], *arguments: Any, **options: Any) -> None:
+        if not module.automatic_optimization:
+            phases.mark("forward")
+        original(*arguments, **options)
+        phases.mark("backward")
 
-        return wrap
-
-    replace_method(module, "training_step", marking("forward"))
-    replace_method(module, "backward", marking("backward"))
+    replace_method(module, "training_step", training_step)
+    replace_method(module, "backward", backward)
 
 
 def mark_steps(optimizers: Iterable[Optimizer], phases: Phases) -> None:

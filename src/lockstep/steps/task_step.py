@@ -1,6 +1,6 @@
 """How much a rank's loss counts in a step of a TaskModule, which returns its loss summed over samples."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -47,9 +47,8 @@ class TaskStep:
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """No-op: nothing but the net has weights, and nothing else steps."""
 
-    def virtual_optimizers(self, optimizers: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the module's `optimizers` method as it is: virtual ranks are within the net's forward."""
-        return optimizers
+    def wrap_optimizers(self) -> None:
+        """No-op: virtual ranks are within the net's forward."""
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""

@@ -1,7 +1,7 @@
 """The training step of a user's LightningModule on N virtual ranks: each rank's step in turn, on its own slice."""
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,17 +37,10 @@ class VirtualSteps:
         self.share, self.batches = share, batches
         self.ranks.begin()
 
-    def optimizers(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a method that returns optimizers or schedules: a rank above 0 gets such as do not step."""
-        if (turns := self.turns) is None:
-            return method
-
-        @wraps(method)
-        def wrapped(*arguments: Any, **options: Any) -> Any:
-            returned = method(*arguments, **options)
-            return without_steps(returned) if turns.rank else returned
-
-        return wrapped
+    def optimizers(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Return the optimizers or schedules of a method; in the turn of a rank above 0, such as do not step."""
+        returned = original(*arguments, **options)
+        return without_steps(returned) if self.turns is not None and self.turns.rank else returned
 
     def run(self, batch: Any, step: Step, require_loss: Callable[[Any], Tensor | None]) -> tuple[Any, Tensor | None]:
         """Run the step of every rank.

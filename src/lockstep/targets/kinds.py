@@ -6,6 +6,7 @@ Lightning is never imported here, since whoever defines such a class has importe
 import inspect
 import sys
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 CALLBACK = "lightning.pytorch.callbacks.callback"
@@ -53,12 +54,16 @@ def overrides_callback(callback: Any, name: str) -> bool:
     return name in vars(callback) or getattr(kind, "__module__", CALLBACK) != CALLBACK
 
 
-def replace_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace a method of one object by what `wrap` makes of it, past the setter of nn.Module.
+def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> None:
+    """Replace a method of one object, past the setter of nn.Module, by one whose first argument is the original.
 
     Lightning looks behind one wrapper alone for the parameters.
     """
-    wrapped = wrap(getattr(owner, name))
-    if hasattr(wrapped, "__wrapped__"):
-        wrapped.__wrapped__ = inspect.unwrap(wrapped)
+    original = getattr(owner, name)
+
+    @wraps(original)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        return method(original, *arguments, **options)
+
+    wrapped.__wrapped__ = inspect.unwrap(original)
     object.__setattr__(owner, name, wrapped)
