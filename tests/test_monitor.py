@@ -21,7 +21,7 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from lockstep.steps.step_phases import wrap_phases
 from lockstep.sums.phases import Phases
-from lockstep.sums.shown import Shown
+from lockstep.sums.running import Shown
 from tests.conftest import ROOT, Command, MakeOwn, MakePlan, events_of
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_own_module import MODULES, SINGLE

@@ -168,7 +168,7 @@ MUTATIONS = [
         "tests/test_raw_reduce.py::test_by_hand[2-three_gradients]",
     ),
     *(
-        Mutation(f"{engine}: {name} of rank 0 alone", "sums/curve.py", old, new, f"{CURVES}[{engine}]")
+        Mutation(f"{engine}: {name} of rank 0 alone", "sums/measured.py", old, new, f"{CURVES}[{engine}]")
         for engine in ("raw", "lightning")
         for name, old, new in (
             ("a curve", "all_reduce_sums(self.sums.sums, self.device).tolist()", "self.sums.sums.tolist()"),
@@ -198,7 +198,7 @@ MUTATIONS = [
     ),
     Mutation(
         "right answers among the wrong",
-        "sums/shown.py",
+        "sums/running.py",
         "confidence.where(predicted != targets, -1.0)",
         "confidence",
         "tests/test_monitor.py::test_the_surest_wrong_answers_are_kept",
@@ -251,7 +251,7 @@ MUTATIONS = [
     Mutation("rounds that differ are judged", "bench/measurement.py", "CONFIDENCE = 0.9", "CONFIDENCE = 0.5", BENCH),
     Mutation(
         "a bomb is read",
-        "data/idx.py",
+        "data/mnist.py",
         "stream.read(file.length + 1)",
         "stream.read(100 * file.length)",
         BOMB,
@@ -529,8 +529,8 @@ MUTATIONS = [
     Mutation(
         "what is overfitted is shuffled",
         "loaders/global_batches.py",
-        "        if self.fixed:\n",
-        "        if False:\n",
+        "if self.fixed or type(sampler)",
+        "if type(sampler)",
         "tests/test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch",
     ),
     Mutation(

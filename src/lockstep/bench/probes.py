@@ -15,7 +15,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.plan import Plan
-from lockstep.sums.shown import Shown
+from lockstep.sums.running import Shown
 
 ALL_REDUCE = "c10d::allreduce_"
 TIMED: dict[type, tuple[str, ...]] = {

@@ -19,8 +19,7 @@ from lockstep.bench.measurement import INCONCLUSIVE, Measurement, bench_table
 from lockstep.bench.plot import draw
 from lockstep.bench.workloads import ON_MNIST, WORKLOADS
 from lockstep.config_error import ConfigError, config_error, option_error, require
-from lockstep.data.idx import find
-from lockstep.data.mnist import FILES
+from lockstep.data.mnist import FILES, find
 from lockstep.files import save_table, save_text
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import gpu_count

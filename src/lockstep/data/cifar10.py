@@ -46,7 +46,9 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
     """
     folder = Path(root)
     if not any(path.exists() for _, path in _places(folder)):
-        download_archive(folder)
+        with downloading(folder, folder, ".cifar10.lock", files=2):
+            if not (folder / ARCHIVE).exists():  # another process may have just done so
+                download("cifar10", folder, folder / ARCHIVE, [URL], SIZE + 1, _problem)
     (images, targets), tested = _read(folder)
     train = len(images) - val
     why, instead = f"it leaves nothing of {len(images)} images to train on", "data.val=5000"
@@ -54,20 +56,9 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
     return {"train": (images[:train], targets[:train]), "val": (images[train:], targets[train:]), "test": tested}
 
 
-def download_archive(root: Path) -> None:
-    """Fetch the archive of the binary version into `root`, unless another process has just done so.
-
-    Raises:
-        ConfigError: the folder cannot be written or is locked for too long, or the archive cannot be had.
-    """
-
-    def problem(content: bytes) -> str:
-        digest = hashlib.sha256(content).hexdigest()
-        return "" if digest == SHA256 else f"its SHA-256 is {digest}"
-
-    with downloading(root, root, ".cifar10.lock", files=2):
-        if not (root / ARCHIVE).exists():
-            download("cifar10", root, root / ARCHIVE, [URL], SIZE + 1, problem)
+def _problem(content: bytes) -> str:
+    digest = hashlib.sha256(content).hexdigest()
+    return "" if digest == SHA256 else f"its SHA-256 is {digest}"
 
 
 def _places(root: Path) -> list[tuple[str, Path]]:

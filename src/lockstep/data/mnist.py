@@ -1,19 +1,44 @@
-"""MNIST: its four files, found or downloaded from torchvision's mirrors, and the data set made of them."""
+"""MNIST: its four files, plain or .gz, or downloaded from torchvision's mirrors, and the data set made of them.
+
+Source: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits.
+"""
 
 import gzip
 import hashlib
 import io
+import math
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from lockstep.config_error import config_error
+from lockstep.config_error import ConfigError, config_error
 from lockstep.data.download import download, downloading
-from lockstep.data.idx import IdxFile, find, read, read_bounded, unreadable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lockstep.data.tensors import TensorData
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """A file of MNIST: what its content must be, uncompressed."""
+
+    name: str
+    sizes: tuple[int, ...]
+    sha256: str
+
+    @property
+    def header_length(self) -> int:
+        """Bytes of the magic number and the sizes, 32-bit integers."""
+        return 4 + 4 * len(self.sizes)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the file."""
+        return self.header_length + math.prod(self.sizes)
+
 
 TRAIN_IMAGES = IdxFile(
     "train-images-idx3-ubyte",
@@ -32,6 +57,54 @@ TEST_LABELS = IdxFile(
     "t10k-labels-idx1-ubyte", (10_000,), "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
 )
 FILES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
+
+
+def find(root: Path, file: IdxFile) -> Path | None:
+    """Its path below `root`, plain or .gz, if it is there."""
+    folders = (root / "MNIST" / "raw", root / "raw", root)
+    candidates = [folder / (file.name + ending) for folder in folders for ending in ("", ".gz")]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def read(root: Path, file: IdxFile, check: bool = False) -> bytearray:
+    """Return the uncompressed bytes, of the right length. A bytearray, so that a tensor can share its memory.
+
+    Args:
+        check: whether to compare the SHA-256.
+
+    Raises:
+        ConfigError: it is not there, cannot be read, or is damaged.
+    """
+    path = find(root, file)
+    if path is None:
+        raise config_error("data.root", root, f"{file.name} is no longer there", "the folder that holds MNIST/raw")
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            content = read_bounded(stream, file)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(path, "a whole gzip file", str(error) or type(error).__name__) from None
+    except OSError as error:
+        raise unreadable(root, path, error) from None
+    if len(content) != file.length:
+        raise _damaged(path, f"{file.length} bytes", "more" if len(content) > file.length else f"{len(content)}")
+    if check and (digest := hashlib.sha256(content).hexdigest()) != file.sha256:
+        raise _damaged(path, f"SHA-256 {file.sha256}", digest)
+    return content
+
+
+def read_bounded(stream: IO[bytes] | gzip.GzipFile, file: IdxFile) -> bytearray:
+    """Return the content, and a byte more where there is more: six megabytes may unpack to gigabytes."""
+    return bytearray(stream.read(file.length + 1))
+
+
+def unreadable(root: str | Path, path: Path, error: OSError) -> ConfigError:
+    why = f"{path} cannot be read ({error.strerror})"
+    return config_error("data.root", root, why, "a folder that can be, or data=digits, which needs no file")
+
+
+def _damaged(path: Path, expected: str, found: str) -> ConfigError:
+    instead = "replace it by MNIST's own, or write data=digits, which needs no file"
+    return ConfigError(f"data=mnist: {path} is damaged: expected {expected}, found {found}; {instead}.")
 
 
 def prepare(root: str) -> None:

@@ -50,13 +50,11 @@ class GlobalBatches:
         """Return the order of samples in an epoch of regular batches."""
         batched: Any = self.loader.batch_sampler
         sampler, samples = batched.sampler, len(self.loader.dataset)  # type: ignore[arg-type]
-        if self.fixed:
+        divided = isinstance(sampler, DistributedSampler)
+        if self.fixed or type(sampler) is SequentialSampler or (divided and not sampler.shuffle):
             return torch.arange(samples)
-        if isinstance(sampler, DistributedSampler):
-            return epoch_order(samples, self.seed, self.epoch) if sampler.shuffle else torch.arange(samples)
-        if type(sampler) is SequentialSampler:
-            return torch.arange(samples)
-        if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples:
+        permuted = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples
+        if divided or permuted:
             return epoch_order(samples, self.seed, self.epoch)
         return torch.as_tensor(self._drawn(sampler), dtype=torch.int64)
 

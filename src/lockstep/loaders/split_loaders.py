@@ -1,6 +1,11 @@
-"""Built-in data and Datasets for a plain net, in loaders of this rank's share: in blocks where data is in memory."""
+"""Built-in data and Datasets for a plain net, in loaders of this rank's share.
+
+Data in memory needs no workers. Small batches of it are fetched and moved together, a block of them: an index costs the
+same for one row as for hundreds.
+"""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -8,15 +13,23 @@ import torch
 from torch import Tensor
 
 from lockstep.batch_math import batch_count
-from lockstep.data.loader import tensor_batches, to_device_if_fits
 from lockstep.data.samples import SampleData, as_batch
-from lockstep.data.tensors import Batch, TensorData
+from lockstep.data.tensors import Batch, Split, TensorData
 from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.sampler import EVALUATION_BATCH, epoch_order, rank_slices
 from lockstep.structures import map_tensors
+
+BLOCK_BYTES = 2**20
+"""Batches are fetched together until they make this."""
+
+ALIGNED = 64
+"""Bytes. At an address that is no multiple of them a matrix product may round otherwise."""
+
+RESIDENT = 0.25
+"""Of a GPU's free memory: so much may a data set take there."""
 
 
 class SplitSource(LoaderSource):
@@ -82,3 +95,49 @@ class SplitLoader(RankLoader):
                 samples = map_tensors(lambda tensor: tensor[:0], self.reader.source.__getitems__([(0, 0)]))
             moved = map_tensors(lambda tensor: tensor.to(self.device, non_blocking=True), samples)
             yield as_batch(moved, self.plan.task.samples, dtype)._replace(ids=ids)
+
+
+def to_device_if_fits(data: TensorData, device: torch.device) -> TensorData:
+    """The data on the GPU, where it fits beside the net: then only the indices of a block travel."""
+    if device.type != "cuda":
+        return data
+    splits = (data.train, data.val, data.test)
+    size = sum(split.inputs.nbytes + split.targets.nbytes for split in splits)
+    if size > RESIDENT * torch.cuda.mem_get_info(device)[0]:
+        return data
+    train, val, test = (split.to(device) for split in splits)
+    return replace(data, train=train, val=val, test=test)
+
+
+def tensor_batches(
+    data: TensorData, split: Split, slices: Iterable[Tensor], device: torch.device, dtype: torch.dtype
+) -> Iterator[Batch]:
+    """Yield a batch for each tensor of ids."""
+    for block in _blocks(slices, split.inputs[:1].nbytes):
+        ids = torch.cat(block).to(split.inputs.device, non_blocking=True)
+        inputs, targets, _ = split[ids]
+        fetched = Batch(inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True), ids)
+        if not split.is_images:
+            fetched = data.as_float(fetched, dtype)
+        sizes = [len(ids) for ids in block]
+        columns = torch.split(fetched.inputs, sizes), torch.split(fetched.targets, sizes), block
+        for batch in map(Batch, *columns):
+            if split.is_images:  # batch by batch: numbers of four bytes each, while they are in the cache
+                yield data.as_float(batch, dtype)
+            elif batch.inputs.data_ptr() % ALIGNED:  # it depends on where training began
+                yield batch._replace(inputs=batch.inputs.clone())
+            else:
+                yield batch
+
+
+def _blocks(slices: Iterable[Tensor], sample_bytes: int) -> Iterator[list[Tensor]]:
+    block: list[Tensor] = []
+    size = 0
+    for ids in slices:
+        block.append(ids)
+        size += sample_bytes * len(ids)
+        if size >= BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

@@ -10,7 +10,7 @@ from lockstep.loggers import Loggers
 from lockstep.loggers.tensorboard import TensorBoard
 from lockstep.plan import Plan
 from lockstep.schemas.logger import tensorboard_of
-from lockstep.sums.shown import Shown
+from lockstep.sums.running import Shown
 
 SHARE = 0.005
 """Of a run's time, that pictures may take to draw, and as much to write: after t seconds of it none for t / SHARE."""

@@ -103,19 +103,15 @@ def _counts(parameters: int, flops: int) -> tuple[str, str]:
 
 def _fitted(rows: Sequence[Sequence[str]], width: int) -> str:
     text = columns_text(HEADINGS, rows, left=3)
-    if _wide(text) <= width:
+    if max(map(len, text.splitlines())) <= width:
         return text
     headings, rows = (HEADINGS[0], *HEADINGS[2:]), [(row[0], *row[2:]) for row in rows]
     text = columns_text(headings, rows, left=2)
-    if (over := _wide(text) - width) <= 0:
-        return text
-    room = max(LEAST_NAME, max(len(row[0]) for row in rows) - over)
+    over = max(0, max(map(len, text.splitlines())) - width)
+    longest = max(len(row[0]) for row in rows)
+    room = max(LEAST_NAME, longest - over) if over else longest
     shortened = [(row[0] if len(row[0]) <= room else f"…{row[0][1 - room :]}", *row[1:]) for row in rows]
     return columns_text(headings, shortened, left=2)
-
-
-def _wide(text: str) -> int:
-    return max(map(len, text.splitlines()))
 
 
 def _lines(sentence: str, width: int) -> list[str]:

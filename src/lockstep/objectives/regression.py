@@ -3,12 +3,10 @@
 from math import prod
 from typing import TYPE_CHECKING
 
-from lockstep.objectives.objective import Mean, Objective
+from lockstep.objectives.objective import Objective
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-ENTRIES: tuple[Mean, ...] = ()
 
 
 def squared_error(outputs: "Tensor", targets: "Tensor") -> "Tensor":
@@ -24,5 +22,5 @@ def reconstruction_error(outputs: "Tensor", targets: "Tensor") -> "Tensor":
     return squared_error(outputs.flatten(1), targets.flatten(1))
 
 
-REGRESSION = Objective(squared_error, ENTRIES)
-AUTOENCODING = Objective(reconstruction_error, ENTRIES)
+REGRESSION = Objective(squared_error)
+AUTOENCODING = Objective(reconstruction_error)

@@ -20,8 +20,7 @@ from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import save_confusion
 from lockstep.steps.task_step import TaskStep
-from lockstep.sums.curve import StepCurve
-from lockstep.sums.measured import Measured
+from lockstep.sums.measured import Measured, StepCurve
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
 
 
@@ -165,7 +164,7 @@ class TaskMetrics:
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """Take over what a checkpoint holds of this rank's sums; `window` are those of the optimizer step under way."""
-        self.step.counts.resume(window)
+        self.step.counts.sums = RunningSums(self.plan.objective, window)
         self.measured.epoch = RunningSums(self.plan.objective, sums["epoch"])
         self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
         self.measured.results = dict(content.results)

@@ -1,3 +1,1 @@
-"""An objective's sums: by batches (`running`), over all ranks to metrics (`measured`) and curves (`curve`).
-
-Seconds by `phases`."""
+"""An objective's sums: by batches (`running`), over ranks (`measured`, `step_counts`); seconds by `phases`."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lockstep.objectives.objective import SAMPLES, Objective
 from lockstep.parallel.messages import all_reduce_sums
-from lockstep.sums.running import BatchStats, RunningSums, Sums
+from lockstep.sums.running import BatchStats, RunningSums
 
 
 class StepCounts:
@@ -19,10 +19,6 @@ class StepCounts:
     def __init__(self, objective: Objective, device: torch.device) -> None:
         self.objective, self.device = objective, device
         self.sums = RunningSums(objective)
-
-    def resume(self, sums: Sums) -> None:
-        """Within a step, of which this rank has summed so much."""
-        self.sums = RunningSums(self.objective, sums)
 
     def add(self, batch: BatchStats) -> None:
         if self.objective.ignored is not None:

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lockstep.data import loader
-from lockstep.data.loader import ALIGNED, to_device_if_fits
 from lockstep.data.tensors import Split, TensorData
+from lockstep.loaders import split_loaders
+from lockstep.loaders.split_loaders import ALIGNED, to_device_if_fits
 from lockstep.sampler import epoch_order, rank_slices
 from tests.split_loading import CPU, split_loader
 
@@ -26,7 +26,7 @@ def images(samples: int = 23) -> TensorData:
 @pytest.mark.parametrize("make", [numbers, images])
 def test_blocks_change_nothing(make: type, block: int, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three ranks, a ragged last batch of which rank 2 has nothing, and an epoch that begins at its second batch."""
-    monkeypatch.setattr(loader, "BLOCK_BYTES", block)
+    monkeypatch.setattr(split_loaders, "BLOCK_BYTES", block)
     data = make()
     found = [*split_loader(data, rank=rank, world=3, begin=(4, 1))]
     slices = [*rank_slices(epoch_order(23, 1, 4), 7, rank, 3)][1:]
@@ -55,7 +55,7 @@ def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(make: type, m
     device, data = torch.device("cuda", 0), make()
     there = to_device_if_fits(data, device)
     assert there.train.inputs.device == device
-    monkeypatch.setattr(loader, "RESIDENT", 0.0)
+    monkeypatch.setattr(split_loaders, "RESIDENT", 0.0)
     assert to_device_if_fits(data, device) is data
     own, other = (split_loader(which, device=device) for which in (there, data))
     for one, two in zip(own, other, strict=True):
