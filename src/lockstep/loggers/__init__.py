@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from lockstep import schemas
 from lockstep.loggers.logger import Logger, Value
-from lockstep.loggers.table import Table
 from lockstep.loggers.tensorboard import TensorBoard, folder_of
 from lockstep.plan import Plan
 
@@ -83,6 +82,8 @@ def _create(choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str
         case schemas.TensorBoard():
             return TensorBoard(folder_of(plan), hparams, steps if plan.resume else None)
         case schemas.CSV():
+            from lockstep.loggers.table import Table
+
             return Table(plan, steps)
         case _:
             from lockstep.loggers.for_lightning import FromLightning  # with Lightning

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lockstep.progress import shows_bar
 from lockstep.raw.hooks import Hooks
@@ -9,10 +10,12 @@ from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
 from lockstep.raw.optimization import NoOptimizer
 from lockstep.raw.precision import Precision
 from lockstep.raw.trainer import RawTrainer
-from lockstep.run_bar import RunBar
 from lockstep.session.schedules import configured
 from lockstep.session.session import Session
 from lockstep.strategies.strategy import Wrapped
+
+if TYPE_CHECKING:
+    from lockstep.run_bar import RunBar
 
 
 class Training:
@@ -24,7 +27,11 @@ class Training:
         self.session, self.trainer, self.hooks = session, trainer, hooks
         self.module, self.precision = session.module, Precision(session.plan, session.device)
         shows = trainer.is_global_zero and shows_bar(session.plan.trainer.enable_progress_bar)
-        self.bar = RunBar(session.plan.max_epochs, trainer.num_training_batches) if shows else None
+        self.bar: RunBar | None = None
+        if shows:
+            from lockstep import run_bar
+
+            self.bar = run_bar.RunBar(session.plan.max_epochs, trainer.num_training_batches)
 
     def prepare(self) -> None:
         """Move the module onto its device, wrap it by its strategy, then configure its optimizers."""

@@ -34,7 +34,6 @@ from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
 from lockstep.steps.exact_log import attach_log, metric_modules
-from lockstep.steps.step_phases import mark_steps, wrap_phases
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 
@@ -143,6 +142,8 @@ class Session:
         """
         self.optimizers = trainer.optimizers
         if not marks_phases:
+            from lockstep.steps.step_phases import mark_steps, wrap_phases
+
             wrap_phases(self.module, self.phases)
             mark_steps(self.optimizers, self.phases)
         schedules = trainer.lr_scheduler_configs
