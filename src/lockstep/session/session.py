@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -25,7 +24,6 @@ from lockstep.monitor import open_loggers
 from lockstep.monitor.net import shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
-from lockstep.precision import dtype_of
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import seed_rank
 from lockstep.record.recorder import Recorder
@@ -33,7 +31,7 @@ from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
-from lockstep.steps.exact_log import attach_log, metric_modules
+from lockstep.steps.exact_log import attach_log, metric_modules, widen_metrics
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 
@@ -188,7 +186,7 @@ class Session:
 
     def begin_epoch(self) -> None:
         self.timing.begin_epoch()
-        self._metrics_in_float64()
+        widen_metrics(self.plan, self.module)
         if self.progress.position.batch == 0:
             self.log.begin_epoch("train")
         self.log.enter("train")
@@ -253,12 +251,6 @@ class Session:
         self.progress.position.steps += 1
         self.recorder.stepped(*optimizers, last=last)
 
-    def _metrics_in_float64(self) -> None:
-        """Convert torchmetrics states to the plan's dtype (`Metric.to` ignores dtypes)."""
-        if dtype_of(self.plan) == torch.float64:
-            for _, metric in metric_modules(self.module):
-                metric.set_dtype(torch.float64)
-
     # evaluations and the ends of epochs
 
     def begin_evaluation(self, stage: str) -> None:
@@ -266,7 +258,7 @@ class Session:
         self.timing.pause()
         broadcast_buffers(self.module)
         self.evaluating.enter_context(self.plan.strategy.tensors.full_weights(self.module))
-        self._metrics_in_float64()
+        widen_metrics(self.plan, self.module)
         self.metrics.begin_evaluation(stage)
         self.log.begin_epoch(stage)
         self.results.validated = self.results.validated or stage == "val"

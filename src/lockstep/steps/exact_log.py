@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep.parallel.messages import all_gather_bytes
+from lockstep.plan import Plan
+from lockstep.precision import dtype_of
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
 from lockstep.steps.logged_value import JOIN, StepValue, Value, reduced, reduction_of, single_number
 from lockstep.sums.running import Scalar, to_scalar
@@ -249,3 +251,10 @@ def _nothing(*_: Any, **options: Any) -> None:
 def metric_modules(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """Return the torchmetrics objects of a module with their names."""
     return ((name, own) for name, own in module.named_modules() if is_metric(own))
+
+
+def widen_metrics(plan: Plan, module: nn.Module) -> None:
+    """Convert torchmetrics states to float64 if the plan computes in it (`Metric.to` ignores dtypes)."""
+    if dtype_of(plan) == torch.float64:
+        for _, metric in metric_modules(module):
+            metric.set_dtype(torch.float64)
