@@ -25,7 +25,7 @@ from tests.conftest import MakePlan
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 SMALL = ("data=line", "data.samples=20", "data.val_size=5", "model=linear", "batch_size=5", "max_epochs=2")
-PUBLIC = {"_exit", "_fields", "_target_"}
+PUBLIC = {"_exit", "_fields", "_replace", "_target_"}
 """Names that are documented in spite of the underscore: of os, of a named tuple, of Hydra."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
