@@ -22,7 +22,7 @@ def exit_quickly(status: object) -> None:
 
     Exit functions are called, threads waited for, and what has been printed is written before.
     """
-    if RUN_HERE in sys.modules or not _is_program():
+    if RUN_HERE in sys.modules or not _is_program() or not cpython.can_run_exit_functions():
         return
     if status is not None and not isinstance(status, int):
         print(status, file=sys.stderr)

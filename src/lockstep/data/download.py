@@ -62,9 +62,12 @@ def _content(url: str, most: int) -> bytes:
 def downloading(root: Path, folder: Path, lock: str, files: int) -> Iterator[None]:
     """Lock a download of so many files into `folder`, below data.root.
 
+    A failed download removes the folders that it has created: the path may be mistyped.
+
     Raises:
         ConfigError: the folder cannot be written, or is locked for too long.
     """
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / lock, timeout=files * DOWNLOAD_LIMIT):
@@ -75,3 +78,10 @@ def downloading(root: Path, folder: Path, lock: str, files: int) -> Iterator[Non
     except OSError as error:
         reason = f"it cannot hold the download ({error.strerror})"
         raise config_error("data.root", root, reason, "a writable folder") from None
+    except ConfigError:
+        if new and [path.name for path in folder.iterdir()] == [lock]:
+            (folder / lock).unlink()
+            for path in new:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+        raise

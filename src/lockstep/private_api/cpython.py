@@ -84,6 +84,11 @@ def forget_interrupt_handler() -> None:
         debugger._previous_sigint_handler = None
 
 
+def can_run_exit_functions() -> bool:
+    """Without one of these names a command ends as the interpreter does, a second later."""
+    return hasattr(atexit, "_run_exitfuncs") and hasattr(threading, "_shutdown")
+
+
 def run_exit_functions() -> None:
     """Wait for threads that are no daemons, then call what atexit has, as the interpreter does first of all."""
     threading._shutdown()  # type: ignore[attr-defined]
