@@ -74,6 +74,16 @@ def test_buffers_of_replica_0_are_kept() -> None:
     assert module.num_batches_tracked.item() == 1
 
 
+def test_layers_in_eval_mode_stay_in_it() -> None:
+    """While the rest of the net trains, as a frozen BatchNorm does."""
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).double().train()
+    replicated = CpuDataParallel(module, 2)
+    inputs = torch.randn(8, 3, dtype=torch.float64)
+    replicated(inputs)
+    module[1].eval()
+    assert torch.equal(replicated(inputs), module(inputs))
+
+
 def test_gradients_are_the_same_bits_every_time() -> None:
     """Three replicas in float32: added in the order of the replicas, not of the threads."""
     inputs = torch.randn(31, 3, generator=torch.Generator().manual_seed(2))

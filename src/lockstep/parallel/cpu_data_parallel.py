@@ -57,7 +57,8 @@ class CpuDataParallel:
                 if isinstance(module, GlobalDropout):
                     module.replica = len(self.copies) - 1
         for copy in self.copies[:count]:
-            copy.train(self.net.training)
+            for module, original in zip(copy.modules(), self.net.modules(), strict=True):
+                module.training = original.training
         return self.copies[:count]
 
 
