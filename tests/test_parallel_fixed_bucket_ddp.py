@@ -90,7 +90,7 @@ PLAIN = ("model=odd", "data=blobs", "max_epochs=1")
         pytest.param(ONLY, SPARE, "raw", marks=pytest.mark.slow),
         pytest.param(LATER, SPARE, "lightning", marks=pytest.mark.slow),
         pytest.param(PLAIN, "unused.weight, unused.bias", "raw", marks=pytest.mark.slow),
-        pytest.param(PLAIN, "net.unused.weight, net.unused.bias", "lightning", marks=pytest.mark.slow),
+        pytest.param(PLAIN, "unused.weight, unused.bias", "lightning", marks=pytest.mark.slow),
     ],
 )
 def test_what_has_no_gradient_is_named(job: tuple[str, ...], names: str, engine: str, make_own: MakeOwn) -> None:

@@ -48,7 +48,7 @@ def test_killed_and_failed_it_ends_as_if_nothing_had_been(
     [
         ("exit@0:starting", "rank 0 failed: it ended with exit status 3 and no traceback"),
         ("stop@0:step:7", "rank 0 failed: it was stopped (by SIGSTOP, say) and did not answer within 3 s"),
-        ("memory@1:validation:3", "rank 1 failed: RuntimeError: [enforce fail"),
+        ("memory@1:validation:3", "rank 1 failed: Memory ran out: lower"),
         ("kill@0:saving:2", f"rank 0 failed: {KILLED}"),
         ("server@1:step:7", f"{SERVER}: {KILLED}"),
         ("server@0:starting", f"{SERVER}: {KILLED}"),

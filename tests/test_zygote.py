@@ -70,7 +70,7 @@ os.wait()
 """
 PASSING = re.compile(
     r"\d+\.\d+ s$|\S+ s: \d+ samples/s, \S+ s in all$|"
-    r"; \d+ s left, done at about \d\d:\d\d$|"
+    r"; [\d:]+ left, done at about \d\d:\d\d$|"
     r"^\d+ +(\* +)?lightning .*|(seconds|per_second|_mb|memory) +\S+|\[[\d ,:-]+\]|\d{4}-\d\d-\d\d_\S+",
     re.MULTILINE,
 )

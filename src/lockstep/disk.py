@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from lockstep.config_error import ConfigError, config_error, errors_as
@@ -101,6 +101,8 @@ def run_lock(folder: Path) -> Iterator[None]:
             pass  # a file system without locks
         yield
     finally:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that a rank has left may hold the descriptor
         os.close(descriptor)
 
 

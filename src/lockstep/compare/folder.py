@@ -99,7 +99,9 @@ class RunFolder:
         from lockstep.structures import tensors_of
 
         if isinstance(trained := self.last.get("current_model_state"), Mapping):
-            return trained  # Lightning's WeightAveraging saves the averages as the state_dict
+            return tensors_of(
+                own_names({**self.last, "state_dict": trained})
+            )  # WeightAveraging saves averages as the state_dict
         return tensors_of(own_names(self.last)) if self.last else {}
 
     def _read_record(self, text: str) -> dict[str, Any]:

@@ -53,9 +53,8 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         self.module, self.step = module, self.session.step
         self.hooks = {name: overriding(trainer, module, name) for name in HOOKS}
         overridden = partial(private.is_overridden, instance=module)
-        self.clips = trainer.gradient_clip_val is not None or overridden("configure_gradient_clipping")
+        self.overrides_clipping = overridden("configure_gradient_clipping")
         self.zero_inline = not overridden("optimizer_zero_grad")
-        self.parameters = [parameter for group in trainer.optimizers[0].param_groups for parameter in group["params"]]
         self.numbered = private.is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
         self.fast_path = isinstance(data_fetcher, private.PrefetchDataFetcher) and self.is_fast
         at_end = trainer.val_check_batch == trainer.num_training_batches and trainer.check_val_every_n_epoch is not None
@@ -143,7 +142,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         self.phases.mark("backward")
         if due:
             self._call("on_before_optimizer_step", optimizer)
-            if self.clips:
+            if self.overrides_clipping or trainer.gradient_clip_val is not None:
                 value, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
                 module.configure_gradient_clipping(
                     optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm
@@ -155,7 +154,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
 
     def _zero_grad(self, batch_idx: int, optimizer: Optimizer) -> None:
         if self.zero_inline:
-            zero_grad(self.parameters)
+            zero_grad(parameter for group in optimizer.param_groups for parameter in group["params"])
         else:
             self.module.optimizer_zero_grad(self.trainer.current_epoch, batch_idx, optimizer)
 

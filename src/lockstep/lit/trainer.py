@@ -16,7 +16,7 @@ from lockstep.session.session import Session
 IRRELEVANT_WARNINGS = (
     "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
     "The number of training batches .* is smaller than the logging interval",
-    "You're resuming from a checkpoint that ended before the epoch ended",  # ShardSampler goes on within it
+    "You're resuming from a checkpoint that ended before the epoch ended",  # RankLoader goes on within it
     "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint, so it has no use for theirs
     "You defined a `validation_step` but have no `val_dataloader`",  # a TaskModule always has one
     "Total length of `list` across ranks is zero",  # no validation split

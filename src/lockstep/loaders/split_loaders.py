@@ -72,6 +72,7 @@ class SplitLoader(RankLoader):
         return self.batches
 
     def __iter__(self) -> Iterator[Batch]:
+        self.shares.clear()  # an epoch that was ended early leaves some
         epoch, samples = self.epoch, self.samples
         order = torch.arange(samples) if self.order_seed is None else epoch_order(samples, self.order_seed, epoch)
         slices = rank_slices(order, self.batch_size, self.slice.rank, self.slice.world_size)

@@ -58,6 +58,7 @@ class MapLoader(RankLoader):
         return batches[: self.limited(len(batches))]
 
     def __iter__(self) -> Iterator[Any]:
+        self.shares.clear()
         batches = self._epoch()
         plans = [self._plan(batches, number) for number in range(self.first, len(batches))]
         plans = [plan for plan in plans if plan[0]]
@@ -104,6 +105,7 @@ class StreamLoader(RankLoader):
         return self.limited(len(self.loader))
 
     def __iter__(self) -> Iterator[Any]:
+        self.shares.clear()
         position = 0
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1 else len(self)
         for number, (batch, samples) in enumerate(islice(self._global_batches(), most)):

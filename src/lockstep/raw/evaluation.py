@@ -20,6 +20,8 @@ def evaluate(run: "Training", stage: str, most: int | None = None) -> None:
     """Run all batches of all loaders of a stage, or `most` of each, and make results of what they log."""
     session, trainer, hooks, module, name = run.session, run.trainer, run.hooks, run.module, NAMES[stage]
     loaders = session.data.loaders(stage)
+    if not loaders:  # the module returns an empty list
+        return
     trainer.enter(stage, loaders)
     modes = {part: part.training for part in module.modules()}
     (hooks.method(f"on_{name}_model_eval") or module.eval)()

@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from lockstep.targets.kinds import overrides, overrides_callback
 
@@ -60,12 +61,18 @@ def is_monitoring(callback: Any) -> bool:
 def step_arguments(step: Callable[..., Any], batch: Any, batch_idx: int, loader: int | None = None) -> list[Any]:
     """Return what a step takes of batch, batch_idx and, where there are several loaders, dataloader_idx."""
     arguments = [batch, batch_idx] + ([] if loader is None else [loader])
-    return arguments[: positional_parameters(step)]
+    function = getattr(step, "__func__", step)
+    if function not in POSITIONAL:
+        POSITIONAL[function] = positional_parameters(step)
+    return arguments[: POSITIONAL[function]]
 
 
-@cache
+POSITIONAL: "WeakKeyDictionary[Callable[..., Any], int | None]" = WeakKeyDictionary()
+"""What `positional_parameters` returns, by function: it is asked for every batch, and keeps no module alive."""
+
+
 def positional_parameters(step: Callable[..., Any]) -> int | None:
-    """Return how many arguments a step takes by position; None: any number. Cached: it is asked for every batch."""
+    """Return how many arguments a step takes by position; None: any number."""
     parameters = inspect.signature(step).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None

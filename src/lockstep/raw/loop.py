@@ -84,7 +84,8 @@ def train_epoch(run: Training, loader: Any) -> None:
         due = (number + 1) % accumulate == 0 or last
         batch = session.data.transfer(batch)
         session.begin_batch(batch)
-        if hooks.call("on_train_batch_start", batch, number) == -1:
+        ends = hooks.call("on_train_batch_start", batch, number) == -1
+        if ends and hooks.method("on_train_batch_start") is not None:  # a callback cannot end an epoch so
             trainer.is_last_batch = True
             break  # as Lightning, which leaves out the validation too
         outputs = manual_step(run, batch, number) if session.manual else automatic_step(run, batch, number, due)

@@ -1,4 +1,4 @@
-"""One run from its plan to its metrics, in the place of one rank: the whole of it on one page."""
+"""One run from its plan to its metrics, in the place of one rank."""
 
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan

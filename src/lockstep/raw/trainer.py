@@ -71,6 +71,10 @@ class RawTrainer:
         """
         raise AttributeError(f"engine=raw has no trainer.{name}; write engine=lightning for a module that needs it")
 
+    def __deepcopy__(self, _: object) -> "RawTrainer":
+        """Return the same object: a copy of the module has this trainer."""
+        return self
+
     @property
     def loggers(self) -> list[Any]:
         return self.run_loggers.lightning

@@ -1,4 +1,4 @@
-"""What the loops of the raw engine work on."""
+"""The objects that the loops of the raw engine share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,7 @@
 """The Lightning callbacks that a plan names, made on each rank."""
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -78,4 +79,4 @@ def asked_of_trainer(kind: type) -> Iterator[str]:
             if isinstance(node, ast.Attribute) and id(node) not in inner:
                 root, _, name = ast.unparse(node).partition(".")
                 if root == "trainer":
-                    yield name
+                    yield re.split(r"[\[(]", name)[0]  # of optimizers[0].param_groups: optimizers

@@ -22,7 +22,7 @@ class LossWeighting:
 
     def __init__(self) -> None:
         self.weight = 1.0
-        self.first_gradients: dict[tuple[float, int], Tensor] = {}
+        self.first_gradients: dict[tuple[object, ...], Tensor] = {}
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
         """Add this batch's part to the gradient of the optimizer step's mean loss.
@@ -34,7 +34,9 @@ class LossWeighting:
         Args:
             batches: of the optimizer step.
         """
-        key = self.weight, batches
+        key = self.weight, batches, loss.shape, loss.dtype
+        if loss.numel() != 1:
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's error
         if scale is not None or key not in self.first_gradients:  # the scale changes where float16 overflows
             one = torch.ones_like(loss)
             self.first_gradients = {key: (one if scale is None else scale(one)) * self.weight / batches}
