@@ -38,6 +38,21 @@ def test_both_engines_call_them_alike(
     assert compare(runs[1], without).verdict != "identical"
 
 
+@pytest.mark.parametrize("name", ["Copies", "Ends", "Thaws"])
+def test_what_they_change_counts_in_both_engines(name: str, make_own: MakeOwn) -> None:
+    """Within an epoch, too."""
+    job = ("model=mlp", "data=digits", "max_epochs=2", "checkpoint.every_n_steps=null", "callbacks=strange")
+    runs = by_both(make_own(*job, *SINGLE, f"callbacks.strange._target_=strange_callbacks.{name}", folder=name))
+    verdict = compare(runs[0], runs[1])
+    assert verdict.verdict == "identical", verdict.text()
+
+
+def test_averaged_weights_of_a_plain_net_are_compared(make_own: MakeOwn) -> None:
+    runs = by_both(make_own("model=mlp", "data=digits", "max_epochs=1", "callbacks=ema", *SINGLE, folder="both"))
+    verdict = compare(runs[0], runs[1])
+    assert verdict.verdict == "identical", verdict.text()
+
+
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_a_resume_knows_how_patient_they_were(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_own(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")

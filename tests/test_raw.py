@@ -1,10 +1,12 @@
 """The raw engine in this process: what it leaves is what Lightning leaves, and each reads the other's checkpoints."""
 
 import csv
+import gc
 import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.raw import training
+from lockstep.raw.hooks import step_arguments
 from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
@@ -277,3 +280,24 @@ def test_a_gradient_begins_with_the_scale_of_its_own_batch() -> None:
         assert weight.grad is not None
         assert weight.grad.item() == expected
         scale[0] /= 2
+
+
+def test_losses_of_other_shapes() -> None:
+    weighting, weight = LossWeighting(), torch.ones(2, requires_grad=True)
+    for loss in ((3 * weight).sum(), (3 * weight).sum().view(1)):
+        weighting.backward(loss, 1)
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [6.0, 6.0]
+    with pytest.raises(RuntimeError, match="scalar outputs"):
+        weighting.backward(3 * weight, 1)
+
+
+def test_a_step_is_not_kept_alive_by_what_is_known_of_it() -> None:
+    def step(batch: object, batch_idx: int) -> None:
+        """Take two arguments."""
+
+    known = ref(step)
+    assert step_arguments(step, "batch", 3, 0) == ["batch", 3]
+    del step
+    gc.collect()
+    assert known() is None

@@ -1,0 +1,39 @@
+"""Callbacks that copy, end or change what they are called with."""
+
+import copy
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+
+
+class Copies(Callback):
+    """Keeps a copy of the module, and reads of the trainer's optimizer."""
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.copy = copy.deepcopy(pl_module)
+        assert trainer.optimizers[0].param_groups[0]["lr"] > 0
+
+
+class Ends(Callback):
+    """Returns what only a module's hook ends an epoch by."""
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> Any:
+        return -1 if batch_idx == 1 else None
+
+
+class Thaws(Callback):
+    """Trains only the last parameter at first, and all of them from the third batch on, within an epoch."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        group = trainer.optimizers[0].param_groups[0]
+        self.frozen, group["params"] = group["params"][:-1], group["params"][-1:]
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx == 2 and self.frozen:
+            trainer.optimizers[0].param_groups[0]["params"].extend(self.frozen)
+            self.frozen = []
