@@ -49,3 +49,8 @@ def zero_grad(parameters: Iterable[nn.Parameter]) -> None:
     """What `optimizer.zero_grad()` does; it asks the profiler first, which takes longer than a small net's forward."""
     for parameter in parameters:
         parameter.grad = None
+
+
+def needs_no_closure(optimizer: Optimizer) -> bool:
+    """Whether an optimizer steps by the gradients that are there: those of torch do, except L-BFGS."""
+    return type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS)

@@ -17,9 +17,9 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.profilers import PassThroughProfiler
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
-from lockstep.optimizers import zero_grad
+from lockstep.optimizers import needs_no_closure, zero_grad
 from lockstep.private_api import lightning as private
 from lockstep.session.session import Session
 from lockstep.steps.loss_weight import loss_of
@@ -161,11 +161,6 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
     def _call(self, name: str, *args: Any) -> None:
         for hook in self.hooks[name]:
             hook(*args)
-
-
-def needs_no_closure(optimizer: Optimizer) -> bool:
-    """Whether an optimizer steps by the gradients that are there: those of torch do, but for L-BFGS."""
-    return type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS)
 
 
 def overriding(trainer: Any, module: pl.LightningModule, name: str) -> list[Callable[..., Any]]:

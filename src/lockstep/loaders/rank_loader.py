@@ -37,7 +37,7 @@ class BatchShare:
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.count = self.count or len(self.ids)
+        self.count = self.count or self.ids.shape[0]  # len of a tensor takes 1 µs
 
 
 class RankLoader:

@@ -73,13 +73,17 @@ class SplitLoader(RankLoader):
 
     def __iter__(self) -> Iterator[Batch]:
         self.shares.clear()  # an epoch that was ended early leaves some
-        epoch, samples = self.epoch, self.samples
+        epoch, samples, accumulate = self.epoch, self.samples, self.accumulate
+        full_step = self.batch_size * accumulate
         order = torch.arange(samples) if self.order_seed is None else epoch_order(samples, self.order_seed, epoch)
         slices = rank_slices(order, self.batch_size, self.slice.rank, self.slice.world_size)
         slices = islice(slices, self.first, self.batches)
         for number, batch in enumerate(self._read(slices), start=self.first):
             samples = min(self.batch_size, self.samples - number * self.batch_size)
-            step_samples = self.plan.steps.samples_in_step(self.epoch, number) if self.training else None
+            step_samples = None
+            if self.training:
+                is_full = number < self.batches - accumulate
+                step_samples = full_step if is_full else self.plan.steps.samples_in_step(self.epoch, number)
             self.shares.append(BatchShare(batch.ids, samples, step_samples))
             yield batch
 

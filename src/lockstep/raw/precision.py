@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.optimizers import needs_no_closure
 from lockstep.plan import Plan
 from lockstep.precision import MIXED, default_dtype, dtype_of
 
@@ -41,5 +42,8 @@ class Precision:
             closure()
             self.scaler.step(optimizer)
             self.scaler.update()
+        elif needs_no_closure(optimizer):
+            closure()
+            optimizer.step()
         else:
             optimizer.step(closure)

@@ -52,7 +52,9 @@ class TaskStep:
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.module.is_dummy_batch = share, share.is_dummy
+        self.share = share
+        if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
+            self.module.is_dummy_batch = share.is_dummy
         self.loss.weight = self.plan.world_size * batches / (share.step_samples or share.samples * batches)
         if self.masks is not None:
             self.masks.begin(position.epochs, position.batch)

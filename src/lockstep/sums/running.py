@@ -48,7 +48,7 @@ def batch_stats(objective: Objective, loss_sum: Tensor, outputs: Any, targets: T
     outputs = outputs.detach() if isinstance(outputs, Tensor) else map_tensors(Tensor.detach, outputs)
     means = (to_scalar(mean.batch_sum(outputs, targets)) for mean in objective.means)
     counted = () if objective.ignored is None else (to_scalar(objective.counted(targets)),)
-    return to_scalar(loss_sum), len(targets), *means, *counted
+    return to_scalar(loss_sum), targets.shape[0], *means, *counted
 
 
 def stack_stats(objective: Objective, batches: Sequence[BatchStats]) -> Tensor:
