@@ -541,11 +541,11 @@ MUTATIONS = [
         "tests/test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]",
     ),
     Mutation(
-        "a plain net's batches from loaders all weigh alike",
+        "a ragged batch of a plain net weighs like a full one",
         "steps/task_step.py",
         "(share.step_samples or share.samples * batches)",
         "(self.plan.batch_size * batches)",
-        "tests/test_net_session.py::test_the_same_data_in_loaders_and_without",
+        "tests/test_oracle.py::test_cell",
     ),
     Mutation(
         "a rank without samples trains a plain net on somebody else's",
