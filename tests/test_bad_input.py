@@ -121,7 +121,7 @@ def watched(command: Command, *arguments: str, **environment: str) -> tuple[Ende
     return command.wait(process), seen
 
 
-def is_refused(command: Command, sentence: str, instead: str, *arguments: str) -> None:
+def is_refused(command: Command, sentence: str, hint: str, *arguments: str) -> None:
     before = everything(command.folder)
     nowhere = "http://127.0.0.1:9"  # where nobody listens: a test downloads nothing
     ended, started = watched(command, *arguments, http_proxy=nowhere, https_proxy=nowhere)
@@ -129,7 +129,7 @@ def is_refused(command: Command, sentence: str, instead: str, *arguments: str) -
     assert ended.out == ""
     assert ended.err.count("\n") == 1, ended.err
     assert sentence in ended.err
-    assert instead in ended.err
+    assert hint in ended.err
     assert "Traceback" not in ended.err
     assert not started
     assert everything(command.folder) == before
@@ -144,20 +144,20 @@ def typed(command: Command) -> Command:
 
 
 @pytest.mark.parametrize(("line", "sentence", "instead"), VALUES, ids=[case[0] for case in VALUES])
-def test_bad_values(line: str, sentence: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_values(line: str, sentence: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as raised:
         lockstep.run(line.split(" "))
     said = str(raised.value)
     assert sentence in said
-    assert instead in said
+    assert hint in said
     assert "\n" not in said
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("line", "sentence", "instead"), TYPED, ids=[case[0] for case in TYPED])
-def test_bad_input(typed: Command, line: str, sentence: str, instead: str) -> None:
-    is_refused(typed, sentence, instead, sys.executable, str(ROOT / "train.py"), *line.split(" "))
+def test_bad_input(typed: Command, line: str, sentence: str, hint: str) -> None:
+    is_refused(typed, sentence, hint, sys.executable, str(ROOT / "train.py"), *line.split(" "))
 
 
 def test_an_empty_override_and_a_flag_out_of_place(typed: Command) -> None:

@@ -159,8 +159,8 @@ def test_sums_of_other_metrics_are_not_gone_on_from(make_plan: MakePlan, tmp_pat
         if names is None:  # as an older version left it
             del checkpoint[OWN]["sum_names"]
         torch.save(checkpoint, tmp_path / "other.ckpt")
-        why = f"it holds sums of {told}, and this version measures loss, samples, acc; write ckpt_path="
-        with pytest.raises(ConfigError, match=why):
+        reason = f"it holds sums of {told}, and this version measures loss, samples, acc; write ckpt_path="
+        with pytest.raises(ConfigError, match=reason):
             check_checkpoint(make_plan("max_epochs=2", f"ckpt_path={tmp_path / 'other.ckpt'}"))
         check_checkpoint(make_plan("train=false", f"ckpt_path={tmp_path / 'other.ckpt'}"))
 

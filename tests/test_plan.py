@@ -115,12 +115,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("overrides", "start", "instead"), REFUSED, ids=[" ".join(case[0])[:60] for case in REFUSED])
-def test_refused(make_plan: MakePlan, overrides: list[str], start: str, instead: str) -> None:
+def test_refused(make_plan: MakePlan, overrides: list[str], start: str, hint: str) -> None:
     with pytest.raises(ConfigError) as raised:
         make_plan("accelerator=cpu", *overrides) if "accelerator=tpu" not in overrides else make_plan(*overrides)
     sentence = str(raised.value)
     assert start in sentence
-    assert instead in sentence.split(";", 1)[1]
+    assert hint in sentence.split(";", 1)[1]
     assert "\n" not in sentence
 
 

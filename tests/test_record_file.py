@@ -124,7 +124,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize(("damage", "why"), DAMAGES, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_damaged_record(
-    damage: Callable[[Path], None], why: str, trained: Plan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    damage: Callable[[Path], None], reason: str, trained: Plan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In its own folder the run is refused; beside it training goes on, and the new record says what it lacks."""
     folder = Path(trained.run_dir)
@@ -134,7 +134,7 @@ def test_a_damaged_record(
             refuses()
         assert "\n" not in str(raised.value)
         assert "/run: its record.jsonl " in str(raised.value)
-        assert why in str(raised.value)
+        assert reason in str(raised.value)
         assert f"write ckpt_path={trained.ckpt_path} without resume and hydra.run.dir" in str(raised.value)
     (tmp_path / "beside").mkdir()
     beside = replace(trained, run_dir=str(tmp_path / "beside"), resume=False)

@@ -38,9 +38,9 @@ def test_a_run_begins_without_what_was_half_written(make_plan: Callable[..., Pla
 @pytest.mark.parametrize("below", ["", "x"])
 def test_a_folder_that_cannot_be_made(below: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    why = {"": "File exists", "x": "Not a directory"}[below]
+    reason = {"": "File exists", "x": "Not a directory"}[below]
     folder = tmp_path / "file" / below
     with pytest.raises(
-        ConfigError, match=rf"^hydra.run.dir={folder}: the run's folder cannot be made \({why}\); write"
+        ConfigError, match=rf"^hydra.run.dir={folder}: the run's folder cannot be made \({reason}\); write"
     ):
         run(["data=points", "model=linear", f"hydra.run.dir={folder}"])

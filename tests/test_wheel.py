@@ -70,9 +70,9 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     wrong = command(lockstep, "max_epoks=1")
     assert (wrong.status, wrong.out) == (2, "")
     assert wrong.err == "max_epoks=1: there is no such key (did you mean max_epochs?); write max_epochs=1.\n"
-    predicts, instead = "limit_predict_batches=1", "train=false ckpt_path=last …"
-    assert f"write lockstep {instead}" in command(lockstep, predicts).err
-    assert f"write python -m lockstep {instead}" in command(str(installed / "python"), "-m", "lockstep", predicts).err
+    predicts, hint = "limit_predict_batches=1", "train=false ckpt_path=last …"
+    assert f"write lockstep {hint}" in command(lockstep, predicts).err
+    assert f"write python -m lockstep {hint}" in command(str(installed / "python"), "-m", "lockstep", predicts).err
 
     own = command(lockstep, "--config-dir", str(configs), "experiment=mine", "strategy=single", "data=points")
     assert own.status == 0, own.err

@@ -55,8 +55,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     for key, options in NESTED.items():
         is_group = isinstance(values[key], Mapping)
         first = f"{key}.{fields(options)[0].name}"
-        instead = f"{key}.KEY=VALUE" if values[key] is None else f"{first}={as_typed(values[key])}"
-        require(is_group, key, values[key], "it is a group of keys", instead)
+        hint = f"{key}.KEY=VALUE" if values[key] is None else f"{first}={as_typed(values[key])}"
+        require(is_group, key, values[key], "it is a group of keys", hint)
         values[key] = coerce(options, f"{key}.", values[key])
     require_backend(values["process_group"])
     optimizer, scales = values["optimizer"], values["scale_lr"]
@@ -72,12 +72,12 @@ def _require_no_other_optimizer(module: str, chosen: Any, scales: object) -> Non
     name = next(own["optimizer"] for own in defaults["defaults"] if "optimizer" in own)
     values = OmegaConf.to_container(OmegaConf.load(CONF / "optimizer" / f"{name}.yaml"))
     usual = _choice("optimizer", "optimizer", values)
-    why, instead = f"{module} configures its optimizer itself", "an argument of the module, model.lr=0.01, say"
-    require(scales is not True, "scale_lr", True, why, instead)
-    require(chosen.name == usual.name, "optimizer", chosen.name, why, instead)
+    reason, hint = f"{module} configures its optimizer itself", "an argument of the module, model.lr=0.01, say"
+    require(scales is not True, "scale_lr", True, reason, hint)
+    require(chosen.name == usual.name, "optimizer", chosen.name, reason, hint)
     for field in fields(usual):
         own = getattr(chosen, field.name)
-        require(own == getattr(usual, field.name), f"optimizer.{field.name}", own, why, instead)
+        require(own == getattr(usual, field.name), f"optimizer.{field.name}", own, reason, hint)
 
 
 def _choices(group: str, values: object) -> list[object]:
@@ -114,8 +114,8 @@ def _choice(group: str, key: str, values: object) -> Any:
     if group in OWN_CODE:
         require_spelling(key, values, [field.name for field in fields(OWN_CODE[group]) if field.name[0] == "_"])
     if isinstance(values, Mapping) and OWN_CODE.get(group, Target).named_in(values):
-        why, instead = f"{group} takes no code of your own", f"{group}={next(iter(options))}"
-        require(group in OWN_CODE, f"{key}.{KEY}", values.get(KEY), why, instead)
+        reason, hint = f"{group} takes no code of your own", f"{group}={next(iter(options))}"
+        require(group in OWN_CODE, f"{key}.{KEY}", values.get(KEY), reason, hint)
         given = {name: own for name, own in values.items() if name != "name" or own not in options}  # the default's
         own = OWN_CODE[group].of(given) | ({"key": key} if group in SEVERAL else {})
         return OWN_CODE[group](**own)
@@ -127,8 +127,8 @@ def _choice(group: str, key: str, values: object) -> Any:
     own_keys = {option: {field.name for field in fields(kind)} for option, kind in options.items()}
     for other in values.keys() - own_keys[name]:  # someone wrote GROUP.name=…, or a plus sign
         if owners := [f"{group}={option}" for option, names in own_keys.items() if other in names]:
-            why = f"{group}={name} has no such key"
-            raise config_error(f"{group}.{other}", values[other], why, f"{' or '.join(owners)} with it")
+            reason = f"{group}={name} has no such key"
+            raise config_error(f"{group}.{other}", values[other], reason, f"{' or '.join(owners)} with it")
     if "root" in values:
         values["root"] = absolute(values["root"])
     return coerce(options[name], f"{key}.", values)
@@ -175,8 +175,8 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
 def _require_bearable(key: str, value: int) -> None:
     """Refuse what would not train but bring the machine down: a slip of the finger is a million processes."""
     cores = usable_cores()
-    most, why = max(64, 8 * cores), f"this machine has {cores} core{'s' if cores > 1 else ''} to compute on"
-    require(value <= most, key, value, why, f"{key}={most}, or fewer")
+    most, reason = max(64, 8 * cores), f"this machine has {cores} core{'s' if cores > 1 else ''} to compute on"
+    require(value <= most, key, value, reason, f"{key}={most}, or fewer")
 
 
 def at_a_terminal() -> bool:

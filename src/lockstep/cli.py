@@ -51,8 +51,10 @@ def hydra_job(config: DictConfig) -> Any:
         with planning(task_words):
             require_each_option(task_words, config)
             if in_sweep():
-                why = "jobs go on in the folders that they have"
-                require(given or config.resume is not True, "resume", True, why, "resume=true hydra.sweep.dir=FOLDER")
+                reason = "jobs go on in the folders that they have"
+                require(
+                    given or config.resume is not True, "resume", True, reason, "resume=true hydra.sweep.dir=FOLDER"
+                )
                 clear_results(own, keep_metrics=bool(config.resume))
             plan = prepare(config, own, given or in_sweep(), asked_for(own_words, task_words))
         metrics = execute(plan, began, keep_finished=in_sweep())

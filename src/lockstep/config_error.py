@@ -36,9 +36,9 @@ def errors_as(refusal: Callable[[Exception], ConfigError | None]) -> Iterator[No
         raise refused from refused.__cause__
 
 
-def config_error(key: str, value: object, why: str, instead: str) -> ConfigError:
+def config_error(key: str, value: object, reason: str, hint: str) -> ConfigError:
     """The sentence `key=value: why; write instead.`, as an exception to raise."""
-    return ConfigError(f"{key}={shorten(as_typed(value))}: {why}; write {instead}.")
+    return ConfigError(f"{key}={shorten(as_typed(value))}: {reason}; write {hint}.")
 
 
 def shorten(text: str, most: int = 300) -> str:
@@ -62,10 +62,10 @@ def as_typed(value: object) -> str:
     return str(value)
 
 
-def require(holds: bool, key: str, value: object, why: str, instead: str) -> None:
+def require(holds: bool, key: str, value: object, reason: str, hint: str) -> None:
     """Raise the refusal unless `holds`."""
     if not holds:
-        raise config_error(key, value, why, instead)
+        raise config_error(key, value, reason, hint)
 
 
 def is_number(value: object) -> bool:
@@ -85,13 +85,13 @@ def fraction(key: str, value: float) -> None:
     require(0 <= value < 1, key, value, "it must be at least 0 and below 1", f"{key}=0.5, say")
 
 
-def option_error(key: str, value: object, why: str, options: Iterable[str]) -> ConfigError:
+def option_error(key: str, value: object, reason: str, options: Iterable[str]) -> ConfigError:
     """The refusal of a value that is none of the options: the nearest is named, and all are."""
     named = list(options)
     near, listed = nearest(as_typed(value), named), ", ".join(named)
     if near is None:
-        return config_error(key, value, why, f"one of {listed}")
-    return config_error(key, value, f"{why} (did you mean {near}?)", f"{key}={near}, or another of {listed}")
+        return config_error(key, value, reason, f"one of {listed}")
+    return config_error(key, value, f"{reason} (did you mean {near}?)", f"{key}={near}, or another of {listed}")
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:

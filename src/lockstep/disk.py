@@ -49,15 +49,15 @@ def not_written(folder: Path | str, error: OSError | None, what: str = "what the
     if named is not None and named != Path(folder) and named.is_relative_to(folder):
         what = str(named.relative_to(folder).with_name(named.name.removeprefix(".").removesuffix(".part")))
     reason = error.strerror if error and error.strerror else "the disk took only a part of it"
-    why = f"{what} cannot be written there ({reason})"
-    instead = "a folder that you may write to" if error and error.errno in NO_RIGHT else "a folder with room for it"
-    return config_error("hydra.run.dir", folder, why, f"{instead}; checkpoints that were saved are kept")
+    reason = f"{what} cannot be written there ({reason})"
+    hint = "a folder that you may write to" if error and error.errno in NO_RIGHT else "a folder with room for it"
+    return config_error("hydra.run.dir", folder, reason, f"{hint}; checkpoints that were saved are kept")
 
 
 def not_made(error: OSError, key: str = "hydra.run.dir") -> ConfigError:
     """The refusal of a folder that cannot be made."""
-    why = f"the run's folder cannot be made ({error.strerror})"
-    return config_error(key, error.filename, why, "a folder that can, or start the command elsewhere")
+    reason = f"the run's folder cannot be made ({error.strerror})"
+    return config_error(key, error.filename, reason, "a folder that can, or start the command elsewhere")
 
 
 def of_the_disk(error: BaseException | None, folder: Path) -> OSError | None:
@@ -95,8 +95,8 @@ def run_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            why = "another command is running in it"
-            raise config_error("hydra.run.dir", folder, why, "another folder, or wait for its end") from None
+            reason = "another command is running in it"
+            raise config_error("hydra.run.dir", folder, reason, "another folder, or wait for its end") from None
         except OSError:
             pass  # a file system without locks
         yield
@@ -110,8 +110,8 @@ def temporary_errors_as_config_errors(folder: Path) -> AbstractContextManager[No
     """Around what writes to a temporary folder: the errors of a full or read-only one become the refusal of TMPDIR."""
 
     def refusal(error: Exception) -> ConfigError | None:
-        why = why_no_room(folder) if is_disk_error(error) else None
-        return None if why is None else tmpdir_error(f"{folder}: {why}")
+        reason = why_no_room(folder) if is_disk_error(error) else None
+        return None if reason is None else tmpdir_error(f"{folder}: {reason}")
 
     return errors_as(refusal)
 
@@ -135,11 +135,11 @@ def why_no_room(folder: Path) -> str | None:
     return None
 
 
-def tmpdir_error(why: str) -> ConfigError:
+def tmpdir_error(reason: str) -> ConfigError:
     return config_error(
         "TMPDIR",
         os.environ.get("TMPDIR", "/tmp"),
-        f"no temporary folder can be used ({why})",
+        f"no temporary folder can be used ({reason})",
         "TMPDIR=FOLDER, of your own, with room",
     )
 

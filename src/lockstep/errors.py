@@ -14,12 +14,12 @@ class RendezvousTimeout(ExpectedError):
 class PeerStopped(ExpectedError):
     """A rank that is stopped (SIGSTOP): it is alive and does not answer. The message names that rank."""
 
-    def __init__(self, rank: int, why: str) -> None:
-        super().__init__(rank, why)
-        self.rank, self.why = rank, why
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(rank, reason)
+        self.rank, self.reason = rank, reason
 
     def __str__(self) -> str:
-        return self.why
+        return self.reason
 
 
 class NotFinite(ExpectedError):

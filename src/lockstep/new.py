@@ -59,8 +59,8 @@ def write(name: str, folder: Path) -> list[Path]:
         for path in sorted(new, reverse=True):
             with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
-        why = f"it cannot be written there ({error.strerror})"
-        raise ConfigError(f"{error.filename}: {why}; write another folder.") from None
+        reason = f"it cannot be written there ({error.strerror})"
+        raise ConfigError(f"{error.filename}: {reason}; write another folder.") from None
     return [*texts]
 
 
@@ -79,8 +79,8 @@ def command(name: str, folder: Path) -> str:
 def _require_free(name: str) -> None:
     mended = re.sub(r"\W+", "_", name.lower(), flags=re.ASCII).strip("_")
     fits = re.fullmatch(r"[a-z][a-z0-9_]*", name) and not keyword.iskeyword(name) and name not in WORDS
-    instead = mended if mended[:1].isalpha() and mended not in WORDS and not keyword.iskeyword(mended) else "mine"
-    require(bool(fits), "NAME", name, "a package has a name of small letters, digits and _", f"{instead}, say")
+    hint = mended if mended[:1].isalpha() and mended not in WORDS and not keyword.iskeyword(mended) else "mine"
+    require(bool(fits), "NAME", name, "a package has a name of small letters, digits and _", f"{hint}, say")
     module = importlib.util.find_spec(name)
     there = (module.origin or "without a file") if module is not None else ""
     require(module is None, "NAME", name, f"there is a module of this name already ({there})", "another name")

@@ -25,10 +25,10 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
 
             optimizer = create("optimizer", {**choice.call, PARTIAL: True})(groups)
             made = type(optimizer).__name__
-            why, instead = f"it makes a {made}, and not an Optimizer", "the path of a torch optimizer"
-            require(isinstance(optimizer, Optimizer), f"optimizer.{KEY}", choice.call[KEY], why, instead)
-            why = f"{made} computes the loss several times a step, and the engines compute it once"
-            require(not isinstance(optimizer, LBFGS), f"optimizer.{KEY}", choice.call[KEY], why, "another optimizer")
+            reason, hint = f"it makes a {made}, and not an Optimizer", "the path of a torch optimizer"
+            require(isinstance(optimizer, Optimizer), f"optimizer.{KEY}", choice.call[KEY], reason, hint)
+            reason = f"{made} computes the loss several times a step, and the engines compute it once"
+            require(not isinstance(optimizer, LBFGS), f"optimizer.{KEY}", choice.call[KEY], reason, "another optimizer")
             return cast(Optimizer, optimizer)
 
 

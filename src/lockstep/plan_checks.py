@@ -56,18 +56,18 @@ def _check_batches(plan: "Plan") -> None:
         return
     world, samples = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks, plan.data.train_samples
     if plan.batch_size < world and not theirs:
-        why = f"batch_size={plan.batch_size} is less than a sample for each of {world} ranks"
+        reason = f"batch_size={plan.batch_size} is less than a sample for each of {world} ranks"
         nodes = f" with num_nodes={plan.num_nodes}" if plan.num_nodes > 1 else ""
         most = plan.batch_size // plan.num_nodes or 1
-        instead = f"devices={most} or fewer{nodes}, or batch_size={world}"
-        raise config_error("devices", plan.devices, why, instead)
+        hint = f"devices={most} or fewer{nodes}, or batch_size={world}"
+        raise config_error("devices", plan.devices, reason, hint)
     if (spare := plan.batch_size % world) and not theirs:
         below, above = plan.batch_size - spare, plan.batch_size - spare + world
-        why = f"{world} ranks (devices={plan.devices}) cannot share it equally"
-        raise config_error("batch_size", plan.batch_size, why, f"batch_size={below} or batch_size={above}")
-    why = f"batch_size={plan.batch_size} is more than the {samples} samples, so every batch would be dropped"
+        reason = f"{world} ranks (devices={plan.devices}) cannot share it equally"
+        raise config_error("batch_size", plan.batch_size, reason, f"batch_size={below} or batch_size={above}")
+    reason = f"batch_size={plan.batch_size} is more than the {samples} samples, so every batch would be dropped"
     hint = f"drop_last=false, or batch_size={world * (samples // world) or world}"
-    require(not plan.drop_last or plan.batch_size <= samples, "drop_last", True, why, hint)
+    require(not plan.drop_last or plan.batch_size <= samples, "drop_last", True, reason, hint)
 
 
 def _check_length(plan: "Plan") -> None:
@@ -76,31 +76,31 @@ def _check_length(plan: "Plan") -> None:
         return
     counts = isinstance(plan.scheduler, schemas.OneCycle | schemas.WarmupLinear)
     known = not counts or plan.steps.total_steps > 0
-    why = f"its curve is of the whole run, and data={plan.data.name} does not say how long an epoch is"
-    require(known, "scheduler", plan.scheduler.name, why, "scheduler=none, or one by _target_")
-    why = f"data={plan.data.name} does not say how large each batch is"
-    require(plan.dropout_rng == "per_rank", "dropout_rng", plan.dropout_rng, why, "dropout_rng=per_rank")
+    reason = f"its curve is of the whole run, and data={plan.data.name} does not say how long an epoch is"
+    require(known, "scheduler", plan.scheduler.name, reason, "scheduler=none, or one by _target_")
+    reason = f"data={plan.data.name} does not say how large each batch is"
+    require(plan.dropout_rng == "per_rank", "dropout_rng", plan.dropout_rng, reason, "dropout_rng=per_rank")
 
 
 def _check_work(plan: "Plan") -> None:
     """Refuse a run without work, and keys that ask for what the run has not."""
     trains, plain = plan.train, not plan.model.lightning
     require(trains or plan.test, "test", False, "with train=false nothing is left to do", "train=true or test=true")
-    why = "with train=false there is no training to go on with"
-    require(trains or not plan.resume, "resume", True, why, "resume=false")
-    single, why = plan.engine.name != "both", "engine=both is two runs, each in a folder of its own"
+    reason = "with train=false there is no training to go on with"
+    require(trains or not plan.resume, "resume", True, reason, "resume=false")
+    single, reason = plan.engine.name != "both", "engine=both is two runs, each in a folder of its own"
     hint = "resume=false, or engine=raw hydra.run.dir=…/raw for one of them"
-    require(single or not plan.resume, "resume", True, why, hint)
-    why, hint = "with train=false there is no trained net to test", "ckpt_path=logs/…/checkpoints/best.ckpt"
-    require(trains or plan.ckpt_path is not None, "ckpt_path", None, why, f"{hint}, or train=true")
-    why = "the loss of a plain net is its task's"
+    require(single or not plan.resume, "resume", True, reason, hint)
+    reason, hint = "with train=false there is no trained net to test", "ckpt_path=logs/…/checkpoints/best.ckpt"
+    require(trains or plan.ckpt_path is not None, "ckpt_path", None, reason, f"{hint}, or train=true")
+    reason = "the loss of a plain net is its task's"
     fits = plan.loss_reduction == "mean" or not plain
-    require(fits, "loss_reduction", plan.loss_reduction, why, "loss_reduction=mean")
-    why = "it is printed before training, and there is none"
-    require(trains or not plan.model_summary, "model_summary", True, why, "model_summary=false, or train=true")
+    require(fits, "loss_reduction", plan.loss_reduction, reason, "loss_reduction=mean")
+    reason = "it is printed before training, and there is none"
+    require(trains or not plan.model_summary, "model_summary", True, reason, "model_summary=false, or train=true")
     fits = not plain or not isinstance(plan.data, schemas.ModelLoaders)
-    why = "it takes the loaders that a LightningModule has itself, and a plain net has none"
-    require(fits, "data", plan.data.name, why, "data=… of a data set, or model=… of a LightningModule")
+    reason = "it takes the loaders that a LightningModule has itself, and a plain net has none"
+    require(fits, "data", plan.data.name, reason, "data=… of a data set, or model=… of a LightningModule")
     if plain and plan.optimized_metric is not None:
-        known, why = plan.optimized_metric in plan.measured, "this run measures no such thing"
-        require(known, "optimized_metric", plan.optimized_metric, why, f"one of {', '.join(plan.measured)}")
+        known, reason = plan.optimized_metric in plan.measured, "this run measures no such thing"
+        require(known, "optimized_metric", plan.optimized_metric, reason, f"one of {', '.join(plan.measured)}")

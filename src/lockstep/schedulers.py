@@ -52,11 +52,11 @@ def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimize
     found = check("scheduler", waiting, dict.fromkeys(("optimizer", "mode", "total_steps")))
     plateau = isinstance(found, type) and issubclass(found, ReduceLROnPlateau)
     if plateau and choice.interval == "step":
-        why = "a plateau is looked for after each epoch"
-        raise config_error("scheduler._interval_", "step", why, "scheduler._interval_=epoch")
+        reason = "a plateau is looked for after each epoch"
+        raise config_error("scheduler._interval_", "step", reason, "scheduler._interval_=epoch")
     if not plateau and choice.watched_metric is not None:
-        why = f"{path} looks at no metric"
-        raise config_error("scheduler._monitor_", choice.watched_metric, why, "it without")
+        reason = f"{path} looks at no metric"
+        raise config_error("scheduler._monitor_", choice.watched_metric, reason, "it without")
     made = _own_scheduler(choice, create_optimizer(optimizer, nn.Linear(1, 1)), 10**6, "min")
     state = io.BytesIO()
     try:
@@ -64,8 +64,8 @@ def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimize
         state.seek(0)
         load(state)
     except Exception:
-        why = "its state is more than plain values and tensors, so no checkpoint could hold it"
-        raise config_error(f"scheduler.{KEY}", path, why, "another scheduler") from None
+        reason = "its state is more than plain values and tensors, so no checkpoint could hold it"
+        raise config_error(f"scheduler.{KEY}", path, reason, "another scheduler") from None
     return {"plateau": plateau}
 
 
@@ -85,8 +85,8 @@ def _own_scheduler(choice: schemas.OwnScheduler, optimizer: Optimizer, steps: in
     partial = create("scheduler", deferred(choice.call), filled)
     with user_errors(f"scheduler.{KEY}={path}", "it raises this when it is called."):
         made = _with_optimizer(partial, optimizer)
-    why, instead = f"it makes a {type(made).__name__}, and not an LRScheduler", "the path of a torch scheduler"
-    require(isinstance(made, LRScheduler), f"scheduler.{KEY}", path, why, instead)
+    reason, hint = f"it makes a {type(made).__name__}, and not an LRScheduler", "the path of a torch scheduler"
+    require(isinstance(made, LRScheduler), f"scheduler.{KEY}", path, reason, hint)
     return cast(LRScheduler, made)
 
 
@@ -100,8 +100,8 @@ def deferred(call: Mapping[str, Any]) -> dict[str, Any]:
 def _with_optimizer(partial: Any, optimizer: Optimizer) -> Any:
     children = partial.keywords.get(CHILDREN, [])
     if any(isinstance(child.func, type) and issubclass(child.func, ReduceLROnPlateau) for child in children):
-        why = "within another schedule nobody tells it a metric"
-        raise config_error(f"scheduler.{CHILDREN}", ReduceLROnPlateau.__name__, why, "it alone, or others")
+        reason = "within another schedule nobody tells it a metric"
+        raise config_error(f"scheduler.{CHILDREN}", ReduceLROnPlateau.__name__, reason, "it alone, or others")
     own = {CHILDREN: [_with_optimizer(child, optimizer) for child in children]} if children else {}
     return partial(optimizer, **own)
 

@@ -54,8 +54,8 @@ def make_output_dir(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        why = f"the folder for the results can't be made ({error.strerror})"
-        raise config_error(f"logs/{path.parent.name}", path, why, "the command in a folder where it can") from None
+        reason = f"the folder for the results can't be made ({error.strerror})"
+        raise config_error(f"logs/{path.parent.name}", path, reason, "the command in a folder where it can") from None
 
 
 def options(cls: type[Options], words: Sequence[str], command: str, **defaults: object) -> Options:
@@ -70,8 +70,8 @@ def options(cls: type[Options], words: Sequence[str], command: str, **defaults: 
     try:
         given: Any = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=True)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
-        why = f"this cannot be read ({' '.join(str(error).split())})"
-        raise ConfigError(f"{' '.join(words)}: {why}; write KEY=VALUE.") from None
+        reason = f"this cannot be read ({' '.join(str(error).split())})"
+        raise ConfigError(f"{' '.join(words)}: {reason}; write KEY=VALUE.") from None
     for key in given:
         if key not in defaults:
             raise unknown_key(key, given[key], [*defaults], command)

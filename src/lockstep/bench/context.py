@@ -97,8 +97,8 @@ class BenchContext:
         seconds = time.perf_counter() - began
         if ended.returncode != status:
             last = (ended.stderr.strip() or "nothing").splitlines()[-1]
-            why = f"it ended with status {ended.returncode} and said last: {last}"
-            raise ConfigError(f"python {' '.join(words)}: {why}; write only=… with the other workloads.")
+            reason = f"it ended with status {ended.returncode} and said last: {last}"
+            raise ConfigError(f"python {' '.join(words)}: {reason}; write only=… with the other workloads.")
         return seconds
 
 

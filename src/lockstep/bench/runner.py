@@ -74,8 +74,8 @@ def run_bench(options: BenchOptions) -> int:
     left_out = [name for name in names if missing and name in ON_MNIST]
     names = [name for name in names if name not in left_out]
     if not names:
-        why = f"{missing} is not below it, and all of {', '.join(left_out)} train on MNIST"
-        raise config_error("root", options.root, why, "root=FOLDER with MNIST/raw in it")
+        reason = f"{missing} is not below it, and all of {', '.join(left_out)} train on MNIST"
+        raise config_error("root", options.root, reason, "root=FOLDER with MNIST/raw in it")
     from lockstep.monitor.texts import versions_and_machine  # with torch
 
     began, folder = time.perf_counter(), output_dir("bench")
@@ -86,8 +86,8 @@ def run_bench(options: BenchOptions) -> int:
     with redirected_output(folder / "runs.log") as terminal:
         print(head, end="", file=terminal, flush=True)
         if left_out:
-            why = f"left out, {missing} is not below root={options.root}; write root=FOLDER with MNIST/raw in it"
-            print(f"{', '.join(left_out)}: {why}", file=terminal, flush=True)
+            reason = f"left out, {missing} is not below root={options.root}; write root=FOLDER with MNIST/raw in it"
+            print(f"{', '.join(left_out)}: {reason}", file=terminal, flush=True)
         measurements = measure(names, options, folder, terminal)
     draw(measurements, folder / "bench.png")
     results = [row.goal_met for row in measurements if row.goal is not None]

@@ -41,10 +41,10 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
     if own:
         return plan, []
     if plan.resume:
-        why = f"no run below {logs} has left a whole checkpoint"
-        raise config_error("resume", True, why, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
-    why = f"there is no whole checkpoint below {logs}"
-    raise config_error("ckpt_path", NEWEST, why, "ckpt_path=null to begin anew, or the path of a .ckpt file")
+        reason = f"no run below {logs} has left a whole checkpoint"
+        raise config_error("resume", True, reason, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
+    reason = f"there is no whole checkpoint below {logs}"
+    raise config_error("ckpt_path", NEWEST, reason, "ckpt_path=null to begin anew, or the path of a .ckpt file")
 
 
 def resume_after_restart(plan: Plan) -> Plan:

@@ -63,12 +63,12 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     if isinstance(plan.data, OwnData | Loaders):
         keys = [key for key in keys if key.removeprefix("data.") not in FOUND] or keys
     if groups & {*WORLD}:
-        why = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
+        reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     else:
-        why = "what is trained would not be the same"
+        reason = "what is trained would not be the same"
     here = " ".join(_option(key, own) for key in keys)
     there = " ".join(_option(key, saved) for key in keys)
-    raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {why}; write {there}.")
+    raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {there}.")
 
 
 def _option(key: str, values: Mapping[str, Any]) -> str:

@@ -47,8 +47,10 @@ def run_tour(options: TourOptions, engine: str = ENGINE) -> int:
     """Exit status 1 if some rank does not hold what it must."""
     world = world_of(options)
     last = world.world_size - 1
-    why = f"there are ranks 0 to {last}" if last else "there is rank 0 alone"
-    require(0 <= options.root <= last, "root", options.root, why, f"root={last}" + (", or one below" if last else ""))
+    reason = f"there are ranks 0 to {last}" if last else "there is rank 0 alone"
+    require(
+        0 <= options.root <= last, "root", options.root, reason, f"root={last}" + (", or one below" if last else "")
+    )
     folder, prints = Path(world.folder), is_rank_zero(rank_from_env())
     if prints:
         make_output_dir(folder)
@@ -86,9 +88,9 @@ def world_of(options: RankOptions) -> World:
     context, nodes = rank_from_env(), 1
     if context is not None:
         nodes = context.world_size // context.local_world_size
-        why = f"{context.local_world_size} processes were started on this machine from outside"
-        instead = f"devices={context.local_world_size}, or leave it out"
-        require(devices == context.local_world_size, "devices", devices, why, instead)
+        reason = f"{context.local_world_size} processes were started on this machine from outside"
+        hint = f"devices={context.local_world_size}, or leave it out"
+        require(devices == context.local_world_size, "devices", devices, reason, hint)
     folder = str(output_dir("collectives"))
     world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, folder)
     check_launchable(world)

@@ -30,6 +30,6 @@ def require_flags(arguments: list[str]) -> Namespace:
     for flag in [flag for flag, given in alone.items() if given and flags.cfg is None]:
         raise ConfigError(f"{flag}: it goes with --cfg alone; write --cfg job {flag}.")
     if flags.experimental_rerun is not None:
-        why = "a pickled job is not run again here"
-        raise ConfigError(f"--experimental-rerun: {why}; write the overrides that it had, or resume=true.")
+        reason = "a pickled job is not run again here"
+        raise ConfigError(f"--experimental-rerun: {reason}; write the overrides that it had, or resume=true.")
     return flags

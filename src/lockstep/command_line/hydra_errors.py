@@ -52,9 +52,9 @@ def unexpected_as_config_error(error: Exception, overrides: Sequence[str], attem
         refusal.__cause__ = None
     except Exception:
         named = shorten(" ".join(culprit(error, overrides, attempt))) or "the configuration"
-        why = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
-        instead = f"KEY=VALUE as {typed_command()} --help has it"
-        refusal = odd_option(overrides) or ConfigError(f"{named}: this cannot be composed ({why}); write {instead}.")
+        reason = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
+        hint = f"KEY=VALUE as {typed_command()} --help has it"
+        refusal = odd_option(overrides) or ConfigError(f"{named}: this cannot be composed ({reason}); write {hint}.")
         refusal.__cause__ = error
     return refusal
 
@@ -108,10 +108,10 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
 def unreadable(override: str) -> ConfigError:
     """Say how to quote it: nine in ten of these are a value with a space, `=` or a letter that is not ASCII."""
     key, equals, value = override.partition("=")
-    instead = f"{shorten(shell_quote_override(key, value))}, quotes and all"
+    hint = f"{shorten(shell_quote_override(key, value))}, quotes and all"
     if not equals or not re.fullmatch(r"[A-Za-z_][\w./@]*", key, re.ASCII) or set(value) & set("'\"[](){}"):
-        instead = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
-    return ConfigError(f"{shorten(override)}: this cannot be read; write {instead}.")
+        hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
+    return ConfigError(f"{shorten(override)}: this cannot be read; write {hint}.")
 
 
 NO_NAMES = ("null", "true", "false", "nan", "inf")
@@ -126,8 +126,8 @@ def odd_option(overrides: Sequence[str]) -> ConfigError | None:
     for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
         options = OPTIONS.get(key, [])
         if options and (not value.isidentifier() or value.lower() in NO_NAMES):
-            why = "a group takes the name of one of its options"
-            return config_error(key, value, why, f"one of {', '.join(options)}, or leave {key}= out")
+            reason = "a group takes the name of one of its options"
+            return config_error(key, value, reason, f"one of {', '.join(options)}, or leave {key}= out")
     return None
 
 
@@ -139,8 +139,8 @@ def unknown(key: str, value: str = "") -> ConfigError:
     owners = [path.stem for prefix, path in option_files() if prefix == group and name in OmegaConf.load(path)]
     if owners:
         group = group.partition(".")[0]
-        instead = " or ".join(f"{group}={owner}" for owner in owners)
-        return config_error(key, value, f"the chosen {group} has no such key", f"{instead} with it")
+        hint = " or ".join(f"{group}={owner}" for owner in owners)
+        return config_error(key, value, f"the chosen {group} has no such key", f"{hint} with it")
     return unknown_key(key, value, known_keys())
 
 

@@ -74,8 +74,10 @@ def require_one_option(overrides: Iterable[str], options: dict[str, list[str]]) 
             one = group in GROUPS and (group not in SEVERAL or not listed)
             if len(names) < len(listed) or (one and len(listed) != 1):
                 known = [name for name in names if name in options[group]] or options[group]
-                why = "a group takes the name of one of its options"
-                raise config_error(group, value, why, f"{group}={known[0]}" if names else f"one of {', '.join(known)}")
+                reason = "a group takes the name of one of its options"
+                raise config_error(
+                    group, value, reason, f"{group}={known[0]}" if names else f"one of {', '.join(known)}"
+                )
 
 
 def require_each_option(overrides: Iterable[str], config: Mapping[str, Any]) -> None:
@@ -84,9 +86,9 @@ def require_each_option(overrides: Iterable[str], config: Mapping[str, Any]) -> 
         group, _, value = override.lstrip("+").partition("=")
         if group in SEVERAL and group in config:
             names = {name for listed in _lists(override) for name in listed}
-            why = "two of these files have a _target_, and became one"
-            instead = f"'# @package {group}.NAME' as the first line of each"
-            require(len(named_options(group, config[group])) >= len(names), group, value, why, instead)
+            reason = "two of these files have a _target_, and became one"
+            hint = f"'# @package {group}.NAME' as the first line of each"
+            require(len(named_options(group, config[group])) >= len(names), group, value, reason, hint)
 
 
 def swept_keys(typed: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:

@@ -36,8 +36,8 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         ConfigError: a folder holds no run.
     """
     if tolerance is not None:
-        why = "it is the largest difference allowed"
-        require(0 <= tolerance < math.inf, "tolerance", tolerance, why, "tolerance=1e-10, or 0 for the same bits")
+        reason = "it is the largest difference allowed"
+        require(0 <= tolerance < math.inf, "tolerance", tolerance, reason, "tolerance=1e-10, or 0 for the same bits")
     left, right = RunFolder(a), RunFolder(b)
     comparison = compare_runs(left, right, tolerance)
     compare_files(comparison, left, right, (_end(left, right), math.inf))

@@ -40,13 +40,13 @@ class RunFolder:
         self.results: dict[str, Any] = self._read(METRICS, json.loads)
         self.heading: dict[str, Any] = self._read(RECORD, self._read_record) or self.results
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
-            instead = f"{folder / 'lightning'} or {folder / 'raw'}"
-            raise config_error("run", folder, "it holds two runs", instead)
+            hint = f"{folder / 'lightning'} or {folder / 'raw'}"
+            raise config_error("run", folder, "it holds two runs", hint)
         if self.heading and not (self.heading.keys() >= TELLING and self.heading["strategy"] in STRATEGIES):
             raise config_error("run", folder, "another version left it", "the folder of a run of this version")
         if not self.heading:
-            why = f"there is neither {RECORD} nor {METRICS} in this folder"
-            raise config_error("run", folder, why, "the folder of a run, logs/train/…")
+            reason = f"there is neither {RECORD} nor {METRICS} in this folder"
+            raise config_error("run", folder, reason, "the folder of a run, logs/train/…")
         self.config: dict[str, Any] = self._read(CONFIG, yaml.safe_load)
         self.confusion = self._read(CONFUSION, confusion_cells)
 

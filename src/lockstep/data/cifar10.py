@@ -51,8 +51,8 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
                 download("cifar10", folder, folder / ARCHIVE, [URL], SIZE + 1, _problem)
     (images, targets), tested = _read(folder)
     train = len(images) - val
-    why, instead = f"it leaves nothing of {len(images)} images to train on", "data.val=5000"
-    require(0 <= val < len(images), "data.val", val, why, instead)
+    reason, hint = f"it leaves nothing of {len(images)} images to train on", "data.val=5000"
+    require(0 <= val < len(images), "data.val", val, reason, hint)
     return {"train": (images[:train], targets[:train]), "val": (images[train:], targets[train:]), "test": tested}
 
 
@@ -127,6 +127,6 @@ ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
-def _damaged(root: Path, path: Path, why: str) -> ConfigError:
-    instead = f"the folder of another {ARCHIVE}, or remove it to have it downloaded"
-    return config_error("data.root", root, f"{path} is damaged ({why})", instead)
+def _damaged(root: Path, path: Path, reason: str) -> ConfigError:
+    hint = f"the folder of another {ARCHIVE}, or remove it to have it downloaded"
+    return config_error("data.root", root, f"{path} is damaged ({reason})", hint)

@@ -43,15 +43,15 @@ def image_folder(
     if not (folder / "train").is_dir():
         files, classes = _listed(root, folder)
         rows = split_rows(len(files), {"val": val, "test": test})
-        why = f"with data.val={val} data.test={test} nothing of its {len(files)} images is left to train on"
-        require(bool(rows["train"]), "data.root", root, why, "smaller ones")
+        reason = f"with data.val={val} data.test={test} nothing of its {len(files)} images is left to train on"
+        require(bool(rows["train"]), "data.root", root, reason, "smaller ones")
         chosen = {name: [files[row] for row in own] for name, own in rows.items()}
     else:
         listed = {name: _listed(root, folder / name) for name in PARTS if (folder / name).is_dir()}
         classes = listed["train"][1]
         for name, (_, own) in listed.items():
-            why = f"{name} has the classes {', '.join(own)}, and train has {', '.join(classes)}"
-            require(own == classes, "data.root", root, why, "folders with the same classes")
+            reason = f"{name} has the classes {', '.join(own)}, and train has {', '.join(classes)}"
+            require(own == classes, "data.root", root, reason, "folders with the same classes")
         chosen = {name: files for name, (files, _) in listed.items()}
     return {name: Images(files, classes, size, transforms if name == "train" else ()) for name, files in chosen.items()}
 

@@ -30,8 +30,8 @@ class SampleKeys:
         Raises:
             ConfigError: it is no mapping, or has no such key.
         """
-        why = f"a sample is a {type(own).__name__}, and has no keys"
-        require(isinstance(own, Mapping), "data._inputs_", self.inputs, why, "nothing in its place")
+        reason = f"a sample is a {type(own).__name__}, and has no keys"
+        require(isinstance(own, Mapping), "data._inputs_", self.inputs, reason, "nothing in its place")
         for name, key in self.named.items():
             if key not in own:
                 raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, own))}")

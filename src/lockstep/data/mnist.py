@@ -98,13 +98,13 @@ def read_bounded(stream: IO[bytes] | gzip.GzipFile, file: IdxFile) -> bytearray:
 
 
 def unreadable(root: str | Path, path: Path, error: OSError) -> ConfigError:
-    why = f"{path} cannot be read ({error.strerror})"
-    return config_error("data.root", root, why, "a folder that can be, or data=digits, which needs no file")
+    reason = f"{path} cannot be read ({error.strerror})"
+    return config_error("data.root", root, reason, "a folder that can be, or data=digits, which needs no file")
 
 
 def _damaged(path: Path, expected: str, found: str) -> ConfigError:
-    instead = "replace it by MNIST's own, or write data=digits, which needs no file"
-    return ConfigError(f"data=mnist: {path} is damaged: expected {expected}, found {found}; {instead}.")
+    hint = "replace it by MNIST's own, or write data=digits, which needs no file"
+    return ConfigError(f"data=mnist: {path} is damaged: expected {expected}, found {found}; {hint}.")
 
 
 def prepare(root: str) -> None:

@@ -25,8 +25,8 @@ def npz(file: str) -> Part | dict[str, Part]:
     if "x" in arrays:
         return _part(file, arrays, "x", "y")
     parts = {name: _part(file, arrays, f"x_{name}", f"y_{name}") for name in PARTS if f"x_{name}" in arrays}
-    instead = "a file with x and y, or x_train, y_train, x_test, y_test"
-    require("train" in parts, "data.file", file, f"it holds {', '.join(arrays) or 'nothing'}", instead)
+    hint = "a file with x and y, or x_train, y_train, x_test, y_test"
+    require("train" in parts, "data.file", file, f"it holds {', '.join(arrays) or 'nothing'}", hint)
     return parts
 
 
@@ -35,10 +35,10 @@ def _read(file: str) -> dict[str, Any]:
         with np.load(file) as loaded:
             return {name: loaded[name] for name in loaded.files}
     except OSError as error:
-        why = f"it cannot be read ({error.strerror or error})"
+        reason = f"it cannot be read ({error.strerror or error})"
     except (ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile):
-        why = "it is no .npz file of numbers"
-    raise config_error("data.file", file, why, "the path of an .npz file")
+        reason = "it is no .npz file of numbers"
+    raise config_error("data.file", file, reason, "the path of an .npz file")
 
 
 def _part(file: str, arrays: dict[str, Any], x: str, y: str) -> Part:
@@ -50,15 +50,15 @@ def _part(file: str, arrays: dict[str, Any], x: str, y: str) -> Part:
     if y not in arrays:
         return inputs
     target = _tensor(file, y, arrays[y])
-    why = f"{x} has {len(inputs)} rows and {y} {len(target)}"
-    require(len(target) == len(inputs), "data.file", file, why, "as many of both")
+    reason = f"{x} has {len(inputs)} rows and {y} {len(target)}"
+    require(len(target) == len(inputs), "data.file", file, reason, "as many of both")
     return inputs, target
 
 
 def _tensor(file: str, name: str, array: Any) -> Tensor:
     """Bytes and real numbers as they are, other whole numbers as int64."""
-    fits, why = array.ndim > 0 and array.dtype.kind in "biuf", f"{name} is {array.dtype} of shape {array.shape}"
-    require(fits, "data.file", file, why, "numbers, a row for each sample")
+    fits, reason = array.ndim > 0 and array.dtype.kind in "biuf", f"{name} is {array.dtype} of shape {array.shape}"
+    require(fits, "data.file", file, reason, "numbers, a row for each sample")
     if array.dtype.kind != "f" and array.dtype != np.uint8:
         array = array.astype(np.int64)
     if array.dtype == np.longdouble:

@@ -134,8 +134,8 @@ def _three(choice: OwnData, made: Any) -> dict[str, Any]:
         return _divided(choice, _dataset(choice, made))
     fits = "train" in splits and {*splits} <= {*NAMES}
     require(fits, key, path, _odd(made), "train, val and test")
-    why = "the data is in three parts already"
-    require(not choice.split, "data._split_", choice.split, why, "no _split_, or data in one part")
+    reason = "the data is in three parts already"
+    require(not choice.split, "data._split_", choice.split, reason, "no _split_, or data in one part")
     train = _dataset(choice, splits["train"])
     require(len(train) > 0, key, path, "it has no samples to train on", "another")
     rest = [splits.get(name) for name in NAMES[1:]]
@@ -148,8 +148,8 @@ def _divided(choice: OwnData, whole: Any) -> dict[str, Any]:
     total = len(whole)
     require(total > 0, f"data.{KEY}", choice.call[KEY], "it has no samples", "another")
     rows = split_rows(total, {name: choice.split.get(name, 0.1) for name in ("val", "test")})
-    why = f"it leaves nothing of {total} samples to train on"
-    require(bool(rows["train"]), "data._split_", choice.split, why, "less")
+    reason = f"it leaves nothing of {total} samples to train on"
+    require(bool(rows["train"]), "data._split_", choice.split, reason, "less")
     return {name: Subset(whole, own) for name, own in rows.items()}
 
 
@@ -159,12 +159,12 @@ def _dataset(choice: OwnData | OwnLoaders, own: Any) -> Any:
         return TensorDataset(own)
     if _is_pair(own):
         inputs, target = own
-        why = f"inputs of {len(inputs)} rows and targets of {len(target)}"
-        require(len(inputs) == len(target), f"data.{KEY}", choice.call[KEY], why, "as many of both")
+        reason = f"inputs of {len(inputs)} rows and targets of {len(target)}"
+        require(len(inputs) == len(target), f"data.{KEY}", choice.call[KEY], reason, "as many of both")
         return TensorDataset(inputs, target)
     fits = hasattr(own, "__getitem__") and hasattr(own, "__len__") and not isinstance(own, str | list | tuple | dict)
-    instead = "a map-style Dataset, a pair of tensors, or a mapping of train, val and test to such"
-    require(fits, f"data.{KEY}", choice.call[KEY], _odd(own), f"the path of what makes {instead}")
+    hint = "a map-style Dataset, a pair of tensors, or a mapping of train, val and test to such"
+    require(fits, f"data.{KEY}", choice.call[KEY], _odd(own), f"the path of what makes {hint}")
     return own
 
 
@@ -202,8 +202,8 @@ def _outputs(choice: OwnData | OwnLoaders, train: Any, parts: Sequence[Any], tar
     """
     if target.is_floating_point() or (samples == "inputs" and target.dtype == torch.uint8):  # pixels
         return target.numel()
-    why = "inputs to give back are real numbers or pixels"
-    require(samples != "inputs", f"data.{KEY}", choice.call[KEY], why, "others")
+    reason = "inputs to give back are real numbers or pixels"
+    require(samples != "inputs", f"data.{KEY}", choice.call[KEY], reason, "others")
     if choice.class_count is not None:
         return choice.class_count
     if all(isinstance(part, Split) for part in parts):

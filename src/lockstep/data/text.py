@@ -27,8 +27,8 @@ def text(file: str | None = None, length: int = 64) -> tuple[Tensor, Tensor]:
     codes = np.frombuffer(_read(file).encode("utf-32-le"), dtype=np.uint32)
     samples = (len(codes) - 1) // length
     if samples < 1:
-        why = f"{file or SHAKESPEARE.name} has {len(codes)} characters, and a sequence takes one more than that"
-        raise config_error("data.length", length, why, f"data.length={max(1, len(codes) // 100)}")
+        reason = f"{file or SHAKESPEARE.name} has {len(codes)} characters, and a sequence takes one more than that"
+        raise config_error("data.length", length, reason, f"data.length={max(1, len(codes) // 100)}")
     _, tokens = np.unique(codes[: samples * length + 1], return_inverse=True)
     numbered = torch.from_numpy(tokens.astype(np.int64))
     return numbered[:-1].view(samples, length), numbered[1:].view(samples, length)
@@ -38,7 +38,7 @@ def _read(file: str | None) -> str:
     try:
         return Path(file or SHAKESPEARE).read_text(encoding="utf-8")
     except OSError as error:
-        why = f"it cannot be read ({error.strerror})"
+        reason = f"it cannot be read ({error.strerror})"
     except UnicodeDecodeError as error:
-        why = f"it is no text in UTF-8 (byte {error.start})"
-    raise config_error("data.file", file, why, "the path of a text, or data.file=null for the one of the package")
+        reason = f"it is no text in UTF-8 (byte {error.start})"
+    raise config_error("data.file", file, reason, "the path of a text, or data.file=null for the one of the package")

@@ -33,9 +33,9 @@ def resolve_accelerator(
     if strategy.share_device:
         return "gpu"
     if devices > gpus:
-        why = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
+        reason = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
         sharing = ", strategy.share_device=true" if "share_device" in vars(strategy) else ""
-        raise config_error("devices", devices, why, f"devices={gpus}{sharing}, or accelerator=cpu")
+        raise config_error("devices", devices, reason, f"devices={gpus}{sharing}, or accelerator=cpu")
     return "gpu"
 
 

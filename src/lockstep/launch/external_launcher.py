@@ -61,8 +61,8 @@ def _rank_from_mpi(environment: Mapping[str, str]) -> RankContext | None:
                 f"{' and '.join(missing)}: missing beside {given}; "
                 "set it for every rank: mpirun -x MASTER_ADDR=HOST0 -x MASTER_PORT=29500, say (MPICH: -genv)."
             )
-        why = f"it is number {local_rank} of {local_world} on its machine, and those have to follow one another"
-        require((rank - local_rank) % local_world == 0, names[0], rank, why, "mpirun --map-by slot")
+        reason = f"it is number {local_rank} of {local_world} on its machine, and those have to follow one another"
+        require((rank - local_rank) % local_world == 0, names[0], rank, reason, "mpirun --map-by slot")
         return RankContext(rank, world, local_rank, local_world)
     return None
 
@@ -71,15 +71,15 @@ def check_launchable(world: World) -> None:
     """Refuse a world whose ranks cannot be started from here."""
     context = rank_from_env()
     if world.distributed and world.backend == "mpi" and not any(os.environ.keys() >= {*names} for names in MPI):
-        why = "MPI connects only ranks that it has started"
-        instead = f"mpirun -n {world.world_size} {typed_command()} …, or process_group.backend=gloo"
-        raise config_error("process_group.backend", "mpi", why, instead)
+        reason = "MPI connects only ranks that it has started"
+        hint = f"mpirun -n {world.world_size} {typed_command()} …, or process_group.backend=gloo"
+        raise config_error("process_group.backend", "mpi", reason, hint)
     if context is not None:
         check_world_size(context, world)
     elif world.num_nodes > 1:
-        why = "a command starts ranks on its own machine only"
-        instead = f"num_nodes=1, or start it on every machine by torchrun --nnodes={world.num_nodes}"
-        raise config_error("num_nodes", world.num_nodes, why, f"{instead} --nproc-per-node={world.local_world_size} …")
+        reason = "a command starts ranks on its own machine only"
+        hint = f"num_nodes=1, or start it on every machine by torchrun --nnodes={world.num_nodes}"
+        raise config_error("num_nodes", world.num_nodes, reason, f"{hint} --nproc-per-node={world.local_world_size} …")
 
 
 def _number(environment: Mapping[str, str], key: str) -> int:
@@ -94,8 +94,8 @@ def check_world_size(context: RankContext, world: World) -> None:
     """Raise a ConfigError where the configuration's world size is not the external launcher's."""
     nodes = context.world_size // context.local_world_size
     key, restarts = "strategy.max_restarts", world.max_restarts
-    instead = f"{key}=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
-    require(restarts == 0, key, restarts, "these ranks were not started by this command", instead)
+    hint = f"{key}=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
+    require(restarts == 0, key, restarts, "these ranks were not started by this command", hint)
     if (world.local_world_size, world.num_nodes) == (context.local_world_size, nodes):
         return
     started = f"{context.world_size} processes were started from outside"
@@ -103,8 +103,10 @@ def check_world_size(context: RankContext, world: World) -> None:
         raise config_error(
             "strategy", world.strategy, f"it is one process, and {started}", "strategy=ddp, or start one"
         )
-    why = f"{started}, {context.local_world_size} on each of {nodes} machine{'s' if nodes > 1 else ''}"
-    raise config_error("devices", world.local_world_size, why, f"devices={context.local_world_size} num_nodes={nodes}")
+    reason = f"{started}, {context.local_world_size} on each of {nodes} machine{'s' if nodes > 1 else ''}"
+    raise config_error(
+        "devices", world.local_world_size, reason, f"devices={context.local_world_size} num_nodes={nodes}"
+    )
 
 
 def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -130,7 +130,7 @@ def request_secret(
     Keys of earlier ranks may be in an agent's store. The number of restarts would not tell them apart: an agent that
     restarts its ranks because another machine's agent does so does not count that.
     """
-    nonce, why, send_again = uuid.uuid4().hex, "", 0.0
+    nonce, reason, send_again = uuid.uuid4().hex, "", 0.0
     while time.monotonic() < deadline:
         if time.monotonic() > send_again:  # repeatedly: it may be overwritten
             store.set(f"nonce of rank {context.rank}", nonce)
@@ -139,10 +139,10 @@ def request_secret(
             try:
                 return verify_reply(world, endpoint, nonce, reply)
             except AuthenticationError as error:  # rank 0 may yet reply
-                why = str(error)
+                reason = str(error)
         time.sleep(POLL_INTERVAL)
     missing = f"rank 0 of {context.world_size} did not join within {timeout_text(world)}"
-    raise RendezvousTimeout(f"{missing}: {why}" if why else missing)
+    raise RendezvousTimeout(f"{missing}: {reason}" if reason else missing)
 
 
 def get_nowait(store: Store, key: str) -> bytes:
@@ -195,9 +195,9 @@ def read_secret(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "no path"
+        reason = getattr(error, "strerror", None) or "no path"
         raise AuthenticationError(
-            f"its secret cannot be read here ({ascii(str(path))[:200]}: {why}); {where}"
+            f"its secret cannot be read here ({ascii(str(path))[:200]}: {reason}); {where}"
         ) from None
     try:
         status = os.fstat(descriptor)

@@ -138,8 +138,8 @@ def listen(host: str, port: int, all_interfaces: bool = False) -> socket.socket:
     try:
         return socket.create_server(("" if all_interfaces else host, port))
     except OSError as error:
-        why = f"this machine cannot open it ({error.strerror})"
-        raise config_error(KEY, f"tcp://{host}:{port}", why, f"{KEY}=auto, or another address or port") from None
+        reason = f"this machine cannot open it ({error.strerror})"
+        raise config_error(KEY, f"tcp://{host}:{port}", reason, f"{KEY}=auto, or another address or port") from None
 
 
 def address_of(url: str) -> tuple[str, int]:

@@ -101,8 +101,8 @@ def require_safe(folder: Path) -> None:
     if about.st_uid not in (0, os.geteuid(), NOBODY):
         raise PermissionError(errno.EPERM, "it belongs to another user")
     if about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
-        why = "others may rename there what is yours: it lacks the sticky bit, which chmod +t gives"
-        raise PermissionError(errno.EPERM, why)
+        reason = "others may rename there what is yours: it lacks the sticky bit, which chmod +t gives"
+        raise PermissionError(errno.EPERM, reason)
 
 
 def make_private_dir(base: Path) -> tuple[Path, int]:

@@ -83,8 +83,10 @@ class Agent(SimpleElasticAgent):
             self.restarts_left -= 1
             max_restarts = self.job.work.world.max_restarts
             *_, last = failure.reason.strip().splitlines()
-            why = RankFailed(failure.rank, last)
-            print(f"restart {max_restarts - self.restarts_left} of {max_restarts}: {why}", file=sys.stderr, flush=True)
+            reason = RankFailed(failure.rank, last)
+            print(
+                f"restart {max_restarts - self.restarts_left} of {max_restarts}: {reason}", file=sys.stderr, flush=True
+            )
             return RunResult(WorkerState.FAILED)
         return RunResult(WorkerState.HEALTHY if returned is None else WorkerState.SUCCEEDED, returned or {})
 

@@ -45,8 +45,8 @@ class RankContext:
             ("RANK", self.rank, self.world_size),
             ("LOCAL_RANK", self.local_rank, self.local_world_size),
         ):
-            why = f"of {size} rank{'s' if size > 1 else ''} the last is {size - 1}"
-            require(0 <= rank < size, key, rank, why, f"{key}=0 to {size - 1}, or WORLD_SIZE={rank + 1}")
+            reason = f"of {size} rank{'s' if size > 1 else ''} the last is {size - 1}"
+            require(0 <= rank < size, key, rank, reason, f"{key}=0 to {size - 1}, or WORLD_SIZE={rank + 1}")
 
     @property
     def variables(self) -> dict[str, str]:

@@ -82,8 +82,8 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     target = targets_for_loss(target)[0]
     for stage in ("val", "test"):
         if source.has(stage) and (count := len(source.user_loaders(stage))) > 1:
-            why = f"its {METHOD[stage]} returns {count} loaders, and a plain net is measured on one"
-            raise config_error("data", choice.name, why, "a LightningModule, or one loader")
+            reason = f"its {METHOD[stage]} returns {count} loaders, and a plain net is measured on one"
+            raise config_error("data", choice.name, reason, "a LightningModule, or one loader")
     held = [source.user_loaders(stage)[0] for stage in STAGES if source.has(stage)]
     outputs = outputs_of(choice, [getattr(own, "dataset", None) for own in held], source.owner, target, samples)
     return shape_facts(inputs.shape[1:], target, outputs)

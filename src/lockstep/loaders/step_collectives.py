@@ -24,9 +24,9 @@ def require_samples(module: Any, step: str, data: str, loaders: Sequence[RankLoa
     least = min((own.smallest_batch for own in loaders if isinstance(own, MapLoader)), default=ranks)
     called = collective_in(type(module), step) if least < ranks else None
     name = f"{type(module).__name__}.{step}"
-    why = f"a batch for {name} has samples for {least} of {ranks} ranks, "
-    why += f"and it calls {called}, in which the others take no part"
-    require(called is None, "data", data, why, "a batch size that leaves a sample for each rank in the last batch")
+    reason = f"a batch for {name} has samples for {least} of {ranks} ranks, "
+    reason += f"and it calls {called}, in which the others take no part"
+    require(called is None, "data", data, reason, "a batch size that leaves a sample for each rank in the last batch")
 
 
 def collective_in(kind: type, method: str, seen: frozenset[str] = frozenset()) -> str | None:

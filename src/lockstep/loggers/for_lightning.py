@@ -62,9 +62,9 @@ def check(choice: schemas.OwnLogger) -> None:
         _require_logger(choice, found, f"{found.__name__} is not a Logger of Lightning")
 
 
-def _require_logger(choice: schemas.OwnLogger, kind: type, why: str) -> None:
+def _require_logger(choice: schemas.OwnLogger, kind: type, reason: str) -> None:
     fits = issubclass(kind, theirs.Logger)
-    require(fits, f"{choice.key}.{KEY}", choice.call[KEY], why, "the path of a Lightning logger")
+    require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
 
 
 def made(choice: schemas.Logger, plan: Plan, steps: int) -> theirs.Logger:

@@ -94,12 +94,12 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
 
 
 def _show_graph(board: TensorBoard, net: nn.Module, example: Example) -> None:
-    why = "it has no forward" if example.none else "its forward waits for other ranks" if example.waits else ""
-    if not why:
+    reason = "it has no forward" if example.none else "its forward waits for other ranks" if example.waits else ""
+    if not reason:
         with redirect_stdout(StringIO()):  # the tracer prints its error too
-            _, why = _tried(lambda: board.log_graph(net, example.inputs))
-    if why:
-        notice(f"logger.tensorboard.graph: the net cannot be traced ({why}); it is left out")
+            _, reason = _tried(lambda: board.log_graph(net, example.inputs))
+    if reason:
+        notice(f"logger.tensorboard.graph: the net cannot be traced ({reason}); it is left out")
 
 
 def _tried(function: Callable[[], T]) -> tuple[T | None, str]:

@@ -97,8 +97,8 @@ def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> Non
 def unused(names: Sequence[str]) -> ConfigError:
     """The refusal of parameters that take no part in a step, whose gradients the other ranks wait for."""
     listed = shorten(", ".join(names)) or "some parameters"
-    why = f"{listed} had no gradient in a step, and ranks wait for all"
-    return config_error("strategy.find_unused_parameters", False, why, "strategy.find_unused_parameters=true")
+    reason = f"{listed} had no gradient in a step, and ranks wait for all"
+    return config_error("strategy.find_unused_parameters", False, reason, "strategy.find_unused_parameters=true")
 
 
 class TrainingStep(nn.Module):

@@ -88,8 +88,8 @@ def convert_dropout(plan: "Plan", rank: int, net: nn.Module) -> GlobalMasks:
     )
     for layer, (parent, name, child) in enumerate([*layers]):
         kind = type(child)
-        why = f"the net has {kind.__name__}, which does more than drop"
+        reason = f"the net has {kind.__name__}, which does more than drop"
         sliceable = kind is nn.Dropout or kind in CHANNELWISE
-        require(sliceable, "dropout_rng", "global", why, "dropout_rng=per_rank")
+        require(sliceable, "dropout_rng", "global", reason, "dropout_rng=per_rank")
         setattr(parent, name, GlobalDropout(child, layer, masks))
     return masks

@@ -161,8 +161,8 @@ class RawTrainer:
         if not self.session.manual and len(self.optimizers) > 1:
             name = self.session.plan.model.name
             count = len(self.optimizers)
-            why = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
-            raise config_error("model", name, why, "self.automatic_optimization = False in it")
+            reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
+            raise config_error("model", name, reason, "self.automatic_optimization = False in it")
 
     def _of_module(self, use_pl_optimizer: bool = True) -> Any:
         """Return what `self.optimizers()` returns in the module."""

@@ -86,9 +86,9 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
         earlier = read_lines(path, mark)
     except Damaged as damaged:
         if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
-            why = f"its {RECORD} {damaged}"
-            instead = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
-            raise config_error("hydra.run.dir", run_dir, why, instead) from None
+            reason = f"its {RECORD} {damaged}"
+            hint = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
+            raise config_error("hydra.run.dir", run_dir, reason, hint) from None
         return b"", f"{path} {damaged}: the new record begins where training resumes"
     return earlier, ""
 

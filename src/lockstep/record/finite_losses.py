@@ -42,5 +42,5 @@ class FiniteLosses:
 
 
 def not_finite(what: str, value: float) -> NotFinite:
-    instead = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
-    return NotFinite(f"{what} is {value}; the checkpoints before it are kept; write {instead}.")
+    hint = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
+    return NotFinite(f"{what} is {value}; the checkpoints before it are kept; write {hint}.")

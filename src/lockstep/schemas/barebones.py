@@ -34,8 +34,8 @@ def require_nothing_saved(plan: "Plan") -> None:
     key, every = "checkpoint.every_n_steps", plan.checkpoint.every_n_steps
     require(every is None, key, every, f"{KEY}=true saves no checkpoint", f"{key}=null, or {KEY}=false")
     require(not plan.model_summary, "model_summary", True, WITHOUT, f"model_summary=false, or {KEY}=false")
-    why = f"{KEY}=true saves no checkpoint to go on from"
-    require(not plan.resume, "resume", True, why, f"{KEY}=false, or ckpt_path=… to begin at one")
+    reason = f"{KEY}=true saves no checkpoint to go on from"
+    require(not plan.resume, "resume", True, reason, f"{KEY}=false, or ckpt_path=… to begin at one")
     monitors = {f"{own.key}.monitor": own.call.get("monitor") for own in plan.callbacks}
     for key, name in {"checkpoint.monitor": plan.checkpoint.monitor, **monitors}.items():
         fits = name is None or not plan.model.lightning

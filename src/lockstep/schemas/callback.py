@@ -36,13 +36,13 @@ class OwnCallback(OneOfSeveral):
         if self._target_.rpartition(".")[2] != SCHEDULER:
             return None
         key, given = f"{self.key}.scheduling", self.arguments.get("scheduling")
-        instead = f"{key}={{4:2}} for two batches a step from the fifth epoch on"
-        require(isinstance(given, Mapping) and bool(given), key, given, "it is {EPOCH: BATCHES}", instead)
+        hint = f"{key}={{4:2}} for two batches a step from the fifth epoch on"
+        require(isinstance(given, Mapping) and bool(given), key, given, "it is {EPOCH: BATCHES}", hint)
         schedule = {0: 1, **dict(given or {})}
         for epoch, batches in schedule.items():
             for number, least in ((epoch, 0), (batches, 1)):
                 fits = isinstance(number, int) and not isinstance(number, bool) and number >= least
-                require(fits, key, given, f"{number} is no whole number of {least} or more", instead)
+                require(fits, key, given, f"{number} is no whole number of {least} or more", hint)
         return schedule
 
     def check(self, plan: "Plan") -> None:
@@ -50,18 +50,18 @@ class OwnCallback(OneOfSeveral):
         say how many batches a step has.
         """
         if self.scheduling is not None:
-            why = f"{self.key} says how many batches an optimizer step has"
+            reason = f"{self.key} says how many batches an optimizer step has"
             key, batches = "accumulate_grad_batches", plan.accumulate_grad_batches
-            require(batches == 1, key, batches, why, f"{key}=1, or without it")
+            require(batches == 1, key, batches, reason, f"{key}=1, or without it")
             others = [own for own in plan.callbacks if own.scheduling is not None]
             require(len(others) == 1, "callbacks", [own.key for own in others], "two say it", "one of them")
-            why, instead = f"{plan.model.name} optimizes manually, and does it itself", "no such callback"
-            require(not plan.model.manual, "callbacks", SCHEDULER, why, instead)
+            reason, hint = f"{plan.model.name} optimizes manually, and does it itself", "no such callback"
+            require(not plan.model.manual, "callbacks", SCHEDULER, reason, hint)
         writes = self._target_.rpartition(".")[2] in WRITERS
-        why, instead = "it writes to a logger, and this run has none", "logger=tensorboard, or leave it out"
-        require(bool(plan.logger) or not writes, "callbacks", self.name, why, instead)
+        reason, hint = "it writes to a logger, and this run has none", "logger=tensorboard, or leave it out"
+        require(bool(plan.logger) or not writes, "callbacks", self.name, reason, hint)
         monitor = self.call.get("monitor")
         if plan.train and isinstance(monitor, str) and not plan.model.lightning:
             measured = plan.measured_by_epochs
-            why = "no epoch of this run measures such a thing"
-            require(monitor in measured, f"{self.key}.monitor", monitor, why, f"one of {', '.join(measured)}")
+            reason = "no epoch of this run measures such a thing"
+            require(monitor in measured, f"{self.key}.monitor", monitor, reason, f"one of {', '.join(measured)}")

@@ -28,5 +28,7 @@ class Checkpoint:
     def check(self, plan: "Plan") -> None:
         """Refuse a metric that no epoch of the plan measures."""
         if plan.train and self.monitor is not None and not plan.model.lightning:
-            why, measured = "no epoch of this run measures such a thing", plan.measured_by_epochs
-            require(self.monitor in measured, "checkpoint.monitor", self.monitor, why, f"one of {', '.join(measured)}")
+            reason, measured = "no epoch of this run measures such a thing", plan.measured_by_epochs
+            require(
+                self.monitor in measured, "checkpoint.monitor", self.monitor, reason, f"one of {', '.join(measured)}"
+            )

@@ -22,10 +22,10 @@ class Digits(BuiltIn):
         not_negative("data.val_size", self.val_size)
         require(self.test_size > 0, "data.test_size", self.test_size, "it must be 1 or more", "data.test_size=360")
         spare = self.total - self.test_size
-        why = f"it leaves nothing of the {self.total} digits to train on"
-        require(spare > 0, "data.test_size", self.test_size, why, "data.test_size=360")
-        why = f"with data.test_size={self.test_size} {why}"
-        require(self.val_size < spare, "data.val_size", self.val_size, why, f"data.val_size={spare // 8}")
+        reason = f"it leaves nothing of the {self.total} digits to train on"
+        require(spare > 0, "data.test_size", self.test_size, reason, "data.test_size=360")
+        reason = f"with data.test_size={self.test_size} {reason}"
+        require(self.val_size < spare, "data.val_size", self.val_size, reason, f"data.val_size={spare // 8}")
 
     @property
     def train_samples(self) -> int:
@@ -48,12 +48,12 @@ class MNIST(BuiltIn):
     def __post_init__(self) -> None:
         not_negative("data.val_size", self.val_size)
         positive("data.std", self.std)
-        why = f"it leaves nothing of the {self.total} images to train on"
-        require(self.val_size < self.total, "data.val_size", self.val_size, why, "data.val_size=5000")
+        reason = f"it leaves nothing of the {self.total} images to train on"
+        require(self.val_size < self.total, "data.val_size", self.val_size, reason, "data.val_size=5000")
         if self.samples is not None:
             most = self.total - self.val_size
-            why, instead = f"with data.val_size={self.val_size} there are 1 to {most}", f"data.samples={most}"
-            require(0 < self.samples <= most, "data.samples", self.samples, why, instead)
+            reason, hint = f"with data.val_size={self.val_size} there are 1 to {most}", f"data.samples={most}"
+            require(0 < self.samples <= most, "data.samples", self.samples, reason, hint)
 
     @property
     def train_samples(self) -> int:
@@ -71,8 +71,8 @@ class Points(BuiltIn):
 
     def __post_init__(self) -> None:
         if self.samples is not None:
-            why, instead = "it must be 2 or more", "data.samples=1000, or data.samples=null for the seven points"
-            require(self.samples >= 2, "data.samples", self.samples, why, instead)
+            reason, hint = "it must be 2 or more", "data.samples=1000, or data.samples=null for the seven points"
+            require(self.samples >= 2, "data.samples", self.samples, reason, hint)
 
     @property
     def train_samples(self) -> int:
@@ -124,9 +124,9 @@ class RandomRegression(BuiltIn):
 
     def __post_init__(self) -> None:
         not_negative("data.noise", self.noise)
-        for key, instead in (("features", 5), ("outputs", 2), ("samples", 90)):
+        for key, hint in (("features", 5), ("outputs", 2), ("samples", 90)):
             value = getattr(self, key)
-            require(value > 0, f"data.{key}", value, "it must be 1 or more", f"data.{key}={instead}")
+            require(value > 0, f"data.{key}", value, "it must be 1 or more", f"data.{key}={hint}")
 
     @property
     def train_samples(self) -> int:

@@ -45,8 +45,11 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("_inputs_", "_targets_"):
         fits = given[name] is None or (isinstance(given[name], str) and given[name] != "")
         require(fits, f"data.{name}", given[name], "it is one key of each sample", f"data.{name}=image, say")
-    fits, why = given["_targets_"] is None or given["_inputs_"] is not None, "where the target has a key the input has"
-    require(fits, "data._targets_", given["_targets_"], f"{why} one too", "data._inputs_=KEY beside it")
+    fits, reason = (
+        given["_targets_"] is None or given["_inputs_"] is not None,
+        "where the target has a key the input has",
+    )
+    require(fits, "data._targets_", given["_targets_"], f"{reason} one too", "data._inputs_=KEY beside it")
     return {**given, "_split_": split, "_loader_": _loader_options(loader), "_classes_": count}
 
 

@@ -21,8 +21,8 @@ class AnyLogger:
     def check(self, plan: "Plan") -> None:
         """Refuse a package that is not there, and a folder that it cannot write to."""
         fits = self.package is None or find_spec(self.package) is not None
-        instead = f"pip install {self.package}, or logger=tensorboard"
-        require(fits, "logger", self.name, f"it needs the package {self.package}", instead)
+        hint = f"pip install {self.package}, or logger=tensorboard"
+        require(fits, "logger", self.name, f"it needs the package {self.package}", hint)
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class TensorBoard(AnyLogger):
         not_negative("logger.tensorboard.histograms", self.histograms)
 
     def check(self, plan: "Plan") -> None:
-        why = f"TensorBoard writes to no folder whose name is not UTF-8, and the run's is {plan.run_dir}"
-        instead = "logger=csv or logger=none, or another hydra.run.dir"
-        require(is_utf8(plan.run_dir), "logger", "tensorboard", why, instead)
+        reason = f"TensorBoard writes to no folder whose name is not UTF-8, and the run's is {plan.run_dir}"
+        hint = "logger=csv or logger=none, or another hydra.run.dir"
+        require(is_utf8(plan.run_dir), "logger", "tensorboard", reason, hint)
 
 
 @dataclass(frozen=True)

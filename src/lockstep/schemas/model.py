@@ -28,12 +28,12 @@ class Net:
 
     def check(self, plan: "Plan") -> None:
         """Refuse data that the net does not take."""
-        why = f"it takes images, and data={plan.data.name} holds none"
+        reason = f"it takes images, and data={plan.data.name} holds none"
         hint = "model=mlp or model=linear, or data=digits"
-        require(not self.images_only or plan.data.images, "model", self.name, why, hint)
-        why = "callbacks beside a plain net would see shards of its weights"
+        require(not self.images_only or plan.data.images, "model", self.name, reason, hint)
+        reason = "callbacks beside a plain net would see shards of its weights"
         fits = not plan.callbacks or not plan.strategy.sharded
-        require(fits, "strategy", plan.strategy.name, why, "strategy=ddp, or callbacks=none")
+        require(fits, "strategy", plan.strategy.name, reason, "strategy=ddp, or callbacks=none")
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class MLP(BuiltIn, Net):
     hidden: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        fits, why = min(self.hidden, default=0) > 0, "it lists layer sizes of 1 or more"
-        require(fits, "model.hidden", self.hidden, why, "model.hidden=[30,20], say")
+        fits, reason = min(self.hidden, default=0) > 0, "it lists layer sizes of 1 or more"
+        require(fits, "model.hidden", self.hidden, reason, "model.hidden=[30,20], say")
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class OwnNet(Target, Net):
         """Refuse the built-in net over tokens on anything else."""
         super().check(plan)
         fits = self._target_ != TOKENS_ONLY or plan.task.samples in ("sequences", "any")
-        why = f"it reads tokens, and task={plan.task.name} takes data={plan.data.name} for something else"
-        require(fits, "model", self.name, why, "task=language_modelling, and data=text, say")
+        reason = f"it reads tokens, and task={plan.task.name} takes data={plan.data.name} for something else"
+        require(fits, "model", self.name, reason, "task=language_modelling, and data=text, say")
 
 
 @dataclass(frozen=True)
@@ -104,23 +104,23 @@ class OwnModule(Target, Net):
 
     def check(self, plan: "Plan") -> None:
         """Refuse what the plan would do, and a LightningModule does itself."""
-        why = "the loss of a LightningModule is not scaled here"
-        require(plan.precision != "16-mixed", "precision", plan.precision, why, "precision=bf16-mixed")
+        reason = "the loss of a LightningModule is not scaled here"
+        require(plan.precision != "16-mixed", "precision", plan.precision, reason, "precision=bf16-mixed")
         averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
-        why = "the gradients of a LightningModule are averaged by DistributedDataParallel"
-        require(averaged, "engine.gradient_sync", plan.gradient_sync, why, "engine.gradient_sync=ddp")
-        why, by_module = "it is for plain nets", f"{self.name} optimizes manually, and does it itself"
+        reason = "the gradients of a LightningModule are averaged by DistributedDataParallel"
+        require(averaged, "engine.gradient_sync", plan.gradient_sync, reason, "engine.gradient_sync=ddp")
+        reason, by_module = "it is for plain nets", f"{self.name} optimizes manually, and does it itself"
         asked: list[tuple[str, object, object, str]] = [
-            ("dropout_rng", plan.dropout_rng, "per_rank", why),
-            ("show_shapes", plan.show_shapes, False, why),
-            ("task", plan.task.name, "auto", why),
-            ("scheduler", plan.scheduler.name, "none", why),
+            ("dropout_rng", plan.dropout_rng, "per_rank", reason),
+            ("show_shapes", plan.show_shapes, False, reason),
+            ("task", plan.task.name, "auto", reason),
+            ("scheduler", plan.scheduler.name, "none", reason),
         ]
         if self.manual:
             asked += [("accumulate_grad_batches", plan.accumulate_grad_batches, 1, by_module)]
             asked += [("gradient_clip_val", plan.gradient_clip_val, None, by_module)]
-        for key, value, usual, why in asked:
-            require(value == usual, key, value, why, f"{key}={as_typed(usual)}")
+        for key, value, usual, reason in asked:
+            require(value == usual, key, value, reason, f"{key}={as_typed(usual)}")
 
 
 Model = Linear | MLP | CNN | LeNet | SplitCNN | OwnNet | OwnModule

@@ -52,11 +52,11 @@ class WarmupLinear(Schedule):
 
     def check(self, plan: "Plan") -> None:
         key, steps = "scheduler.warmup_steps", plan.steps.total_steps
-        fits, why = (
+        fits, reason = (
             not plan.train or self.warmup_steps < steps,
             f"the whole run has {steps} step{'s' if steps > 1 else ''}",
         )
-        require(fits, key, self.warmup_steps, why, f"{key}={steps // 10}")
+        require(fits, key, self.warmup_steps, reason, f"{key}={steps // 10}")
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class OwnScheduler(Target, Schedule):
         """`_interval_` and `_monitor_` are ours, all else the target's."""
         own = super().of(values)
         interval, monitor = (own["arguments"].pop(name, usual) for name, usual in OURS.items())
-        why, instead = "it steps after each step or each epoch", "scheduler._interval_=step, or epoch"
-        require(interval in ("step", "epoch"), "scheduler._interval_", interval, why, instead)
+        reason, hint = "it steps after each step or each epoch", "scheduler._interval_=step, or epoch"
+        require(interval in ("step", "epoch"), "scheduler._interval_", interval, reason, hint)
         named = monitor is None or isinstance(monitor, str)
         require(named, "scheduler._monitor_", monitor, "it is the name of a metric", "scheduler._monitor_=val/loss")
         return {**own, "_interval_": interval, "_monitor_": monitor}
@@ -96,8 +96,8 @@ class OwnScheduler(Target, Schedule):
     def check(self, plan: "Plan") -> None:
         measured = plan.measured_by_epochs
         known = not plan.train or not self.plateau or self.watched(plan) in measured
-        why = "no epoch of this run measures such a thing"
-        require(known, "scheduler._monitor_", self.watched(plan), why, f"one of {', '.join(measured)}")
+        reason = "no epoch of this run measures such a thing"
+        require(known, "scheduler._monitor_", self.watched(plan), reason, f"one of {', '.join(measured)}")
 
 
 Scheduler = Constant | OneCycle | WarmupLinear | OwnScheduler

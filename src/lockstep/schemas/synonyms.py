@@ -66,8 +66,8 @@ def synonym(key: str, value: object) -> ConfigError | None:
     """The refusal of a name that is usual elsewhere; None where it is not one. `trainer.max_epochs` is `max_epochs`."""
     name = key.removeprefix("trainer.")
     if name in LIKE:
-        why, instead = LIKE[name]
-        return config_error(key, value, f"there is no such key: {why}", instead.format(command=typed_command()))
+        reason, hint = LIKE[name]
+        return config_error(key, value, f"there is no such key: {reason}", hint.format(command=typed_command()))
     own = name if name in OF_THE_PLAN and name != key else SAME.get(name)
     if own is not None:
         return config_error(key, value, f"there is no such key, it is {own} here", f"{own}={as_typed(value)}")

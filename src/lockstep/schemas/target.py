@@ -87,8 +87,8 @@ def require_spelling(key: str, values: Any, own: Iterable[str] = ()) -> None:
     for name, value in values.items() if isinstance(values, Mapping) else ():
         if isinstance(name, str) and name[0] == name[-1] == "_" and name not in (*RESERVED, *own):
             near = nearest(name, [*RESERVED, *own]) or KEY
-            why = f"there is no such key (did you mean {near}?)"
-            raise config_error(f"{key}.{name}", value, why, f"{key}.{near}={as_typed(value)}")
+            reason = f"there is no such key (did you mean {near}?)"
+            raise config_error(f"{key}.{name}", value, reason, f"{key}.{near}={as_typed(value)}")
         require_spelling(f"{key}.{name}", value)
     for index, value in enumerate(values if isinstance(values, list) else ()):
         require_spelling(f"{key}[{index}]", value)

@@ -40,10 +40,10 @@ def parts_of(plan: "Plan") -> tuple[int, ...]:
     return parts
 
 
-def require_own_net(plan: "Plan", wanted: str, instead: str) -> None:
+def require_own_net(plan: "Plan", wanted: str, hint: str) -> None:
     """Refuse the built-in nets, which make one row of outputs a sample."""
-    why = f"it makes one row of outputs a sample, and data={plan.data.name} asks for {wanted}"
-    require(plan.model.own_code, "model", plan.model.name, why, instead)
+    reason = f"it makes one row of outputs a sample, and data={plan.data.name} asks for {wanted}"
+    require(plan.model.own_code, "model", plan.model.name, reason, hint)
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Classification(Auto):
     ignore_index: int | None = None
 
     def check(self, plan: "Plan") -> None:
-        why = f"the targets of data={plan.data.name} are real numbers, and no classes"
-        require(plan.data.classes > 0, "task", self.name, why, "task=regression")
+        reason = f"the targets of data={plan.data.name} are real numbers, and no classes"
+        require(plan.data.classes > 0, "task", self.name, reason, "task=regression")
         super().check(plan)
 
 
@@ -75,8 +75,8 @@ class Regression(Task):
     name: Literal["regression"]
 
     def check(self, plan: "Plan") -> None:
-        why = f"the targets of data={plan.data.name} are classes, and no real numbers"
-        require(plan.data.classes == 0, "task", self.name, why, "task=classification")
+        reason = f"the targets of data={plan.data.name} are classes, and no real numbers"
+        require(plan.data.classes == 0, "task", self.name, reason, "task=classification")
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class LanguageModelling(Task):
     samples: ClassVar[Samples] = "sequences"
 
     def check(self, plan: "Plan") -> None:
-        why = f"data={plan.data.name} holds no sequences of whole numbers"
-        require(hasattr(plan.data, "parts"), "task", self.name, why, "data=text")
+        reason = f"data={plan.data.name} holds no sequences of whole numbers"
+        require(hasattr(plan.data, "parts"), "task", self.name, reason, "data=text")
         require_own_net(plan, "the next token at each place", "model=char_rnn, or a net of your own")
 
     def output_shape(self, plan: "Plan", outputs: int) -> tuple[int | None, ...]:

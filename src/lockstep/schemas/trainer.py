@@ -73,19 +73,25 @@ class Trainer:
         if plan.test and (size := getattr(plan.data, "test_size", None)):
             self.limited("test", size, plan.batch_size)
         timed = self.max_time is None or plan.engine.name != "both"
-        why, hint = "no clock ends two runs after the same step", f"{PREFIX}max_steps=1000, say, or one engine"
-        require(timed, f"{PREFIX}max_time", self.max_time, why, hint)
-        summarized, why = not self.enable_model_summary or plan.model.lightning, "the summary is of a LightningModule"
+        reason, hint = "no clock ends two runs after the same step", f"{PREFIX}max_steps=1000, say, or one engine"
+        require(timed, f"{PREFIX}max_time", self.max_time, reason, hint)
+        summarized, reason = (
+            not self.enable_model_summary or plan.model.lightning,
+            "the summary is of a LightningModule",
+        )
         hint = "model_summary=true, which is of any net"
-        require(summarized, f"{PREFIX}enable_model_summary", True, why, hint)
+        require(summarized, f"{PREFIX}enable_model_summary", True, reason, hint)
         if self.barebones:
             from lockstep.schemas.barebones import require_nothing_saved
 
             require_nothing_saved(plan)
         self._check_validation(plan)
         way = self.gradient_clip_algorithm
-        clips, why = way == "norm" or plan.gradient_clip_val is not None, "without gradient_clip_val nothing is clipped"
-        require(clips, f"{PREFIX}gradient_clip_algorithm", way, why, "gradient_clip_val=0.5, say, beside it")
+        clips, reason = (
+            way == "norm" or plan.gradient_clip_val is not None,
+            "without gradient_clip_val nothing is clipped",
+        )
+        require(clips, f"{PREFIX}gradient_clip_algorithm", way, reason, "gradient_clip_val=0.5, say, beside it")
 
     def _check_validation(self, plan: "Plan") -> None:
         """Refuse validations at other places than an epoch has, and a schedule that waits for one after each epoch."""
@@ -98,8 +104,8 @@ class Trainer:
         key, epochs, schedule = f"{PREFIX}check_val_every_n_epoch", self.check_val_every_n_epoch, plan.scheduler
         if epochs > 1 and isinstance(schedule, OwnScheduler) and schedule.plateau:
             metric = schedule.watched(plan)
-            why = f"the schedule steps by {metric} each epoch"
-            require(not metric.startswith("val/"), key, epochs, why, f"{key}=1, or scheduler._monitor_=train/loss")
+            reason = f"the schedule steps by {metric} each epoch"
+            require(not metric.startswith("val/"), key, epochs, reason, f"{key}=1, or scheduler._monitor_=train/loss")
 
     def limited(self, stage: Stage, samples: int, batch_size: int, drop_last: bool = False) -> int:
         """How many of a split's samples are used: those of the first batches.
@@ -115,8 +121,8 @@ class Trainer:
         limit = getattr(self, key)
         kept: int = min(limit, batches) if isinstance(limit, int) else int(limit * batches)
         some = kept > 0 or batches == 0 or (stage == "val" and limit == 0)
-        instead = f"{PREFIX}{key}=1" + (f", or {stage}=false" if stage != "val" else ", or 0 for no validation")
-        require(some, PREFIX + key, limit, f"of {batches} batches that is none", instead)
+        hint = f"{PREFIX}{key}=1" + (f", or {stage}=false" if stage != "val" else ", or 0 for no validation")
+        require(some, PREFIX + key, limit, f"of {batches} batches that is none", hint)
         return kept
 
     def resolved(self) -> "Trainer":
@@ -126,9 +132,9 @@ class Trainer:
             own = replace(own, enable_progress_bar=False)
         if self.overfit_batches:
             for name in ("limit_train_batches", "limit_val_batches"):
-                limit, why = getattr(self, name), f"{PREFIX}overfit_batches={self.overfit_batches} says how many"
+                limit, reason = getattr(self, name), f"{PREFIX}overfit_batches={self.overfit_batches} says how many"
                 usual = isinstance(limit, float) and limit == 1.0
-                require(usual or limit == self.overfit_batches, PREFIX + name, limit, why, "one of the two")
+                require(usual or limit == self.overfit_batches, PREFIX + name, limit, reason, "one of the two")
             own = replace(own, limit_train_batches=self.overfit_batches, limit_val_batches=self.overfit_batches)
         if not self.fast_dev_run:
             return own
@@ -150,8 +156,8 @@ class Trainer:
 def _require_share(name: str, hint: str, share: float) -> None:
     """Refuse what is neither a number of batches nor a share of them."""
     require(share >= 0, PREFIX + name, share, "it must be 0 or more", hint)
-    fits, why = isinstance(share, int) or share <= 1, "a share is at most 1.0, a number of batches is whole"
-    require(fits, PREFIX + name, share, why, hint)
+    fits, reason = isinstance(share, int) or share <= 1, "a share is at most 1.0, a number of batches is whole"
+    require(fits, PREFIX + name, share, reason, hint)
 
 
 UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
@@ -170,11 +176,11 @@ def seconds_of(given: object) -> float | None:
         parts = {"seconds": given}
     if given is None:
         return None
-    key, instead = f"{PREFIX}max_time", f"{PREFIX}max_time=00:12:00:00, or {PREFIX}max_time={{hours:12}}"
+    key, hint = f"{PREFIX}max_time", f"{PREFIX}max_time=00:12:00:00, or {PREFIX}max_time={{hours:12}}"
     fits = parts is not None and all(name in UNITS and is_number(count) for name, count in parts.items())
-    require(fits, key, given, "it is days:hours:minutes:seconds, with two digits each, or a mapping of these", instead)
+    require(fits, key, given, "it is days:hours:minutes:seconds, with two digits each, or a mapping of these", hint)
     seconds = sum(UNITS[str(name)] * float(str(count)) for name, count in (parts or {}).items())
-    require(0 < seconds < math.inf, key, given, "it must be more than none", instead)
+    require(0 < seconds < math.inf, key, given, "it must be more than none", hint)
     return seconds
 
 

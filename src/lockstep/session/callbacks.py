@@ -24,11 +24,11 @@ def create_callbacks(plan: Plan) -> list[Any]:
 
     made = [(choice, create(choice.key, choice.call)) for choice in plan.callbacks]
     for choice, own in made:
-        why = f"it makes a {type(own).__name__}, and not a Callback of Lightning"
-        require(is_callback(own), f"{choice.key}.{KEY}", choice.call[KEY], why, "the path of one")
+        reason = f"it makes a {type(own).__name__}, and not a Callback of Lightning"
+        require(is_callback(own), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
         saves = any(kind.__name__ == "Checkpoint" for kind in type(own).__mro__)
-        why, instead = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
-        require(plan.saves or not saves, "callbacks", type(own).__name__, why, instead)
+        reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
+        require(plan.saves or not saves, "callbacks", type(own).__name__, reason, hint)
     return [own for _, own in made]
 
 
@@ -43,8 +43,8 @@ def require_planned_steps(plan: Plan, callbacks: Iterable[Any]) -> None:
         name = type(own).__name__
         if any(kind.__name__ == SCHEDULER for kind in type(own).__mro__):
             planned = name == SCHEDULER and {0: 1, **own.scheduling} == plan.steps.accumulation
-            why = "it changes how many batches a step has, and the configuration does not say so"
-            require(planned, "callbacks", name, why, "callbacks=gradient_accumulation_scheduler in its place")
+            reason = "it changes how many batches a step has, and the configuration does not say so"
+            require(planned, "callbacks", name, reason, "callbacks=gradient_accumulation_scheduler in its place")
 
 
 def is_callback(made: Any) -> bool:

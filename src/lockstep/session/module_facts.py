@@ -43,11 +43,11 @@ def inspect_module(
     if not is_lightning_module(module):
         return {}
     key, path = f"model.{KEY}", model.call[KEY]
-    trains, why = overrides(module, "training_step"), "it has no training_step"
-    require(trains, key, path, why, "a LightningModule with one")
+    trains, reason = overrides(module, "training_step"), "it has no training_step"
+    require(trains, key, path, reason, "a LightningModule with one")
     takes = "dataloader_iter" in inspect.signature(module.training_step).parameters
-    why = "its training_step takes the loader's iterator, and batches are divided among ranks here"
-    require(not takes, key, path, why, "one with training_step(self, batch, batch_idx)")
+    reason = "its training_step takes the loader's iterator, and batches are divided among ranks here"
+    require(not takes, key, path, reason, "one with training_step(self, batch, batch_idx)")
     lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
     require(not lazy, key, path, "it has lazy layers, whose sizes only a batch tells", "layers with their sizes")
     answer: dict[str, Any] = {"module": {"manual": not module.automatic_optimization}}

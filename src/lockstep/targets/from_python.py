@@ -18,11 +18,11 @@ def as_target(key: str, own: Any) -> dict[str, Any]:
         return {str(name): value for name, value in own.items()}
     call = own.func if isinstance(own, functools.partial) else own
     module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", None)
-    kind, why = type(call).__name__, "an object is made on each rank, under the run's seed"
+    kind, reason = type(call).__name__, "an object is made on each rank, under the run's seed"
     has_path = callable(call) and module is not None and name is not None
-    require(has_path, key, kind, why, f"{key}={kind}, the class, or functools.partial({kind}, …)")
-    why = "it is defined within a function, and has no path"
-    require("<" not in str(name), key, name, why, "it at the top of a module or of a notebook's cell")
+    require(has_path, key, kind, reason, f"{key}={kind}, the class, or functools.partial({kind}, …)")
+    reason = "it is defined within a function, and has no path"
+    require("<" not in str(name), key, name, reason, "it at the top of a module or of a notebook's cell")
     named = {KEY: f"{module}.{name}"}
     return {**named, ARGS: list(own.args), **own.keywords} if isinstance(own, functools.partial) else named
 
@@ -33,5 +33,5 @@ def require_not_typed(own: Mapping[str, Any], overrides: Iterable[str]) -> None:
         key, _, value = override.lstrip("+~").partition("=")
         group, _, name = key.partition(".")
         if group in own:
-            instead = f"{group}=functools.partial(…, {name}={as_typed(value)})" if name else f"{group} only once"
-            raise ConfigError(f"{override}: {group} is given from Python; write {instead}.")
+            hint = f"{group}=functools.partial(…, {name}={as_typed(value)})" if name else f"{group} only once"
+            raise ConfigError(f"{override}: {group} is given from Python; write {hint}.")

@@ -99,8 +99,8 @@ def locate(key: str, path: Any) -> Any:
                 raise _no_such_name(key, path, found, name)
             _imported(key, path, ".".join([first, *rest[:index]]), found)
         found = getattr(found, name)
-    why = f"it is a {type(found).__name__}, and not a class or a function"
-    require(callable(found), key, path, why, "one of them")
+    reason = f"it is a {type(found).__name__}, and not a class or a function"
+    require(callable(found), key, path, reason, "one of them")
     return found
 
 
@@ -118,8 +118,8 @@ def _imported(key: str, path: str, name: str, parent: ModuleType | None = None) 
         raise _no_such_name(key, path, parent, name.rpartition(".")[2])
     theirs = [str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     near = nearest(name, [own.name for own in pkgutil.iter_modules(theirs)])
-    instead = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
-    raise config_error(key, path, f"there is no module {name}{_meant(near)}", instead)
+    hint = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
+    raise config_error(key, path, f"there is no module {name}{_meant(near)}", hint)
 
 
 def _meant(near: str | None) -> str:
@@ -133,13 +133,13 @@ def _no_such_name(key: str, path: str, found: Any, name: str) -> ConfigError:
         names += [own.name for own in pkgutil.iter_modules(found.__path__)]
     near = nearest(name, names)
     rest = path.removeprefix(f"{within}.{name}") if path.startswith(f"{within}.{name}.") else ""
-    instead = f"{key}={within}.{near}{rest}" if near else f"the path of something that {within} has"
-    return config_error(key, path, f"{within} has no {name}{_meant(near)}", instead)
+    hint = f"{key}={within}.{near}{rest}" if near else f"the path of something that {within} has"
+    return config_error(key, path, f"{within} has no {name}{_meant(near)}", hint)
 
 
-def user_errors(override: str, why: str) -> AbstractContextManager[None]:
+def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
     """Around code of the user's own: their error with its traceback, and the override that leads to it."""
-    return errors_as(lambda error: UserCodeError(f"{called_traceback(error)}\n{override}: {why}"))
+    return errors_as(lambda error: UserCodeError(f"{called_traceback(error)}\n{override}: {reason}"))
 
 
 def arguments(
@@ -171,8 +171,8 @@ def arguments(
         if name not in named and (name in ours or not takes_any):
             near = nearest(name, named)
             typed = f"{key}.{near}={as_typed(value)}, or another of {listed}"
-            instead = typed if near else f"one of those it takes: {listed}"
-            raise config_error(f"{key}.{name}", value, f"{title} takes no such argument{_meant(near)}", instead)
+            hint = typed if near else f"one of those it takes: {listed}"
+            raise config_error(f"{key}.{name}", value, f"{title} takes no such argument{_meant(near)}", hint)
     fitting = {name: _typed(f"{key}.{name}", hints.get(name), value) for name, value in given.items()}
     fitting |= {name: value for name, value in filled.items() if name in named and name not in given}
     for name, parameter in named.items():

@@ -26,23 +26,21 @@ def pickled_main(values: Any) -> bytes | None:
     try:
         import cloudpickle
     except ImportError:
-        why = "what no file holds comes to the ranks by cloudpickle, which is not installed"
-        raise config_error(key, path, why, "it into a file, or pip install cloudpickle") from None
+        reason = "what no file holds comes to the ranks by cloudpickle, which is not installed"
+        raise config_error(key, path, reason, "it into a file, or pip install cloudpickle") from None
     try:
         return bytes(cloudpickle.dumps(found))
     except Exception as error:
-        why = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
-        raise config_error(key, path, why, "it into a file") from None
+        reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
+        raise config_error(key, path, reason, "it into a file") from None
 
 
 def _defined(key: str, path: str) -> Any:
     main, name = vars(sys.modules[MAIN]), path.split(".")[1]
     if name not in main:
         near = nearest(name, [own for own in main if not own.startswith("_")])
-        instead = f"{key}={MAIN}.{near}" if near else "the path of a class or a function"
-        raise config_error(
-            key, path, f"no {name} is defined here" + (f" (did you mean {near}?)" if near else ""), instead
-        )
+        hint = f"{key}={MAIN}.{near}" if near else "the path of a class or a function"
+        raise config_error(key, path, f"no {name} is defined here" + (f" (did you mean {near}?)" if near else ""), hint)
     return main[name]
 
 

@@ -25,8 +25,8 @@ def own_net(
     """
     key, path = f"model.{KEY}", call[KEY]
     net = create("model", call, {"shape": shape, "outputs": outputs})
-    why, instead = f"it makes a {type(net).__name__}, and not an nn.Module", "the path of a net"
-    require(isinstance(net, nn.Module), key, path, why, instead)
+    reason, hint = f"it makes a {type(net).__name__}, and not an nn.Module", "the path of a net"
+    require(isinstance(net, nn.Module), key, path, reason, hint)
     lazy = any(is_lazy(own) for own in (*net.parameters(), *net.buffers()))
     require(not lazy, key, path, "it has lazy layers, whose sizes only a batch tells", "layers with their sizes")
     can_train = any(own.requires_grad for own in net.parameters())
@@ -44,8 +44,8 @@ def _check_first_outputs(net: nn.Module, override: str, wanted: tuple[int | None
         shape = tuple(made.shape) if isinstance(made, Tensor) else ()
         if not _fits(shape[1:], wanted):
             outputs = f"outputs of shape {shape}" if shape else f"a {type(made).__name__}"
-            why = f"it makes {outputs}, and the task asks for {_shown(wanted)}"
-            raise ConfigError(f"{override}: {why}; write one that fits.")
+            reason = f"it makes {outputs}, and the task asks for {_shown(wanted)}"
+            raise ConfigError(f"{override}: {reason}; write one that fits.")
 
     handle = net.register_forward_hook(check)
 

@@ -79,11 +79,11 @@ class UserTask:
             self._require(fits, f"a metric cannot be called {name}", "another name")
         fits = isinstance(better, Mapping) and {*better} <= {*metrics} and {*better.values()} <= {"min", "max"}
         self._require(fits, "its `better` is more than min or max of its metrics", "better = {NAME: 'min'}, say")
-        known, why = ["loss", *metrics], f"it has no metric {self.monitor} to monitor"
-        self._require(self.monitor in known, why, f"one of {', '.join(known)}")
+        known, reason = ["loss", *metrics], f"it has no metric {self.monitor} to monitor"
+        self._require(self.monitor in known, reason, f"one of {', '.join(known)}")
 
-    def _require(self, fits: bool, why: str, instead: str) -> None:
-        require(fits, f"task.{KEY}", self.path, why, instead)
+    def _require(self, fits: bool, reason: str, hint: str) -> None:
+        require(fits, f"task.{KEY}", self.path, reason, hint)
 
     def loss_sum(self, outputs: Any, targets: Tensor) -> Tensor:
         tensors = self._meet(outputs)
@@ -105,8 +105,8 @@ class UserTask:
             ConfigError: there are none.
         """
         found = [own for own in tensors_in(outputs) if own.is_floating_point()]
-        why = f"a net's {type(outputs).__name__} holds no real numbers"
-        self._require(bool(found), why, "a net whose outputs do")
+        reason = f"a net's {type(outputs).__name__} holds no real numbers"
+        self._require(bool(found), reason, "a net whose outputs do")
         place = found[0].device, torch.float64 if found[0].dtype == torch.float64 else torch.float32
         if isinstance(self.own, nn.Module) and place != self.place:
             self.own.to(*place)
@@ -118,6 +118,6 @@ class UserTask:
         shape, count = tuple(value.shape), len(targets)
         if shape == ():
             return value if is_sum else value * count
-        why = f"its {what} of {count} samples has the shape {shape}"
-        self._require(shape == (count,), why, "one that makes a mean over samples, or a number for each")
+        reason = f"its {what} of {count} samples has the shape {shape}"
+        self._require(shape == (count,), reason, "one that makes a mean over samples, or a number for each")
         return value.sum()
