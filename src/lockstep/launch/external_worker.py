@@ -25,7 +25,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.launch.torchelastic_agent import exit_with_agent, kill_if_cut_off
 from lockstep.launch.worker import process_group, redirect_output, run_engine
 from lockstep.parallel.messages import broadcast_bytes
-from lockstep.schemas.coerce import from_dict
+from lockstep.schemas.plan_json import from_json, to_json
 from lockstep.world import Launchable, World
 
 Work = TypeVar("Work", bound=Launchable)
@@ -117,4 +117,5 @@ def plan_of_rank_zero(work: Work) -> Work:
     """Broadcast rank 0's plan: every rank composed its own, and the clock names the run's folder."""
     if not dist.is_initialized():
         return work
-    return from_dict(type(work), json.loads(broadcast_bytes(json.dumps(asdict(work)).encode())))
+    work = from_json(broadcast_bytes(to_json(work).encode()).decode())
+    return work
