@@ -217,7 +217,7 @@ def test_the_map_names_every_folder() -> None:
     [chart] = re.findall(r"## The map\n\n```\n(.*?)```", README, re.DOTALL)
     [groups] = re.findall(r"^conf/ .* groups: (.*)$", chart, re.MULTILINE)
     assert groups.split() == sorted({path.name for path in (ROOT / "conf").iterdir() if path.is_dir()} - {"hydra"})
-    named = set(re.findall(r"\b(\w+)/", chart)) - {"conf", "docs", "tests", "src", "lockstep", "example"}
+    named = set(re.findall(r"\b(\w+)/", chart)) - {"conf", "docs", "tests", "src", "lockstep", "example", "bench"}
     assert named == {path.parent.name for path in FILES if path.parent.name != "lockstep"}
 
 
