@@ -22,8 +22,8 @@ from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of
 from lockstep.record.finite_losses import not_finite
 from lockstep.record.recorder import Recorder
+from lockstep.record.run_metadata import depends_on_world
 from lockstep.safe_loading import load
-from lockstep.world_dependence import world_dependent
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
@@ -118,7 +118,7 @@ class CheckpointManager:
         nothing = {name: torch.zeros_like(own) for name, own in here.items()}
         for generators, statistics in self.virtual.states() if self.virtual is not None else ():
             ranks.append(RankState(generators, nothing, gradients, statistics))
-        own = identity(self.plan, world_dependent(self.plan, self.recorder.net))
+        own = identity(self.plan, depends_on_world(self.plan, self.recorder.net))
         best = None if self.best is None else (self.monitor[0], self.best)
         mark, best_yet = self.recorder.mark, self.best_yet
         content = Content(

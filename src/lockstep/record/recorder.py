@@ -22,10 +22,10 @@ from lockstep.record.digest import digest
 from lockstep.record.file import Mark, RecordFile, lines_so_far, missing_steps
 from lockstep.record.fingerprint import fingerprints
 from lockstep.record.finite_losses import FiniteLosses, not_finite
+from lockstep.record.run_metadata import has_rank_buffers, run_metadata
 from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.structures import tensors_of
 from lockstep.sums.running import BatchStats
-from lockstep.world_dependence import heading, per_rank_buffers
 
 
 class Recorder:
@@ -54,7 +54,7 @@ class Recorder:
 
     def _file(self, steps: int, mark: Mark) -> RecordFile:
         folder, earlier = Path(self.plan.run_dir), b""
-        run = {**heading(self.plan, self.net), "per_rank_buffers": per_rank_buffers(self.plan, self.net)}
+        run = {**run_metadata(self.plan, self.net), "per_rank_buffers": has_rank_buffers(self.plan, self.net)}
         if self.plan.ckpt_path is not None and mark.lines:
             earlier, word = lines_so_far(Path(self.plan.ckpt_path), folder, mark)
             if word:
