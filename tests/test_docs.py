@@ -17,7 +17,7 @@ from lockstep import data
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.plan import Plan
 from lockstep.seeding import build_model
-from lockstep.world_dependence import heading
+from lockstep.world_dependence import run_metadata
 from tests.conftest import MNIST_ROOT, ROOT, Command
 from tests.test_layers import FILES, imports, room
 
@@ -202,7 +202,7 @@ def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_p
     assert len(AGREEMENTS[name]) == rows
     for one, other, both, expected in AGREEMENTS[name]:
         plans = [make_plan(*own.split(), *both.split()) for own in (one, other)]
-        a, b = (heading(plan, build_model(plan, data.load(plan.data))) for plan in plans)
+        a, b = (run_metadata(plan, build_model(plan, data.load(plan.data))) for plan in plans)
         assert str(tolerance_between(a, b)) == expected, (one, other, both)
 
 

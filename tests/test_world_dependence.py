@@ -8,7 +8,7 @@ from torch import nn
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
-from lockstep.world_dependence import heading, per_rank_buffers, world_dependent
+from lockstep.world_dependence import per_rank_buffers, run_metadata, world_dependent
 
 
 class Own(nn.Module):
@@ -41,7 +41,7 @@ def test_by_the_types_of_modules(
 ) -> None:
     plan, net = make_plan("strategy=ddp", "devices=2"), Own(part)
     assert world_dependent(plan, net) == (drops or normalises)
-    assert heading(plan, net) == {**plan.summary(), "dropout_rng": "per_rank" if drops else "none"}
+    assert run_metadata(plan, net) == {**plan.summary(), "dropout_rng": "per_rank" if drops else "none"}
     follows = normalises and bool(part.track_running_stats)
     assert per_rank_buffers(plan, net) == follows
     assert not per_rank_buffers(make_plan(), net)
@@ -54,4 +54,4 @@ def test_what_all_ranks_share_does_not_depend_on_them(make_plan: Callable[..., P
     convert_dropout(plan, 0, net)
     assert not world_dependent(plan, net)
     assert not per_rank_buffers(plan, net)
-    assert heading(plan, net)["dropout_rng"] == "global"
+    assert run_metadata(plan, net)["dropout_rng"] == "global"

@@ -21,7 +21,7 @@ def per_rank_buffers(plan: Plan, net: nn.Module) -> bool:
     return follows and plan.world_size > 1 and not plan.sync_batchnorm
 
 
-def heading(plan: Plan, net: nn.Module) -> dict[str, str | int | float]:
+def run_metadata(plan: Plan, net: nn.Module) -> dict[str, str | int | float]:
     """What tells runs apart beside their results; `dropout_rng` is none where the net drops nothing."""
     summary = plan.summary()
     if plan.model.lightning:  # it has an optimizer and schedules of its own

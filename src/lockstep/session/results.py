@@ -19,7 +19,7 @@ from lockstep.session.progress import RunProgress
 from lockstep.session.schedules import require_logged
 from lockstep.session.trainee import Trainee
 from lockstep.sums.phases import seconds_range
-from lockstep.world_dependence import heading
+from lockstep.world_dependence import run_metadata
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by where the plan does not say: the first of these that a module logs."""
@@ -105,7 +105,7 @@ class Results:
         plan, position = self.plan, self.progress.position
         seconds, samples = self.timing.seconds, self.timing.samples
         metrics = {
-            **heading(plan, self.net),
+            **run_metadata(plan, self.net),
             "epochs": position.begun,
             "steps": position.steps,
             "train_seconds": seconds,
