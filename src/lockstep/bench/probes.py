@@ -15,13 +15,13 @@ from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.plan import Plan
-from lockstep.sums.running import Shown
+from lockstep.sums.running import PredictionSamples
 
 ALL_REDUCE = "c10d::allreduce_"
 TIMED: dict[type, tuple[str, ...]] = {
     Loggers: ("log_metrics", "flush"),
     EpochMonitor: ("end_steps", "begin_validation", "end_epoch"),
-    Shown: ("add",),
+    PredictionSamples: ("add",),
 }
 
 

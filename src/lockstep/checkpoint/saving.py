@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep.checkpoint.content import OWN, PREFIX, Content, Progress, RankState
+from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
 from lockstep.checkpoint.identity import identity
 from lockstep.checkpoint.reading import of_the_file
@@ -128,7 +128,7 @@ class CheckpointManager:
             ended,
         )
         self.best_yet = False
-        return {OWN: content.as_saved()}
+        return {SECTION: content.as_saved()}
 
     def update_best(self, metrics: Mapping[str, float]) -> None:
         """Note whether an epoch is better than all before it: the first of equals, rounded to float32; NaN is worst.
@@ -173,7 +173,7 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
         ConfigError: there is no room, or no right, to write it.
     """
     write: Callable[[BinaryIO], None] = lambda file: torch.save(dict(checkpoint), file)  # noqa: E731
-    best = BEST if OWN in checkpoint and checkpoint[OWN]["best_yet"] else ""
+    best = BEST if SECTION in checkpoint and checkpoint[SECTION]["best_yet"] else ""
     try:
         write_whole(path, write, before=PREVIOUS, also=best)
     except (OSError, RuntimeError) as error:
