@@ -184,14 +184,14 @@ def test_both_baselines_learn(tmp_path: Path, overrides: list[str], capsys: pyte
     """Each lowers the loss that the net begins with."""
     from bench import baselines
     from lockstep import data
-    from lockstep.seeding import plain_net
+    from lockstep.session.create_model import create_float32_net
 
     config, _ = compose_job([*overrides, "accelerator=cpu"])
     plan = plan_from(config, tmp_path)
     tensors = data.load(plan.data)
     samples = tensors.as_float(tensors.train[torch.arange(len(tensors.train))], torch.float32)
     for loop in baselines.LOOPS.values():
-        net = plain_net(plan, tensors)
+        net = create_float32_net(plan, tensors)
 
         @torch.no_grad()
         def loss(net: torch.nn.Module = net) -> float:

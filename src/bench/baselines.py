@@ -22,7 +22,7 @@ from lockstep import data, schemas
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.seeding import plain_net
+from lockstep.session.create_model import create_float32_net
 from lockstep.sums.phases import synchronize
 
 
@@ -31,7 +31,7 @@ def run(payload: BenchPayload, context: RankContext) -> float:
     plan = payload.plan
     tensors = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
-    net = plain_net(plan, tensors).to(device)
+    net = create_float32_net(plan, tensors).to(device)
     epoch = LOOPS[payload.subject](plan, tensors, net, plain_optimizer(plan, net), device)
     began = time.perf_counter()
     for _ in range(plan.max_epochs):

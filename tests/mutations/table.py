@@ -113,7 +113,7 @@ MUTATIONS = [
     Mutation(
         "a sanity check draws",
         "raw/evaluation.py",
-        "    with generators_kept(), session.sanity_check():",
+        "    with preserve_generators(), session.sanity_check():",
         "    with session.sanity_check():",
         "tests/test_sanity_check.py::test_nothing_of_it_is_kept[world0]",
     ),
@@ -377,10 +377,10 @@ MUTATIONS = [
     ),
     Mutation(
         "the dropout of a recurrent net is overlooked",
-        "world_dependence.py",
+        "record/run_metadata.py",
         "isinstance(module, nn.RNNBase | nn.MultiheadAttention)",
         "isinstance(module, nn.MultiheadAttention)",
-        "tests/test_world_dependence.py::test_by_the_types_of_modules",
+        "tests/test_run_metadata.py::test_by_the_types_of_modules",
     ),
     Mutation(
         "a damaged checkpoint is chosen",
