@@ -16,8 +16,8 @@ import pytest
 from lockstep import data
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.plan import Plan
-from lockstep.seeding import build_model
-from lockstep.world_dependence import heading
+from lockstep.record.run_metadata import run_metadata
+from lockstep.session.create_model import create_net
 from tests.conftest import MNIST_ROOT, ROOT, Command
 from tests.test_layers import FILES, imports, room
 
@@ -202,7 +202,7 @@ def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_p
     assert len(AGREEMENTS[name]) == rows
     for one, other, both, expected in AGREEMENTS[name]:
         plans = [make_plan(*own.split(), *both.split()) for own in (one, other)]
-        a, b = (heading(plan, build_model(plan, data.load(plan.data))) for plan in plans)
+        a, b = (run_metadata(plan, create_net(plan, data.load(plan.data))) for plan in plans)
         assert str(tolerance_between(a, b)) == expected, (one, other, both)
 
 
