@@ -34,9 +34,6 @@ BATCHES_THAT_STEPPED = "_batches_that_stepped"
 TOGGLED = "_param_requires_grad_state"
 """Of a module: what its `toggle_optimizer` has switched. Where it is gone, virtual ranks would share the switches."""
 
-READ = ("fit_loop.epoch_loop._batches_that_stepped", "_logger_connector.should_update_logs")
-"""Of a trainer: what LearningRateMonitor reads. A version whose callback reads others is refused by the raw engine."""
-
 OF_LOOP = ("_should_accumulate", BATCHES_THAT_STEPPED, "_num_ready_batches_reached", "_skip_next_val")
 
 
@@ -93,7 +90,7 @@ def skips_backward(loop: "TrainingEpochLoop") -> bool:
 
 
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
-    """By their first parts the names of READ, for what stands in a Trainer's place.
+    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in of a Trainer.
 
     Args:
         steps: batches that have stepped an optimizer so far.

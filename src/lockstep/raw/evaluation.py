@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lockstep.random_state import generators_kept
+from lockstep.random_state import preserve_generators
 from lockstep.raw.hooks import step_arguments
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def evaluate(run: "Training", stage: str, most: int | None = None) -> None:
 def sanity_check(run: "Training") -> None:
     """Evaluate some batches before training, so that what fails there fails now. Nothing of them is kept."""
     session, trainer, hooks = run.session, run.trainer, run.hooks
-    with generators_kept(), session.sanity_check():
+    with preserve_generators(), session.sanity_check():
         trainer.sanity_checking = True
         hooks.call("on_sanity_check_start")
         evaluate(run, "val", session.plan.trainer.sanity_batches)

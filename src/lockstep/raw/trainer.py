@@ -11,7 +11,7 @@ from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
 from lockstep.raw.hooks import Hooks
 from lockstep.raw.trainer_strategy import Clipping, RawStrategy
-from lockstep.session.callbacks import require_planned_steps, require_public
+from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.schedules import SchedulerConfig
 from lockstep.session.session import Session
 
@@ -126,7 +126,7 @@ class RawTrainer:
         """Take the plan's, then the module's own, which replace those of the same kind.
 
         Raises:
-            ConfigError: one asks for more than there is here.
+            ConfigError: one changes the batches of an optimizer step, unknown to the plan.
         """
         module = self.lightning_module
         configured = module.configure_callbacks() if hasattr(module, "configure_callbacks") else []
@@ -137,9 +137,7 @@ class RawTrainer:
         if self.callbacks:
             from lockstep.private_api import lightning as private  # with Lightning, as they are
 
-            names = private.names_read(lambda: self.session.progress.position.steps, self)
-            require_public(self.callbacks, {*dir(self)} | {*private.READ})
-            vars(self).update(names)
+            vars(self).update(private.names_read(lambda: self.session.progress.position.steps, self))
         for callback in self.callbacks:
             callback.log, callback.log_dict = module.log, module.log_dict
 
