@@ -143,7 +143,7 @@ def typed(command: Command) -> Command:
     return command
 
 
-@pytest.mark.parametrize(("line", "sentence", "instead"), VALUES, ids=[case[0] for case in VALUES])
+@pytest.mark.parametrize(("line", "sentence", "hint"), VALUES, ids=[case[0] for case in VALUES])
 def test_bad_values(line: str, sentence: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as raised:
@@ -155,7 +155,7 @@ def test_bad_values(line: str, sentence: str, hint: str, tmp_path: Path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("line", "sentence", "instead"), TYPED, ids=[case[0] for case in TYPED])
+@pytest.mark.parametrize(("line", "sentence", "hint"), TYPED, ids=[case[0] for case in TYPED])
 def test_bad_input(typed: Command, line: str, sentence: str, hint: str) -> None:
     is_refused(typed, sentence, hint, sys.executable, str(ROOT / "train.py"), *line.split(" "))
 

@@ -61,7 +61,7 @@ def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
 def test_none_one_or_several(words: tuple[str, ...], names: list[str], make_own: MakePlan) -> None:
     plan = make_own(*words)
     assert [own.name for own in plan.logger] == names
-    assert [own.arguments for own in plan.logger if isinstance(own, schemas.OwnLogger)] in ([], [{"file": "a"}])
+    assert [own.arguments for own in plan.logger if isinstance(own, schemas.UserLogger)] in ([], [{"file": "a"}])
 
 
 @pytest.mark.parametrize(

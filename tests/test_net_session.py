@@ -146,9 +146,12 @@ def test_loaders_after_a_kill(
             ("data=pairs_data", "data.loaders=2"),
             "data=PairsData: its val_dataloader returns 2 loaders, and a plain",
         ),
-        (("data=pairs_data", "data._split_={val:1}"), "data._split_={val:1}: a LightningDataModule says it itself"),
-        (("data=endless", "data._split_={val:1}"), "data._split_={val:1}: an IterableDataset cannot be divided"),
-        (("data=endless", "data._classes_=null"), "data._classes_ is missing: the targets are whole numbers; write"),
+        (
+            ("data=pairs_data", "data.split={val:1}"),
+            "data.split={val:1}: a LightningDataModule creates its loaders itself",
+        ),
+        (("data=endless", "data.split={val:1}"), "data.split={val:1}: an IterableDataset cannot be split"),
+        (("data=endless", "data.classes=null"), "data.classes is missing: the targets are whole numbers; write"),
         (
             ("data=endless", "scheduler=onecycle"),
             "scheduler=onecycle: its curve is of the whole run, and data=",

@@ -395,7 +395,7 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         (
             ("model=residual", "data=blobs_data"),
             "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write "
-            "data._inputs_=KEY data._targets_=KEY, of x, y.",
+            "data.inputs=KEY data.targets=KEY, of x, y.",
         ),
         (
             ("model=classifier", "+model.widht=3", "data=blobs_data"),
@@ -408,7 +408,7 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         ),
         (
             (*MODULES["classifier"], "+data._split_.val=0.1"),
-            "data._split_={val:0.1}: a LightningDataModule says it itself; write nothing in its place.",
+            "data.split={val:0.1}: a LightningDataModule creates its loaders itself; write nothing in its place.",
         ),
         (
             (*MODULES["classifier"], "optimizer.lr=0.1"),

@@ -32,7 +32,13 @@ SHUFFLED = (*SHARDS, "+data.shuffle=10")
 SENTENCES = ("model=sentences", "data=table", "batch_size=8")
 WRITER = ("model=writer", "data=table", "batch_size=8")
 RESNET = ("model=resnet18", "data=pictures", "batch_size=8", "sync_batchnorm=true", "max_epochs=1")
-DEMO = ("model=demo_transformer", "data=wikitext", "data.data_dir._args_=[{folder}]", "batch_size=20", "max_epochs=1")
+DEMO = (
+    "model=demo_transformer",
+    "data=wikitext",
+    "data.dataset.data_dir._args_=[{folder}]",
+    "batch_size=20",
+    "max_epochs=1",
+)
 HUGGING = needs("transformers", "datasets")
 
 WORLDS = [

@@ -229,7 +229,7 @@ def test_a_cut_run_resumes_as_if_it_had_never_been(
     ("given", "seconds"), [("01:02:03:04", 93784.0), ("{hours:1,seconds:0.5}", 3600.5), ("90", 90.0), ("null", None)]
 )
 def test_a_time_by_hand(given: str, seconds: float | None, make_plan: MakePlan) -> None:
-    assert make_plan(*SMALL, f"trainer.max_time={given}").trainer.seconds == seconds
+    assert make_plan(*SMALL, f"trainer.max_time={given}").trainer.max_time == seconds
 
 
 def test_max_time_ends_all_ranks_behind_the_same_batch(

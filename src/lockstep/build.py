@@ -20,7 +20,7 @@ from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.progress import notice
-from lockstep.schemas import Checkpoint, ProcessGroup, Record, Target, Trainer
+from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
 from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
 from lockstep.schemas.target import ARGS, KEY
@@ -111,7 +111,7 @@ def _option(group: str, key: str, values: object) -> Any:
     values = with_name(group, values)
     if user_code is not None and user_code.is_named_in(values):
         values = {name: value for name, value in values.items() if name != "name" or value not in options}
-        target = user_code.from_values(key, values)
+        target: Any = user_code.from_values(key, values)
         return replace(target, key=key) if group in SEVERAL else target
     hint = f"{group}={next(iter(options))}"
     require(KEY not in values, f"{key}.{KEY}", values.get(KEY), f"{group} takes no code of your own", hint)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from lockstep import schemas
 from lockstep.config_error import config_error, require
 from lockstep.constraints import Rules
-from lockstep.schemas.target import SETTINGS
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -32,7 +31,7 @@ def _value_at(plan: "Plan", key: str) -> Any:
     """Return the value of a key of the command line; of a group the name of its option."""
     value: Any = plan
     for name in key.split("."):
-        value = getattr(value, name, None) if name != SETTINGS else value
+        value = getattr(value, name.strip("_"), None)
     if isinstance(value, tuple):
         names = [option.name for option in value]
         return names[0] if len(names) == 1 else names

@@ -31,16 +31,16 @@ def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
             return LambdaLR(optimizer, lambda step: one_cycle(step, choice.warmup_fraction, total))
         case schemas.WarmupLinear():
             return LambdaLR(optimizer, lambda step: warmup_linear(step, choice.warmup_steps, total))
-        case schemas.OwnScheduler():
+        case schemas.UserScheduler():
             steps = total if choice.interval == "step" else plan.max_epochs
-            return _own_scheduler(choice, optimizer, steps, plan.objective.better(choice.watched(plan)))
+            return _own_scheduler(choice, optimizer, steps, plan.objective.better(choice.metric(plan)))
 
 
 # of the user's own
 
 
-def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimizer) -> dict[str, Any]:
-    """What a plan has to know of it, by the fields of OwnScheduler. It is tried on an optimizer of two parameters.
+def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> bool:
+    """Return whether a schedule steps by a metric. It is tried on an optimizer of two parameters.
 
     Raises:
         ConfigError: it is none, it takes other arguments, or a checkpoint could not hold its state.
@@ -54,9 +54,9 @@ def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimize
     if plateau and choice.interval == "step":
         reason = "a plateau is looked for after each epoch"
         raise config_error("scheduler._interval_", "step", reason, "scheduler._interval_=epoch")
-    if not plateau and choice.watched_metric is not None:
+    if not plateau and choice.monitor is not None:
         reason = f"{path} looks at no metric"
-        raise config_error("scheduler._monitor_", choice.watched_metric, reason, "it without")
+        raise config_error("scheduler._monitor_", choice.monitor, reason, "it without")
     made = _own_scheduler(choice, create_optimizer(optimizer, nn.Linear(1, 1)), 10**6, "min")
     state = io.BytesIO()
     try:
@@ -66,10 +66,10 @@ def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimize
     except Exception:
         reason = "its state is more than plain values and tensors, so no checkpoint could hold it"
         raise config_error(f"scheduler.{KEY}", path, reason, "another scheduler") from None
-    return {"plateau": plateau}
+    return plateau
 
 
-def _own_scheduler(choice: schemas.OwnScheduler, optimizer: Optimizer, steps: int, better: str) -> LRScheduler:
+def _own_scheduler(choice: schemas.UserScheduler, optimizer: Optimizer, steps: int, better: str) -> LRScheduler:
     """What the target makes for an optimizer.
 
     Args:

@@ -7,8 +7,8 @@ from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
-from lockstep.schemas.keys import flatten
 from lockstep.schemas.data import FACTS, Loaders, UserData
+from lockstep.schemas.keys import flatten
 from lockstep.schemas.trainer import DEFAULTS, PREFIX
 
 MATTERS = (
@@ -17,7 +17,7 @@ MATTERS = (
 )
 """The rest may change: engine, strategy, devices, threads, memory_format, logger, and the number of epochs."""
 
-MAY_MOVE = ("data.root", "data._loader_")
+MAY_MOVE = ("data.root", "data.loader")
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What matters too where ranks draw random numbers of their own, or take statistics of their own share of a batch."""
 

@@ -1,6 +1,6 @@
 """Images in a folder for each class, ROOT/CLASS/FILE, or ROOT/train/CLASS/FILE beside val and test.
 
-Files are read one by one, by workers where `_loader_.num_workers` says so; random transforms are drawn under each
+Files are read one by one, by `data.loader.num_workers` processes; random transforms are drawn under each
 sample's own seed.
 """
 

@@ -21,7 +21,7 @@ class SampleKeys:
     @property
     def named(self) -> dict[str, str]:
         """By their keys on the command line."""
-        given = {"data._inputs_": self.inputs, "data._targets_": self.targets}
+        given = {"data.inputs": self.inputs, "data.targets": self.targets}
         return {name: key for name, key in given.items() if key is not None}
 
     def of(self, own: Any) -> tuple[Any, ...]:
@@ -31,7 +31,7 @@ class SampleKeys:
             ConfigError: it is no mapping, or has no such key.
         """
         reason = f"a sample is a {type(own).__name__}, and has no keys"
-        require(isinstance(own, Mapping), "data._inputs_", self.inputs, reason, "nothing in its place")
+        require(isinstance(own, Mapping), "data.inputs", self.inputs, reason, "nothing in its place")
         for name, key in self.named.items():
             if key not in own:
                 raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, own))}")

@@ -78,14 +78,14 @@ def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
             return (
                 (inputs.long(), parts[1].long()) if len(parts) == 2 else (inputs[:, :-1].long(), inputs[:, 1:].long())
             )
-        if samples in ("pairs", "any", "theirs") and len(parts) == 2:
+        if samples in ("pairs", "any", "module") and len(parts) == 2:
             return inputs, parts[1]
         if samples == "any":
             return inputs, inputs
     if isinstance(batch, Mapping):
         raise ConfigError(
             "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data._inputs_=KEY "
-            f"data._targets_=KEY, of {', '.join(map(str, batch))}."
+            f"data.targets=KEY, of {', '.join(map(str, batch))}."
         )
     names = ", ".join(_named(part) for part in parts)
     held = f"({names})" if isinstance(batch, list | tuple) else names or type(batch).__name__
@@ -98,7 +98,7 @@ WANTED = {
     "inputs": "a net that gives back its input is trained on tensors; write a dataset whose samples begin with one",
     "sequences": "a language is modelled by sequences of whole numbers (batch, length); write a dataset whose samples "
     "are such, or pairs of such and the numbers that come next",
-    "theirs": "a plain net is trained on pairs of tensors; write a LightningModule for others",
+    "module": "a plain net is trained on pairs of tensors; write a LightningModule for others",
 }
 """By what samples are: what a batch of something else is told."""
 

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -117,5 +117,5 @@ def plan_of_rank_zero(work: Work) -> Work:
     """Broadcast rank 0's plan: every rank composed its own, and the clock names the run's folder."""
     if not dist.is_initialized():
         return work
-    work = from_json(broadcast_bytes(to_json(work).encode()).decode())
-    return work
+    received: Work = from_json(broadcast_bytes(to_json(work).encode()).decode())
+    return received

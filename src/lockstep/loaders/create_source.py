@@ -11,7 +11,7 @@ from lockstep.config_error import config_error
 from lockstep.data.samples import SampleData, Streams
 from lockstep.data.tensors import Batch, TensorData, as_float
 from lockstep.loaders.loader_source import LoaderSource
-from lockstep.schemas.own_data import BATCH_SIZE
+from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_data_module
 
@@ -28,8 +28,8 @@ def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int 
     """
     if isinstance(choice, schemas.ModelLoaders):
         return LoaderSource(choice, module, seed, batch_size, module)
-    if not isinstance(choice, schemas.OwnLoaders):
-        return DatasetSource(choice, module, seed, batch_size, data.load_splits(choice, seed, samples="theirs"))
+    if not isinstance(choice, schemas.UserLoaders):
+        return DatasetSource(choice, module, seed, batch_size, data.load_splits(choice, seed, samples="module"))
     from lockstep.data.own import made_by, streams_of
 
     created = made_by(choice, seed)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from lockstep import schemas
 from lockstep.config_error import config_error
 from lockstep.data.mappings import keys_of
 from lockstep.data.own import outputs_of, shape_facts
@@ -32,8 +33,8 @@ class OneProcess:
         return self
 
 
-def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Set up a user's loaders, and return what a plan has to know of them, by the fields of OwnLoaders.
+def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> tuple[schemas.Loaders, schemas.LoaderDefaults]:
+    """Set up a user's loaders, and return facts about them.
 
     Raises:
         ConfigError: there is nothing to train on.
@@ -51,24 +52,24 @@ def facts_of(source: LoaderSource, known: Mapping[str, Any]) -> dict[str, Any]:
         repeatable = _repeatable(source, train)
         evaluated = {stage: _evaluated(source, stage, rank_slice) for stage in ("val", "test")}
         rest = {stage: sum(_samples(own) or 1 for own in loaders) for stage, loaders in evaluated.items()}
-        sizes = {stage: [_batch_size(own) for own in loaders] for stage, loaders in evaluated.items()}
+        sizes = {stage: tuple(_batch_size(own) for own in loaders) for stage, loaders in evaluated.items()}
     mapped, batches = isinstance(train, MapLoader), 0
     with suppress(TypeError, NotImplementedError):  # of unknown length
         batches = len(train)
-    return {
-        "train_samples": _samples(train),
-        "repeatable": repeatable,
-        "train_batches": batches,
-        "regular": mapped and train.batches.regular,
-        "size": _batch_size(train),
-        "drop_last": mapped and train.batches.drop_last,
-        **{f"{stage}_size": size for stage, size in rest.items()},
-        **{f"{stage}_batch_sizes": own for stage, own in sizes.items()},
-    }
+    facts = schemas.Loaders(
+        train_samples=_samples(train),
+        val_size=rest["val"],
+        test_size=rest["test"],
+        train_batches=batches,
+        regular=mapped and train.batches.regular,
+        val_batch_sizes=sizes["val"],
+        test_batch_sizes=sizes["test"],
+    )
+    return facts, schemas.LoaderDefaults(_batch_size(train), mapped and train.batches.drop_last, repeatable)
 
 
 def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
-    """Return what a plain net and its task have to know of a batch, by the fields of OwnLoaders.
+    """Return what a plain net and its task have to know of a batch, by the fields of Loaders.
 
     Raises:
         ConfigError: it is not what the task takes, nobody knows how many classes there are, or an evaluation has

@@ -1,8 +1,20 @@
 """Typed options of all config groups, one file per group. No torch here: invalid values are refused before imports."""
 
 from lockstep.schemas.callback import UserCallback
-from lockstep.schemas.data import MNIST, Data, Digits, Line, Loaders, ModelLoaders, Points, RandomRegression
-from lockstep.schemas.data import DataFacts, LoaderDefaults, UserData, UserLoaders
+from lockstep.schemas.data import (
+    MNIST,
+    Data,
+    DataFacts,
+    Digits,
+    Line,
+    LoaderDefaults,
+    Loaders,
+    ModelLoaders,
+    Points,
+    RandomRegression,
+    UserData,
+    UserLoaders,
+)
 from lockstep.schemas.engine import Engine, Lightning, Raw
 from lockstep.schemas.logger import CSV, Logger, MLflow, TensorBoard, UserLogger, Wandb
 from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, SplitCNN, UserLightningModule, UserModel

@@ -6,7 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.config_error import is_number, require
 from lockstep.constraints import Constraint, NonNegative, NonNegativeInt, Positive, PositiveInt
-from lockstep.schemas.target import KEY, SETTINGS, BuiltIn, Target
+from lockstep.progress import notice
+from lockstep.schemas.coerce import coerce_value, unknown_key
+from lockstep.schemas.target import KEY, BuiltIn, Target, require_spelling
 
 BATCH_SIZE = 64
 """The global batch size if neither the plan nor the user's DataLoader has one."""
@@ -177,6 +179,13 @@ PLANNED = {
 """Arguments of a DataLoader that would change the order of samples, and what to write for each."""
 
 
+LOADER: dict[str, Any] = {
+    **{"num_workers": NonNegativeInt, "prefetch_factor": PositiveInt | None, "timeout": NonNegative},
+    **{"pin_memory": bool, "persistent_workers": bool, "in_order": bool},
+}
+"""The types of other arguments, if they are plain values."""
+
+
 def _is_split(sizes: Any) -> bool:
     return isinstance(sizes, Mapping) and all(
         name in ("val", "test") and is_number(size) and size >= 0 and (isinstance(size, int) or 0 < size < 1)
@@ -198,6 +207,17 @@ LoaderOptions = Annotated[
 ]
 SampleKey = Annotated[str, Constraint(lambda key: key != "", "it is a key of each sample", "image")]
 
+SETTINGS = {
+    "split": "split",
+    "loader": "loader",
+    "classes": "num_classes",
+    "inputs": "input_key",
+    "targets": "target_key",
+}
+"""Keys of a user's data beside `dataset`, or beside `train`, `val` and `test`, and their fields."""
+FORMER_SETTINGS = {f"_{name}_": field for name, field in SETTINGS.items()}
+"""Former names, which are still accepted, also beside a target's arguments."""
+
 
 @dataclass(frozen=True)
 class UserData(DataFacts, Target):
@@ -207,6 +227,7 @@ class UserData(DataFacts, Target):
     loader: arguments of torch's DataLoader, for samples that are read one by one.
     num_classes: needed if neither the targets in a tensor nor the attribute `classes` of the Dataset give it.
     input_key, target_key: the keys of samples that are mappings, for a plain net.
+    key: of the target on the command line.
     """
 
     split: Split = field(default_factory=dict)
@@ -214,28 +235,47 @@ class UserData(DataFacts, Target):
     num_classes: Annotated[int, Constraint(lambda count: count >= 2, "it must be 2 or more", "10")] | None = None
     input_key: SampleKey | None = None
     target_key: SampleKey | None = None
-    settings: ClassVar[tuple[str, ...]] = ("split", "loader", "num_classes", "input_key", "target_key")
+    key: str = "data"
 
     def __post_init__(self) -> None:
         for name, value in self.loader.items():
-            hint = PLANNED.get(name, "")
-            require(name not in PLANNED, f"data.{SETTINGS}.loader.{name}", value, "the plan determines it", hint)
-        key, fits = f"data.{SETTINGS}.target_key", self.target_key is None or self.input_key is not None
-        require(fits, key, self.target_key, "it needs an input key", f"data.{SETTINGS}.input_key=KEY beside it")
+            option = f"data.loader.{name}"
+            require(name not in PLANNED, option, value, "the plan determines it", PLANNED.get(name, ""))
+            coerce_value(LOADER.get(name, Any), option, value)
+        fits = self.target_key is None or self.input_key is not None
+        require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
 
     @staticmethod
     def is_named_in(values: Mapping[str, Any]) -> bool:
-        return KEY in values or "train" in values
+        return not values.keys().isdisjoint((KEY, "dataset", "train"))
 
     @classmethod
     def from_values(cls, key: str, values: Mapping[str, Any]) -> "UserData":
-        """Return the target; without a `_target_`, a mapping of the splits' targets."""
-        if KEY in values:
-            return super().from_values(key, values)
-        splits = super().from_values(key, {KEY: "builtins.dict", **values})
-        train = values["train"]
-        path = str(train.get(KEY)) if isinstance(train, Mapping) else splits.name
-        return replace(splits, name=path.rpartition(".")[2])
+        """Return the target at `dataset` or at the top; else a mapping of the targets at `train`, `val` and `test`.
+
+        At the top, keys are arguments of a user's target; those of Lockstep's data sets have no names of settings.
+        """
+        require_spelling(key, values, FORMER_SETTINGS)
+        is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
+        settings = FORMER_SETTINGS | ({} if is_flat else SETTINGS)
+        for name in FORMER_SETTINGS.keys() & values.keys():
+            hint = ", beside the target at data.dataset" if KEY in values else ""
+            notice(f"{key}.{name} is now {key}.{name.strip('_')}{hint}")
+        typed = cls.coerce_settings(key, values, settings)
+        values = {name: value for name, value in values.items() if name not in settings}
+        if "dataset" not in values:
+            splits = values if KEY in values else {KEY: "builtins.dict", **values}
+            path = values.get("train") if KEY not in values else values
+            name = str(path.get(KEY) if isinstance(path, Mapping) else path).rpartition(".")[2]
+            return replace(super().from_values(key, splits), name=name, **typed)
+        target = values.pop("dataset")
+        if values:
+            raise unknown_key(
+                f"{key}.{next(iter(values))}", next(iter(values.values())), [f"{key}.{name}" for name in SETTINGS]
+            )
+        hint = f"{key}.dataset={{_target_:PATH}}"
+        require(isinstance(target, Mapping) and KEY in target, f"{key}.dataset", target, "it is a target", hint)
+        return replace(super().from_values(f"{key}.dataset", target), key=f"{key}.dataset", **typed)
 
     @property
     def as_loaders(self) -> "UserLoaders":

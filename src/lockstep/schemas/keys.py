@@ -8,12 +8,15 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options by key: `{"model": {"name": "mlp"}}` becomes `{"model": "mlp"}`, other keys `model.hidden`."""
     options: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping):
-            group = {**value, **value.get("arguments", {})}
-            group.pop("arguments", None)
-            options |= {key if name == "name" else f"{key}.{name}": option for name, option in group.items()}
-        else:
+        if not isinstance(value, Mapping):
             options[key] = value
+            continue
+        group = {name: option for name, option in value.items() if name not in ("arguments", "key")}
+        options |= {key if name == "name" else f"{key}.{name}": option for name, option in group.items()}
+        target = value.get("key", key)
+        for name, argument in value.get("arguments", {}).items():
+            clashes = f"{target}.{name}" in options
+            options[f"{target}.arguments.{name}" if clashes else f"{target}.{name}"] = argument
     return options
 
 

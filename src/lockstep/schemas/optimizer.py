@@ -42,7 +42,7 @@ class UserOptimizer(Target):
     """Any torch optimizer. It is called with the parameter groups and the arguments."""
 
     decay_bias_and_norm: bool = True
-    settings: ClassVar[tuple[str, ...]] = ("decay_bias_and_norm",)
+    settings: ClassVar[dict[str, str]] = {"_decay_bias_and_norm_": "decay_bias_and_norm"}
 
     def __post_init__(self) -> None:
         lr = self.arguments.get("lr")

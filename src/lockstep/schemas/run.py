@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from lockstep.constraints import Constraint, Positive, PositiveInt, Rules
+from lockstep.constraints import Constraint, PositiveInt, Rules
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -31,7 +31,7 @@ class ProcessGroup:
         ),
     ]
     timeout: Annotated[
-        Positive, Constraint(lambda seconds: seconds <= 1e6, "it must be at most 1000000 (eleven days)", "60")
+        float, Constraint(lambda seconds: 0 < seconds <= 1e6, "it must be above 0, and at most 1000000", "60")
     ]
 
 

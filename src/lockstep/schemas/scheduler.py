@@ -58,7 +58,7 @@ class UserScheduler(Target, Schedule):
     interval: Literal["step", "epoch"] = "epoch"
     monitor: str | None = None
     plateau: bool = False
-    settings: ClassVar[tuple[str, ...]] = ("interval", "monitor")
+    settings: ClassVar[dict[str, str]] = {"_interval_": "interval", "_monitor_": "monitor"}
 
     def metric(self, plan: "Plan") -> str:
         """Return the metric that the schedule steps by, if it is a plateau."""
@@ -68,11 +68,11 @@ class UserScheduler(Target, Schedule):
         if not self.plateau or not plan.train or plan.epoch_metrics is None:
             return
         metric, measured = self.metric(plan), plan.epoch_metrics
-        key, reason = "scheduler.lockstep.monitor", f"no epoch of this run measures {metric}"
+        key, reason = "scheduler._monitor_", f"no epoch of this run measures {metric}"
         yield metric in measured, key, reason, f"one of {', '.join(measured)}"
         key, reason = "trainer.check_val_every_n_epoch", f"the schedule steps by {metric} after each epoch"
         fits = plan.trainer.check_val_every_n_epoch == 1 or not metric.startswith("val/")
-        yield fits, key, reason, f"{key}=1, or scheduler.lockstep.monitor=train/loss"
+        yield fits, key, reason, f"{key}=1, or scheduler._monitor_=train/loss"
 
 
 Scheduler = Constant | OneCycle | WarmupLinear | UserScheduler

@@ -1,9 +1,14 @@
 """Keys of other tools, above all of Lightning's Trainer, and what to write instead."""
 
-from dataclasses import fields
-
 from lockstep.config_error import ConfigError, as_typed, config_error, typed_command
-from lockstep.schemas.trainer import Trainer
+
+TRAINER = (
+    *("limit_train_batches", "limit_val_batches", "limit_test_batches", "overfit_batches", "fast_dev_run"),
+    *("max_steps", "max_time", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps"),
+    *("gradient_clip_algorithm", "deterministic", "benchmark", "detect_anomaly", "enable_progress_bar"),
+    *("enable_model_summary", "barebones"),
+)
+"""Arguments of Lightning's Trainer that are keys of `trainer`."""
 
 BY_KEY = {
     "optimizer.lr": "lr learning_rate optimizer.learning_rate",
@@ -24,7 +29,7 @@ BY_KEY = {
     "process_group.backend": "backend",
 }
 SYNONYMS = {name: key for key, names in BY_KEY.items() for name in names.split()}
-SYNONYMS |= {field.name: f"trainer.{field.name}" for field in fields(Trainer)}
+SYNONYMS |= {name: f"trainer.{name}" for name in TRAINER}
 """The key for each synonym."""
 
 TOP_LEVEL = (
@@ -37,8 +42,8 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
     "min_steps": ("training runs for max_epochs", "max_epochs=N"),
     "min_epochs": ("training runs for max_epochs", "max_epochs=N"),
     "limit_predict_batches": ("there is no prediction loop", "{command} train=false ckpt_path=last …"),
-    "num_workers": ("built-in data is in memory", "data.lockstep.loader.num_workers=N for data of your own"),
-    "pin_memory": ("built-in data is in memory", "data.lockstep.loader.pin_memory=true for data of your own"),
+    "num_workers": ("built-in data is in memory", "data.loader.num_workers=N for data of your own"),
+    "pin_memory": ("built-in data is in memory", "data.loader.pin_memory=true for data of your own"),
     "enable_checkpointing": ("a checkpoint is saved after each epoch", "trainer.barebones=true for none"),
     "inference_mode": ("evaluation computes no gradients", "it without"),
     "use_distributed_sampler": ("each rank takes its share of a global batch", "it without"),

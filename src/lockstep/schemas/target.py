@@ -3,27 +3,16 @@
 A plan holds the name and the arguments; they are imported and called on ranks, and before in a child process.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, get_type_hints
 
 from lockstep.config_error import as_typed, config_error, nearest
-from lockstep.progress import notice
-from lockstep.schemas.coerce import coerce_value, unknown_key
+from lockstep.schemas.coerce import coerce_value
 
 KEY, ARGS, PARTIAL = "_target_", "_args_", "_partial_"
 """Hydra's names: what to call, positional arguments, and whether to return a functools.partial instead of a call."""
 RESERVED = (KEY, ARGS, PARTIAL)
-
-SETTINGS = "lockstep"
-"""The key of the options that Lockstep reads itself. All others are arguments of the target."""
-
-FORMER_SETTINGS = {
-    **{"_split_": "split", "_loader_": "loader", "_classes_": "num_classes"},
-    **{"_inputs_": "input_key", "_targets_": "target_key"},
-    **{"_interval_": "interval", "_monitor_": "monitor", "_decay_bias_and_norm_": "decay_bias_and_norm"},
-}
-"""Former names of settings, which are still accepted."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +21,13 @@ class Target:
 
     name: the last part of the path, for results and tables.
     arguments: keyword arguments, plain values; one that has a `_target_` itself is called first.
-    settings: the fields that are read from the key `lockstep`.
+    settings: keys beside the target that are options of Lockstep, and their fields.
     """
 
     name: str
     _target_: str
     arguments: dict[str, Any]
-    settings: ClassVar[tuple[str, ...]] = ()
+    settings: ClassVar[dict[str, str]] = {}
 
     @staticmethod
     def is_named_in(values: Mapping[str, Any]) -> bool:
@@ -50,27 +39,19 @@ class Target:
         """Return the target that a group of keys names, as in a YAML file.
 
         Raises:
-            ConfigError: a setting is unknown or invalid, or a key is misspelled.
+            ConfigError: a setting is invalid, or a key is misspelled.
         """
-        require_spelling(key, values, former={old for old, new in FORMER_SETTINGS.items() if new in cls.settings})
-        settings = cls._settings(key, values)
-        arguments = {name: value for name, value in values.items() if name not in (KEY, SETTINGS, *FORMER_SETTINGS)}
-        return cls(str(values[KEY]).rpartition(".")[2], values[KEY], arguments, **settings)
+        require_spelling(key, values, cls.settings)
+        arguments = {name: value for name, value in values.items() if name not in (KEY, *cls.settings)}
+        name = str(values[KEY]).rpartition(".")[2]
+        return cls(name, values[KEY], arguments, **cls.coerce_settings(key, values, cls.settings))
 
     @classmethod
-    def _settings(cls, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        given = values.get(SETTINGS) or {}
-        if not isinstance(given, Mapping):
-            raise config_error(f"{key}.{SETTINGS}", given, "it is a group of keys", f"{key}.{SETTINGS}.KEY=VALUE")
-        former = {new: (old, values[old]) for old, new in FORMER_SETTINGS.items() if old in values}
-        for new, (old, _) in former.items():
-            notice(f"{key}.{old} is now {key}.{SETTINGS}.{new}")
-        given = {new: value for new, (_, value) in former.items()} | {**given}
-        prefix, hints = f"{key}.{SETTINGS}.", get_type_hints(cls, include_extras=True)
-        for name, value in given.items():
-            if name not in cls.settings:
-                raise unknown_key(prefix + name, value, [prefix + known for known in cls.settings])
-        return {name: coerce_value(hints[name], prefix + name, value) for name, value in given.items()}
+    def coerce_settings(cls, key: str, values: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
+        """Return the fields of the settings among the values."""
+        hints = get_type_hints(cls, include_extras=True)
+        given = {name: field for name, field in settings.items() if name in values}
+        return {field: coerce_value(hints[field], f"{key}.{name}", values[name]) for name, field in given.items()}
 
     @property
     def call(self) -> dict[str, Any]:
@@ -102,17 +83,17 @@ def nested(key: str, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield from nested(f"{key}[{index}]", item)
 
 
-def require_spelling(key: str, values: Any, former: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+def require_spelling(key: str, values: Any, settings: Collection[str] = ()) -> None:
     """Raise a ConfigError for a misspelled key such as `_traget_`: it would be passed on as an argument.
 
     Args:
-        former: names of settings that the outermost mapping may have.
+        settings: other keys of the outermost mapping.
     """
     if isinstance(values, list):
         values = dict(enumerate(values))
     for name, value in values.items() if isinstance(values, Mapping) else ():
-        if isinstance(name, str) and name[0] == name[-1] == "_" and name not in (*RESERVED, *former):
-            near = nearest(name, RESERVED) or KEY
+        if isinstance(name, str) and name[0] == name[-1] == "_" and name not in (*RESERVED, *settings):
+            near = nearest(name, [*RESERVED, *settings]) or KEY
             reason = f"there is no such key (did you mean {near}?)"
             raise config_error(f"{key}.{name}", value, reason, f"{key}.{near}={as_typed(value)}")
         require_spelling(f"{key}.{name}", value)

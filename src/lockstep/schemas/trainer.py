@@ -54,7 +54,8 @@ class Trainer:
     ]
     max_time: Duration
     val_check_interval: Annotated[
-        Share, Constraint(lambda interval: interval > 0, "it must be more than 0", "100, or 0.25 for four times an epoch")
+        Share,
+        Constraint(lambda interval: interval > 0, "it must be more than 0", "100, or 0.25 for four times an epoch"),
     ]
     check_val_every_n_epoch: PositiveInt
     num_sanity_val_steps: Annotated[
@@ -134,8 +135,8 @@ class Trainer:
             trainer = replace(trainer, limit_train_batches=batches, limit_val_batches=batches)
         if batches := int(self.fast_dev_run):
             trainer = replace(trainer, val_check_interval=1.0, check_val_every_n_epoch=1, num_sanity_val_steps=0)
-            limits = {f"limit_{stage}_batches": batches for stage in ("train", "val", "test")}
-            trainer = replace(trainer, **limits)
+            trainer = replace(trainer, limit_train_batches=batches, limit_val_batches=batches)
+            trainer = replace(trainer, limit_test_batches=batches)
         return trainer
 
     @property

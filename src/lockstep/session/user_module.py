@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.create_source import create_source
@@ -31,7 +32,8 @@ def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Tra
     """Return the module of a plan, its data, and what a session does around its steps."""
     device, *_ = plan.strategy.devices(plan)
     call = locate("model._target_", plan.model.call["_target_"])
-    facts = data_arguments(call, plan.data, _known(plan), plan.seed)
+    known = plan.data if isinstance(plan.data, schemas.DataFacts) and plan.data.outputs else None
+    facts = data_arguments(call, plan.data, known, plan.seed)
     module = create_module(plan.model, facts, plan.seed)  # type: ignore[arg-type]
     _convert(plan, module)
     source = create_source(plan.data, module, plan.seed, plan.batch_size)
@@ -41,12 +43,6 @@ def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Tra
     rank_data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
     step = ModuleStep(plan, module, log, rank_data.transfer)
     return Trainee(module, module, rank_data, log, step, ModuleMetrics(plan, step, rank_data))
-
-
-def _known(plan: Plan) -> dict[str, Any]:
-    """Return what the plan knows of the data, for a module with parameters of these names."""
-    outputs = getattr(plan.data, "outputs", 0)
-    return {"shape": plan.data.shape, "outputs": outputs} if outputs else {}  # type: ignore[union-attr]
 
 
 def _convert(plan: Plan, module: nn.Module) -> None:
