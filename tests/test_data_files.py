@@ -21,8 +21,8 @@ from lockstep.data import cifar10 as cifar10_files
 from lockstep.data.cifar10 import CLASSES, RECORD, cifar10
 from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
-from lockstep.data.own import load
 from lockstep.data.text import SHAKESPEARE, text
+from lockstep.data.user_data import load
 from lockstep.schemas import OwnData
 from tests.conftest import MakeOwn
 from tests.test_own_code import trained
