@@ -27,9 +27,6 @@ BATCHES_THAT_STEPPED = "_batches_that_stepped"
 TOGGLED = "_param_requires_grad_state"
 """Of a module: what its `toggle_optimizer` has switched. If it is missing, virtual ranks share the switches."""
 
-READ = ("fit_loop.epoch_loop._batches_that_stepped", "_logger_connector.should_update_logs")
-"""Of a trainer: what LearningRateMonitor reads. The raw engine refuses a version of it that reads other names."""
-
 LOOP_NAMES = ("_should_accumulate", BATCHES_THAT_STEPPED, "_num_ready_batches_reached", "_skip_next_val")
 
 
@@ -87,7 +84,7 @@ def summary(module: pl.LightningModule) -> str:
 
 
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
-    """Return the attributes of a stand-in for a Trainer that READ names.
+    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in of a Trainer.
 
     Args:
         steps: returns the optimizer steps so far.

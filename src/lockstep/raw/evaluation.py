@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lockstep.random_state import generators_kept
+from lockstep.random_state import preserve_generators
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training
@@ -50,7 +50,7 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
 def sanity_check(run: "Training") -> None:
     """Validate on some batches before training, so that errors show early. Everything that it changes is restored."""
     session, trainer, hooks = run.session, run.trainer, run.hooks
-    with generators_kept(), session.sanity_check():
+    with preserve_generators(), session.sanity_check():
         trainer.sanity_checking = True
         hooks.call("on_sanity_check_start")
         evaluate(run, "val", session.plan.trainer.sanity_batches)

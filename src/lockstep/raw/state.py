@@ -1,10 +1,8 @@
 """The module's state in a checkpoint, by Lightning's names: saved between two batches, and loaded."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.checkpoint.content import SCALER
-from lockstep.checkpoint.reading import of_the_file
 from lockstep.checkpoint.saving import save
 from lockstep.session.loadable import loadable
 
@@ -68,7 +66,6 @@ def load_optimizers(run: "Training") -> None:
         return
     session.state.restore_optimizers(trainer.optimizers, [config.scheduler for config in trainer.lr_scheduler_configs])
     if run.precision.scale is not None and SCALER in checkpoint:
-        with of_the_file(Path(str(session.plan.ckpt_path))):
-            run.precision.scaler.load_state_dict(checkpoint[SCALER])
+        run.precision.scaler.load_state_dict(checkpoint[SCALER])
     trainer.global_step = int(checkpoint["global_step"])
     trainer.current_epoch = session.progress.position.epochs

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from lockstep.batch_math import batch_count
 from lockstep.loggers import Loggers
 from lockstep.raw.trainer_strategy import RawStrategy, clip_gradients
-from lockstep.session.callbacks import require_planned_steps, require_public
+from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.schedules import SchedulerConfig
 from lockstep.session.session import Session
 
@@ -101,20 +101,18 @@ class RawTrainer:
         """Add the plan's callbacks, then the module's, which replace those of the same type.
 
         Raises:
-            ConfigError: a callback needs more of a trainer than there is here.
+            ConfigError: one changes the batches of an optimizer step, unknown to the plan.
         """
-        module, session = self.lightning_module, self.session
+        module = self.lightning_module
         configured = module.configure_callbacks() if hasattr(module, "configure_callbacks") else []
         module_callbacks = configured if isinstance(configured, list | tuple) else [configured]
         replaced = {type(callback) for callback in module_callbacks}
         self.callbacks = [*(callback for callback in callbacks if type(callback) not in replaced), *module_callbacks]
-        require_planned_steps(session.plan, self.callbacks)
+        require_planned_steps(self.session.plan, self.callbacks)
         if self.callbacks:
             from lockstep.private_api import lightning as private  # imports Lightning, as the callbacks have
 
-            names = private.names_read(lambda: session.progress.position.steps, self)
-            require_public(self.callbacks, {*dir(self)} | {*private.READ})
-            vars(self).update(names)
+            vars(self).update(private.names_read(lambda: self.session.progress.position.steps, self))
         for callback in self.callbacks:
             callback.log, callback.log_dict = module.log, module.log_dict
 
