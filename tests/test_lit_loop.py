@@ -113,14 +113,16 @@ def plain(value: Any) -> Any:
 
 
 def trained(
-    loop: type[_TrainingEpochLoop], kind: type[Module] = Module, returns: str = "dict", **options: Any
+    loop: Callable[..., _TrainingEpochLoop], kind: type[Module] = Module, returns: str = "dict", **options: Any
 ) -> tuple[list[Any], Any]:
     """Return all calls of two epochs, and the trainer's state at the end."""
     torch.manual_seed(0)
     calls: list[Any] = []
     module = kind(calls, returns)
     loader = DataLoader(TensorDataset(torch.randn(14, 2), torch.randn(14, 1)), batch_size=3)
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    quiet: dict[str, Any] = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
     trainer = pl.Trainer(
         max_epochs=2, accelerator="cpu", num_sanity_val_steps=0, callbacks=[Listener(calls)], **quiet, **options
     )
