@@ -525,8 +525,8 @@ MUTATIONS = [
     Mutation(
         "a validation within an epoch leaves no checkpoint",
         "raw/loop.py",
-        "if validates or stop or interrupted or (due",
-        "if stop or interrupted or (due",
+        "if validates or stops or interrupts or (is_step",
+        "if stops or interrupts or (is_step",
         "tests/test_trainer_keys.py::test_validation_within_an_epoch",
     ),
     Mutation(
