@@ -279,7 +279,7 @@ class Calls:
     ("name", "sentence"),
     [
         ("torn", "is damaged (Compressed file ended before the end-of-stream marker was reached); write the folder"),
-        ("short", "is damaged (1000 bytes are no whole images of 3073); write the folder of another"),
+        ("short", "is damaged (1000 bytes are not a multiple of 3073); write the folder of another"),
         ("classes", "is damaged (pixels of shape (1, 3072) and 1 classes); write the folder of another"),
         ("calls", "is damaged (it would call builtins.print); write the folder of another"),
         ("missing", "is damaged (data_batch_1 is not there); write the folder of another"),

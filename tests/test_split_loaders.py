@@ -30,7 +30,9 @@ def test_blocks_change_nothing(make: type, block: int, rank: int, monkeypatch: p
     data = make()
     loader = split_loader(data, rank=rank, world=3, begin=(4, 1))
     batches = [*loader]
-    found = [Batch(*(tensor[: share.count] for tensor in batch)) for batch, share in zip(batches, loader.shares)]
+    found = [
+        Batch(*(tensor[: share.count] for tensor in batch)) for batch, share in zip(batches, loader.shares, strict=True)
+    ]
     slices = [*rank_slices(epoch_order(23, 1, 4), 7, rank, 3)][1:]
     wanted = [data.as_float(data.train[ids], torch.float32) for ids in slices]
     assert len(found) == len(wanted) == 3

@@ -55,7 +55,7 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
                 batches[name] = parse(content)
     except (OSError, EOFError, ValueError, KeyError, zlib.error, tarfile.TarError, pickle.UnpicklingError) as error:
         reason = str(error) or type(error).__name__
-    reason = reason or ", ".join(f"{name} is not there" for name in (*TRAIN, TEST) if name not in batches)
+    reason = reason or next((f"{name} is not there" for name in (*TRAIN, TEST) if name not in batches), "")
     hint = f"the folder of another {ARCHIVE}, or remove it to have it downloaded"
     require(not reason, "data.root", root, f"{path} is damaged ({reason})", hint)
     images, targets = map(torch.cat, zip(*(batches[name] for name in TRAIN), strict=True))

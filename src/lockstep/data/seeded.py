@@ -60,7 +60,7 @@ class Seeded(Dataset[Any]):
             return self._batch(places, seed_sample)
 
     def _batch(self, places: Sequence[Place], seed: Callable[[int, int, int], None]) -> Any:
-        """Make a batch; the first one tells whether a sample, or `collate`, draws from numpy's or Python's generator."""
+        """Make a batch; see by the first one whether a sample or `collate` draws from numpy's or Python's generator."""
         samples, drawn, before = [], False, None
         for place in places:
             drawn = drawn or _drawn_since(before)

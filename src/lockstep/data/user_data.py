@@ -134,8 +134,9 @@ def _load(choice: OwnData, seed: int, samples: Samples, created: Any) -> tuple[T
     except ConfigError as error:
         if samples != "theirs" or isinstance(error, UserCodeError):
             raise
+    train, val, test = splits
     if all(isinstance(split, Split) for split in splits):
-        return TensorData(*splits, outputs=outputs, reconstructs=samples == "inputs"), target
+        return TensorData(train, val, test, outputs, reconstructs=samples == "inputs"), target
     return SampleData(**datasets, outputs=outputs, shape=shape, seed=seed, loader=options, samples=samples), target
 
 
