@@ -154,7 +154,7 @@ def test_a_plan_travels_as_json(overrides: tuple[str, ...], make_plan: MakePlan)
 
 def test_the_global_batch_is_what_the_world_shares(make_plan: MakePlan) -> None:
     assert make_plan("strategy=ddp", "devices=4").batch_size == 64
-    assert make_plan("strategy=ddp", "devices=4", "batch_size_per_device=1").batch_size == 128
+    assert make_plan("strategy=ddp", "devices=4", "batch_size_per_device=32").batch_size == 128
 
 
 def test_the_learning_rate_scales_when_asked(make_plan: MakePlan) -> None:

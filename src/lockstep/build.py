@@ -23,7 +23,7 @@ from lockstep.progress import notice
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
 from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
-from lockstep.schemas.target import ARGS, KEY
+from lockstep.schemas.target import ARGS, KEY, require_spelling
 
 BEFORE: dict[str, Any] = {
     **{"devices": Count, "num_nodes": Count, "threads": Count | None, "accelerator": Literal["auto", "cpu", "gpu"]},
@@ -109,6 +109,8 @@ def _option(group: str, key: str, values: object) -> Any:
     if not isinstance(values, Mapping):
         raise config_error(key, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = with_name(group, values)
+    if user_code is not None:
+        require_spelling(key, values, user_code.settings)
     if user_code is not None and user_code.is_named_in(values):
         values = {name: value for name, value in values.items() if name != "name" or value not in options}
         target: Any = user_code.from_values(key, values)

@@ -112,9 +112,9 @@ def inspect(options: Mapping[str, Any]) -> CodeFacts:
     may_be_module = isinstance(model, schemas.UserModel) and _may_be_module(model)
     _inspect_training(options, facts)
     if isinstance(data, schemas.UserData):
-        from lockstep.data.own import describe, made_by, streams_of  # with torch
+        from lockstep.data.user_data import create_data, describe, streams_of  # with torch
 
-        created = made_by(data, options["seed"])
+        created = create_data(data, options["seed"])
         facts.streams = streams_of(data, created) is not None
         facts.in_loaders = facts.streams or is_data_module(created)
         if not facts.in_loaders:

@@ -8,7 +8,7 @@ from lockstep.config_error import is_number, require
 from lockstep.constraints import Constraint, NonNegative, NonNegativeInt, Positive, PositiveInt
 from lockstep.progress import notice
 from lockstep.schemas.coerce import coerce_value, unknown_key
-from lockstep.schemas.target import KEY, BuiltIn, Target, require_spelling
+from lockstep.schemas.target import KEY, BuiltIn, Target
 
 BATCH_SIZE = 64
 """The global batch size if neither the plan nor the user's DataLoader has one."""
@@ -236,6 +236,7 @@ class UserData(DataFacts, Target):
     input_key: SampleKey | None = None
     target_key: SampleKey | None = None
     key: str = "data"
+    settings: ClassVar[dict[str, str]] = FORMER_SETTINGS
 
     def __post_init__(self) -> None:
         for name, value in self.loader.items():
@@ -255,7 +256,6 @@ class UserData(DataFacts, Target):
 
         At the top, keys are arguments of a user's target; those of Lockstep's data sets have no names of settings.
         """
-        require_spelling(key, values, FORMER_SETTINGS)
         is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
         settings = FORMER_SETTINGS | ({} if is_flat else SETTINGS)
         for name in FORMER_SETTINGS.keys() & values.keys():
@@ -270,9 +270,8 @@ class UserData(DataFacts, Target):
             return replace(super().from_values(key, splits), name=name, **typed)
         target = values.pop("dataset")
         if values:
-            raise unknown_key(
-                f"{key}.{next(iter(values))}", next(iter(values.values())), [f"{key}.{name}" for name in SETTINGS]
-            )
+            name, value = next(iter(values.items()))
+            raise unknown_key(f"{key}.{name}", value, [f"{key}.{known}" for known in SETTINGS])
         hint = f"{key}.dataset={{_target_:PATH}}"
         require(isinstance(target, Mapping) and KEY in target, f"{key}.dataset", target, "it is a target", hint)
         return replace(super().from_values(f"{key}.dataset", target), key=f"{key}.dataset", **typed)

@@ -39,9 +39,8 @@ class Target:
         """Return the target that a group of keys names, as in a YAML file.
 
         Raises:
-            ConfigError: a setting is invalid, or a key is misspelled.
+            ConfigError: a setting is invalid.
         """
-        require_spelling(key, values, cls.settings)
         arguments = {name: value for name, value in values.items() if name not in (KEY, *cls.settings)}
         name = str(values[KEY]).rpartition(".")[2]
         return cls(name, values[KEY], arguments, **cls.coerce_settings(key, values, cls.settings))
