@@ -27,7 +27,7 @@ TYPED: list[tuple[str, str, str]] = [
         "(did you mean ddp?); write strategy=ddp, or another of ddp,",
     ),
     ("+foo=1", "foo=1:", "write one that python train.py --help lists."),
-    ("model=cnn data=points", "model=cnn: it takes images, and data=points holds none", "write model=mlp"),
+    ("model=cnn data=points", "model=cnn: it takes images, and data=points has none", "write model=mlp"),
     ("resume=true", "resume=true: no run below logs/train", "write resume=false"),
     ("ckpt_path=folder", "folder: there is no such file", "write the path of a .ckpt file"),
     ("ckpt_path=file", "file: it is no whole checkpoint", "write ckpt_path=last"),

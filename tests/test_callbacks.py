@@ -145,11 +145,11 @@ def test_killed_in_an_epoch_of_other_steps(engine: str, make_own: MakeOwn, monke
         ),
         (
             (*SCHEDULED, f"{KEY}={{1:0}}"),
-            "0 is no whole number of 1 or more; write callbacks.gradient_accumulation_sch",
+            "epochs are ints from 0, batches are ints from 1; write callbacks.gradient_accumulation_sch",
         ),
         (
             (*SCHEDULED, f"{KEY}={{one:2}}"),
-            "one is no whole number of 0 or more; write callbacks.gradient_accumulation",
+            "epochs are ints from 0, batches are ints from 1; write callbacks.gradient_accumulation",
         ),
         (
             (*SCHEDULED, f"{KEY}=2"),

@@ -67,7 +67,7 @@ def test_none_one_or_several(words: tuple[str, ...], names: list[str], make_own:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("logger=[csv,none]",), "logger=[none,csv]: none goes with no other; write logger=csv."),
+        (("logger=[csv,none]",), "logger=[none,csv]: none excludes other options; write logger=csv."),
         (("logger=csv", "+logger.csv.folder=a"), "logger.csv.folder=a: there is no such key; write one that"),
         (("logger=csv", "+logger.folder=a"), "logger.folder=a: there is no such key; write one that"),
         (("logger=wandb", "logger.wandb.offline=1"), "logger.wandb.offline=1: it takes true or false; write"),

@@ -19,7 +19,7 @@ def test_an_order_by_the_clock_is_told(make_own: MakeOwn, capfd: pytest.CaptureF
     plan = make_own(*CLOCK, *SINGLE)
     [line] = [own for own in capfd.readouterr().err.splitlines() if own.startswith("data=")]
     assert line == (
-        "data=ByClockData: read twice under one seed it gives other samples, so no run on it is repeated or resumed "
+        "data=ByClockData: the same seed gives other samples when it is read again, so its runs cannot be repeated "
         "exactly: it draws by the clock or from a generator of its own (webdataset's shuffle does, without rng=random)"
     )
     assert (trained(plan) / "record.jsonl").exists()

@@ -19,7 +19,7 @@ REFUSED = [
     (["devices=1.5"], "devices=1.5: it takes a whole number", "devices=1"),
     (["devices=2"], "devices=2: strategy=single trains on one device", "strategy=ddp"),
     (["num_nodes=2"], "num_nodes=2: strategy=single", "num_nodes=1"),
-    (["strategy=ddp", "devices=3"], "batch_size=64: it is not divisible by 3 ranks", "batch_size=63 or batch_size=66"),
+    (["strategy=ddp", "devices=3"], "batch_size=64: 3 ranks", "batch_size=63 or batch_size=66"),
     (["strategy=ddp", "devices=3", "batch_size=2"], "devices=3: batch_size=2 is less", "batch_size=3."),
     (["strategy=ddp", "devices=64", "batch_size=63"], "devices=64: batch_size=63 is less", "devices=63 or fewer"),
     (["strategy=ddp", "devices=1000000"], "devices=1000000: this machine has", "devices=64, or fewer"),

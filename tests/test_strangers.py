@@ -122,7 +122,7 @@ def test_shards_in_an_order_by_the_clock_are_told(
     """One process trains on them; of two each would see others."""
     job = (*in_folder(SHUFFLED, folder), "+data.by_clock=true", "engine=raw")
     plan = make_own(*job, *DDP)
-    assert "data=ShardsData: read twice under one seed it gives other samples" in capfd.readouterr().err
+    assert "data=ShardsData: the same seed gives other samples when it is read" in capfd.readouterr().err
     with pytest.raises(
         ConfigError, match=r"^data: ranks read different samples from it, .* \(for webdataset nodesplitter"
     ):

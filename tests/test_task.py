@@ -171,15 +171,15 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
     [
         (
             ("task=regression", "data=digits"),
-            "task=regression: the targets of data=digits are classes, and no real numbers; write task=classification.",
+            "task=regression: the targets of data=digits are classes, not real numbers; write task=classification.",
         ),
         (
             ("task=classification", "data=line"),
-            "task=classification: the targets of data=line are real numbers, and no classes; write task=regression.",
+            "task=classification: the targets of data=line are real numbers, not classes; write task=regression.",
         ),
         (
             ("task=language_modelling", "data=digits"),
-            "task=language_modelling: data=digits holds no sequences of whole numbers; write data=text.",
+            "task=language_modelling: data=digits has no sequences of tokens; write data=text.",
         ),
         (
             ("task=language_modelling", "data=points4"),
@@ -188,13 +188,13 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
         ),
         (
             ("task=language_modelling", "data=sequences"),
-            "model=mlp: it makes one row of outputs a sample, and data=sequences asks for the next token at each "
-            "place; write model=char_rnn, or a net of your own.",
+            "model=mlp: it has one row of outputs per sample, and the task predicts the next token at each position; "
+            "write model=char_rnn, or a net of your own.",
         ),
         (
             ("data=masks",),
-            "model=mlp: it makes one row of outputs a sample, and data=masks asks for a class for each part of it; "
-            "write a net of your own.",
+            "model=mlp: it has one row of outputs per sample, and data=masks has several targets per sample; write a "
+            "net of your own.",
         ),
         (
             ("data=points4",),

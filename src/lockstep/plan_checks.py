@@ -59,7 +59,7 @@ def _batch_rules(plan: "Plan") -> Rules:
         devices = batch_size // plan.num_nodes or 1
         yield batch_size >= world, "devices", reason, f"devices={devices} or fewer{nodes}, or batch_size={world}"
         below = batch_size - batch_size % world
-        reason = f"it is not divisible by {world} ranks (devices={plan.devices})"
+        reason = f"{world} ranks (devices={plan.devices}) cannot share it equally"
         yield below == batch_size, "batch_size", reason, f"batch_size={below} or batch_size={below + world}"
     reason = f"batch_size={batch_size} is more than the {samples} samples, so every batch would be dropped"
     hint = f"drop_last=false, or batch_size={world * (samples // world) or world}"
