@@ -119,7 +119,7 @@ def test_the_benchmark_as_it_is_typed(command: Command) -> None:
         (["root=-1"], "root=-1: the ranks are 0 to 3; write root=3."),
         (["devices=0"], "devices=0: it must be 1 or more; write devices=2, say."),
         (["backend=glo"], "it is not one of the possible values (did you mean gloo?); write backend=gloo"),
-        (["init_method=here"], "init_method=here: it is "),
+        (["init_method=here"], "init_method=here: there is no such method"),
         (["timeout=0"], "timeout=0.0: it must be above 0"),
         (["device=2"], "device=2: there is no such key (did you mean devices?); write devices=2."),
         (["zzz=2"], "zzz=2: there is no such key; write one that python -m lockstep.collectives --help lists."),

@@ -91,7 +91,7 @@ def test_a_package_that_is_not_there_is_named(make_own: MakePlan, monkeypatch: p
     with pytest.raises(ConfigError) as raised:
         make_own("logger=[csv,wandb]")
     assert str(raised.value) == (
-        "logger=wandb: it needs the package wandb; write pip install wandb, or logger=tensorboard."
+        "logger=[csv,wandb]: it needs the package wandb; write pip install wandb, or logger=tensorboard."
     )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from lockstep.constraints import Constraint, Fraction, Rules
 from lockstep.schemas.data import Loaders, ModelLoaders
+from lockstep.schemas.engine import Lightning
 from lockstep.schemas.scheduler import OneCycle, WarmupLinear
 from lockstep.schemas.target import BuiltIn, Target
 
@@ -117,7 +118,7 @@ class UserLightningModule(Target, Net):
     def rules(self, plan: "Plan") -> Rules:
         reason = "the loss of a LightningModule is not scaled"
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed"
-        averaged = plan.engine.gradient_sync == "ddp" or plan.gradient_sync == "none"
+        averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
         key, reason = "engine.gradient_sync", "DistributedDataParallel averages the gradients of a LightningModule"
         yield averaged, key, reason, f"{key}=ddp"
         reason = "it is for plain nets"

@@ -19,20 +19,22 @@ def _is_init_method(text: str) -> bool:
     return match is not None and int(match[1] or 1) < 2**16
 
 
+InitMethod = Annotated[
+    str,
+    Constraint(
+        _is_init_method, "there is no such method", "auto, env, file, file:///PATH or tcp://HOST:PORT, for example"
+    ),
+]
+Timeout = Annotated[float, Constraint(lambda seconds: 0 < seconds <= 1e6, "it must be above 0, up to 1000000", "60")]
+
+
 @dataclass(frozen=True)
 class ProcessGroup:
     """timeout: in seconds, for the rendezvous and for each collective."""
 
     backend: Backend
-    init_method: Annotated[
-        str,
-        Constraint(
-            _is_init_method, "there is no such method", "auto, env, file, file:///PATH or tcp://HOST:PORT, for example"
-        ),
-    ]
-    timeout: Annotated[
-        float, Constraint(lambda seconds: 0 < seconds <= 1e6, "it must be above 0, and at most 1000000", "60")
-    ]
+    init_method: InitMethod
+    timeout: Timeout
 
 
 @dataclass(frozen=True)
