@@ -31,7 +31,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets", "plan_checks", "step_plan"},
     {"plan", "data"},
-    {"memory", "world_dependence", "loggers", "torch_flags", "time_limit", "quick_exit"},
+    {"memory", "world_dependence", "loggers", "torch_flags", "time_limit", "fast_exit"},
     {"optimizers", "seeding"},
     {"schedulers"},
     {"record"},

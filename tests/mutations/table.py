@@ -38,18 +38,25 @@ MUTATIONS = [
         "tests/test_launch_worker.py::test_no_rank_goes_on_before_all_are_connected[init_process_group]",
     ),
     Mutation(
-        "a private folder whose removal is cut short stays for good",
+        "private folders of killed commands stay",
         "launch/private_dir.py",
-        "        for path in folder.iterdir():",
-        "        for path in [folder / MARK, *folder.iterdir()]:\n            path.name == MARK and path.unlink()",
-        "tests/test_private_dir.py::test_who_is_killed_while_it_removes_leaves_what_the_next_one_removes",
+        "                    _remove_if_unlocked(Path(entry.path))\n",
+        "                    pass\n",
+        "tests/test_private_dir.py::test_only_abandoned_folders_are_removed",
     ),
     Mutation(
         "a signal is lost while torch's C code imports numpy",
         "launch/stop_handler.py",
-        "            self.timers.enter_context(_signal_every(RAISE_INTERVAL, number, self._check))",
-        "            pass",
+        "        self._send_after(RAISE_INTERVAL, number)\n        self.raised",
+        "        self.raised",
         "tests/test_signals.py::test_a_signal_while_torch_is_imported_is_not_lost",
+    ),
+    Mutation(
+        "a rank whose start a signal interrupts outlives the job",
+        "launch/attempt.py",
+        "            kill_forkserver()  # it",
+        "            pass  # it",
+        "tests/test_attempt.py::test_an_interrupted_start_leaves_no_rank",
     ),
     Mutation(
         "each rank weighs its gradient by its own targets",
@@ -271,7 +278,7 @@ MUTATIONS = [
         f"{STREAMS}::test_what_is_printed_to_a_full_device_is_lost",
     ),
     Mutation(
-        "random numbers stay", "launch/in_process.py", "        restore_random_state(numbers, devices)\n", "", HERE
+        "random numbers stay", "launch/in_process.py", "        restore_random_state(random, devices)\n", "", HERE
     ),
     Mutation("threads stay", "launch/in_process.py", "        torch.set_num_threads(threads)\n", "", HERE),
     Mutation(

@@ -54,8 +54,8 @@ def run_tour(options: TourOptions, engine: str = ENGINE) -> int:
     folder, prints = Path(world.folder), is_rank_zero(rank_from_env())
     if prints:
         make_output_dir(folder)
-    with external_process_group(world):
-        result: TourResult = start_ranks(TourPayload(world, options.root, options.bench), engine)
+    with external_process_group(world) as external:
+        result: TourResult = start_ranks(TourPayload(world, options.root, options.bench), engine, external)
     checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root, world.backend)
     failed = [check.primitive for check in checks if check.result == "fail"]
     if prints:

@@ -1,4 +1,4 @@
-"""DistributedDataParallel: one process per device; torch's elastic agent restarts all ranks after a failure."""
+"""DistributedDataParallel: one process per device; all ranks can be restarted after a failure."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -65,7 +65,7 @@ class Strategy:
     max_restarts: how often all ranks are restarted after one has failed.
     share_device: whether several ranks may use the same GPU, if there are fewer GPUs than ranks.
     micro_batches: the number of parts in which a batch passes through the net, one after the other.
-    start: whether torch's elastic agent or torch.multiprocessing starts the ranks.
+    start: whether the ranks can be restarted (elastic) or not (spawn).
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
     sharded: whether each rank stores a shard of every parameter.
