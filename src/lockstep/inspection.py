@@ -145,15 +145,15 @@ def inspect(
         facts["task"] = describe_task(own["task"])
     for one in own.values():
         if isinstance(one, schemas.OwnLogger):
-            from lockstep.loggers import for_lightning  # with Lightning
+            from lockstep.loggers import lightning_adapter  # with Lightning
 
-            for_lightning.check(one)
+            lightning_adapter.check(one)
         if isinstance(one, schemas.OwnCallback):
             check(one.key, one.call)
     if isinstance(choice, schemas.OwnData):
-        from lockstep.data.own import describe, made_by, streams_of  # with torch
+        from lockstep.data.user_data import create_data, describe, streams_of  # with torch
 
-        made = made_by(choice, seed)
+        made = create_data(choice, seed)
         facts["streams"] = streams_of(choice, made) is not None
         facts["loaders"] = is_data_module(made) or facts["streams"]
         if not facts["loaders"]:

@@ -5,10 +5,11 @@ from lockstep.checkpoint.content import Progress
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
+from lockstep.loaders.create_source import create_net_source, create_source
 from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
-from lockstep.seeding import build_model
+from lockstep.session.create_model import create_net
 from lockstep.session.trainee import Trainee
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.task_metrics import TaskMetrics
@@ -25,7 +26,7 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
         from lockstep.targets.task import make_task
 
         make_task(plan.task)
-    net = build_model(plan, plan.data if splits is None else splits)
+    net = create_net(plan, plan.data if splits is None else splits)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm
 
@@ -60,9 +61,5 @@ def _task_class(lightning: bool) -> type[TaskModule]:
 def _source(plan: Plan, splits: TensorData | SampleData | None, module: TaskModule) -> LoaderSource:
     """Return where batches come from: `splits`, or the user's loaders."""
     if splits is None:
-        from lockstep.loaders.create_source import create_source
-
         return create_source(plan.data, module, plan.seed, plan.batch_size)
-    from lockstep.loaders.split_loaders import SplitSource
-
-    return SplitSource(plan, splits, module)
+    return create_net_source(plan, splits, module)

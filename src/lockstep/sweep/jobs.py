@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from lockstep.compare import RunFolder
+from lockstep.compare import RecordedRun
 from lockstep.run_files import METRICS, RECORD
 from lockstep.strategies.registry import STRATEGIES
 from lockstep.sweep import UNFINISHED
@@ -37,8 +37,8 @@ class SweepJob:
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
     @cached_property
-    def record(self) -> RunFolder:
-        return RunFolder(self.run)
+    def record(self) -> RecordedRun:
+        return RecordedRun(self.run)
 
     @property
     def steps(self) -> list[dict[str, Any]]:
