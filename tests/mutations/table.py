@@ -223,8 +223,8 @@ MUTATIONS = [
     Mutation(
         "buckets are not kept without the private name",
         "parallel/fixed_bucket_ddp.py",
-        'options.get("find_unused_parameters", False) or not fixed',
-        'options.get("find_unused_parameters", False)',
+        "finds_unused = finds_unused or not fixed",
+        "finds_unused = finds_unused",
         "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_are_kept",
     ),
     Mutation(
@@ -567,15 +567,20 @@ MUTATIONS = [
     *(
         Mutation(f"a module in shards: {name}", file, old, new, f"{SHARDS}::test_in_float64_it_is_single[teacher]")
         for name, file, old, new in (
-            ("replaced weights are lost", PIECES, "memory.copy_(parameter)", "pass"),
-            ("torch loses the memory", PIECES, "parameter.data = memory", "pass"),
+            ("replaced weights are lost", PIECES, "storage.copy_(parameter)", "pass"),
+            ("torch loses the memory", PIECES, "parameter.data = storage", "pass"),
             ("a scalar is summed", PIECES, "scalar.grad /= dist.get_world_size()", "pass"),
             ("unfrozen weights stay", PIECES, "shard.requires_grad_(parameter.requires_grad)", "pass"),
-            ("hooks change no gradient", PIECES, "to_local().copy_(_local_shard(gradient, data))", "to_local()"),
+            (
+                "hooks change no gradient",
+                PIECES,
+                "to_local().copy_(_distribute(gradient, data).to_local())",
+                "to_local()",
+            ),
             ("hooks see shards", WHOLE, "replace_method(self.module, name, self._with_full_weights)", "pass"),
             (
                 "a scalar's norm counts twice",
-                "parallel/sharded_tensors.py",
+                "parallel/tensor_layout.py",
                 "squares /= torch.tensor(copies",
                 "torch.tensor(copies",
             ),
@@ -591,7 +596,7 @@ MUTATIONS = [
     Mutation(
         "a module in shards: ranks add the gradients of two layers",
         PIECES,
-        "if anywhere and parameter.grad is None:",
+        "if is_used and parameter.grad is None:",
         "if False:",
         f"{SHARDS}::test_each_rank_may_choose_its_own_layers",
     ),
