@@ -186,7 +186,7 @@ def test_the_rule_catches_who_breaks_it(own: str, source: str) -> None:
         ("lockstep.early_start", {"torch", "lightning", "hydra", "omegaconf", "numpy"}),
         ("lockstep.cli", {"torch", "lightning", "numpy"}),
         ("lockstep.plan", {"torch", "lightning", "hydra", "omegaconf"}),
-        ("lockstep.launch.processes", {"lightning", "hydra"}),
+        ("lockstep.launch.attempt", {"lightning", "hydra"}),
         ("lockstep.nets", {"lightning", "hydra"}),
         (
             "lockstep.raw",
