@@ -24,7 +24,6 @@ class SessionCallback(Callback):
     def follow(self, trainer: pl.Trainer) -> None:
         """Put behind hooks of the module, which may log in them, what ends a batch, a stage or an evaluation."""
         self.trainer, session, module = trainer, self.session, self.session.module
-        session.step.wrap_optimizers()
         for name, then in (
             ("on_fit_start", lambda: _restore_optimizers(session, trainer)),
             ("on_train_start", self._restore_metrics),

@@ -155,7 +155,6 @@ class RawTrainer:
             ConfigError: automatic optimization has more than one.
         """
         object.__setattr__(module, "optimizers", self._of_module)
-        self.session.step.wrap_optimizers()
         if not self.session.manual and len(self.optimizers) > 1:
             name = self.session.plan.model.name
             count = len(self.optimizers)
