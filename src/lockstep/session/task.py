@@ -3,6 +3,7 @@
 from lockstep import data, schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
+from lockstep.loaders.create_source import create_net_source, create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.session.create_model import create_net
@@ -47,13 +48,9 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
     else:
         module = TaskModule(net, plan)
     if splits is None:
-        from lockstep.loaders.create_source import create_source
-
         source = create_source(plan.data, module, plan.seed, plan.batch_size)
     else:
-        from lockstep.loaders.split_loaders import SplitSource
-
-        source = SplitSource(plan, splits, module)
+        source = create_net_source(plan, splits, module)
     source.seed_setup()
     log = ExactLog(module, context.rank, device, active=bool(plan.callbacks))
     step = TaskStep(plan, module, masks)

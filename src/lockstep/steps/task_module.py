@@ -1,5 +1,6 @@
 """A plain net and its task as the steps of a LightningModule, without Lightning: engines always train a module."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -71,7 +72,7 @@ class TaskModule(nn.Module):
         """Convert a batch of a user's loader to a Batch; loaders of built-in data and Datasets yield one."""
         if isinstance(batch, Batch):
             return batch
-        pair = self.keys.of_batch(batch) if self.keys else batch
+        pair = self.keys.of_batch(batch) if self.keys and isinstance(batch, Mapping) else batch
         return as_batch(pair, self.plan.task.samples, dtype_of(self.plan))
 
     def configure_optimizers(self) -> Any:
