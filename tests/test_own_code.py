@@ -13,7 +13,7 @@ import torch
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.data.own import load
+from lockstep.data.user_data import load
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES

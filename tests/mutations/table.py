@@ -255,8 +255,8 @@ MUTATIONS = [
     Mutation(
         "a bomb is read",
         "data/mnist.py",
-        "stream.read(file.length + 1)",
-        "stream.read(100 * file.length)",
+        "stream.read(self.length + 1)",
+        "stream.read(100 * self.length)",
         BOMB,
     ),
     Mutation(
@@ -461,9 +461,9 @@ MUTATIONS = [
     ),
     Mutation(
         "an evaluation is another in each epoch",
-        "loaders/split_loaders.py",
-        "epoch = 0 if self.order_seed is None else self.epoch",
-        "epoch = self.epoch",
+        "loaders/rank_loader.py",
+        "return self.epoch if self.training else 0",
+        "return self.epoch",
         "tests/test_data_samples.py::test_an_evaluation_is_the_same_in_each_epoch",
     ),
     Mutation(
@@ -532,7 +532,7 @@ MUTATIONS = [
     Mutation(
         "what is overfitted is shuffled",
         "loaders/global_batches.py",
-        "if self.fixed or type(sampler)",
+        "if fixed or type(sampler)",
         "if type(sampler)",
         "tests/test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch",
     ),
@@ -611,7 +611,7 @@ MUTATIONS = [
     ),
     Mutation(
         "ranks may read other streams",
-        "loaders/user_loaders.py",
+        "loaders/stream_loader.py",
         "if self.is_checked or not dist.is_initialized():",
         "if True:",
         "tests/test_own_streams.py::test_ranks_that_read_other_samples_are_ended[raw]",

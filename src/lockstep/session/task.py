@@ -5,6 +5,7 @@ from lockstep.checkpoint.content import Progress
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
+from lockstep.loaders.create_source import create_net_source, create_source
 from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
@@ -60,9 +61,5 @@ def _task_class(lightning: bool) -> type[TaskModule]:
 def _source(plan: Plan, splits: TensorData | SampleData | None, module: TaskModule) -> LoaderSource:
     """Return where batches come from: `splits`, or the user's loaders."""
     if splits is None:
-        from lockstep.loaders.create_source import create_source
-
         return create_source(plan.data, module, plan.seed, plan.batch_size)
-    from lockstep.loaders.split_loaders import SplitSource
-
-    return SplitSource(plan, splits, module)
+    return create_net_source(plan, splits, module)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.loaders.batch_slices import part_of
+from lockstep.loaders.batch_slices import slice_batch
 from lockstep.loaders.step_collectives import collective_in
 from lockstep.loggers import Loggers
 from lockstep.monitor.net import ONE_SAMPLE, Example, show_net
@@ -40,7 +40,7 @@ def show_module(
 def _example(module: Any, batch: Any) -> Example:
     """Return as much of a batch (inputs, targets) as `forward` takes; of a mapping what it has parameters for."""
     try:
-        batch, of = part_of(batch, slice(1)), ONE_SAMPLE
+        batch, of = slice_batch(batch, slice(1)), ONE_SAMPLE
     except ConfigError:
         of = "a batch"
     parameters = [*inspect.signature(module.forward).parameters.values()]

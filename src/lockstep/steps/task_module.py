@@ -1,5 +1,6 @@
 """A plain net and its task as the steps of a LightningModule, without Lightning: engines always train a module."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -72,10 +73,10 @@ class TaskModule(nn.Module):
         return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs
 
     def prepared(self, batch: Any) -> Batch:
-        """Return a batch of any loader as the net takes it; those of built-in data and Datasets are so already."""
+        """Return a batch of any loader as the net takes it; those of data in memory are so already."""
         if isinstance(batch, Batch):
             return batch
-        pair = self.keys.of_batch(batch) if self.keys else batch
+        pair = self.keys.of_batch(batch) if self.keys and isinstance(batch, Mapping) else batch
         return as_batch(pair, self.plan.task.samples, dtype_of(self.plan))
 
     def configure_optimizers(self) -> Any:
