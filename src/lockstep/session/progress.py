@@ -52,7 +52,7 @@ class RunProgress:
     def accepting_stop(self) -> AbstractContextManager[None]:
         """Return a context around training, in which a request to stop is accepted."""
         self.time_limit.begin()
-        return self.context.stop.listening(self._batches(self.start.at))
+        return self.context.stop.accepting_stop(self._batches(self.start.at))
 
     def should_stop(self) -> bool:
         """Whether someone asked for the end of training. To be asked after each batch, by every rank."""
