@@ -51,7 +51,7 @@ class RunProgress:
     def accepting_stop(self) -> AbstractContextManager[None]:
         """Start the clock of max_time; return a context around training, in which a request to stop is accepted."""
         self.time_limit.begin()
-        return self.context.stop.listening(self._batches(self.start.at))
+        return self.context.stop.accepting_stop(self._batches(self.start.at))
 
     def should_stop(self) -> bool:
         """Whether a stop was requested. To be called after each batch, on every rank."""
