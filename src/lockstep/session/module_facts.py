@@ -1,4 +1,4 @@
-"""What a LightningModule and its data say of themselves, before any rank starts."""
+"""Facts about a LightningModule and its data that the plan needs, found before any rank starts."""
 
 import fcntl
 import inspect
@@ -29,7 +29,7 @@ def inspect_module(options: Mapping[str, Any], facts: CodeFacts) -> None:
         facts: about the data.
 
     Raises:
-        ConfigError: it cannot be trained.
+        ConfigError: the module cannot be trained.
     """
     model, choice, seed = options["model"], options["data"], options["seed"]
     call = locate(f"model.{KEY}", model.call[KEY])
@@ -39,15 +39,15 @@ def inspect_module(options: Mapping[str, Any], facts: CodeFacts) -> None:
     key, path = f"model.{KEY}", model.call[KEY]
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
-    takes = "dataloader_iter" in inspect.signature(module.training_step).parameters
+    takes_iterator = "dataloader_iter" in inspect.signature(module.training_step).parameters
     reason = "its training_step takes the loader's iterator, and batches are divided among ranks here"
-    require(not takes, key, path, reason, "one with training_step(self, batch, batch_idx)")
+    require(not takes_iterator, key, path, reason, "one with training_step(self, batch, batch_idx)")
     lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
     require(not lazy, key, path, "it has lazy layers, whose sizes only a batch tells", "layers with their sizes")
     facts.model = ModelFacts(manual=not module.automatic_optimization)
     if facts.in_loaders or isinstance(choice, schemas.ModelLoaders):
         facts.in_loaders = True
-        with _one_at_a_time(call):
+        with _lock(call):
             choice = choice.as_loaders if isinstance(choice, schemas.UserData) else choice
             source = create_source(choice, module, seed, options["batch_size"])
             facts.data, facts.loader = facts_of(source, trainer_attributes(options))
@@ -57,10 +57,10 @@ def inspect_loaders(options: Mapping[str, Any], facts: CodeFacts) -> None:
     """Add the facts about loaders that a plain net is trained on.
 
     Raises:
-        ConfigError: there is nothing to train on, or its batches are not what the task takes.
+        ConfigError: there is no training data, or its batches do not fit the task.
     """
     choice = options["data"]
-    with _one_at_a_time(locate(f"data.{KEY}", choice.call[KEY])):
+    with _lock(locate(f"data.{KEY}", choice.call[KEY])):
         source = create_source(choice.as_loaders, None, options["seed"], options["batch_size"])
         loaders, facts.loader = facts_of(source, trainer_attributes(options))
         facts.data = replace(loaders, **sample_facts(source, options["task"].samples))
@@ -73,15 +73,15 @@ def trainer_attributes(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _one_at_a_time(call: Any) -> Iterator[None]:
-    """Lock a file around prepare_data, which may download: all ranks of an external launcher call it."""
+def _lock(call: Any) -> Iterator[None]:
+    """Lock the source file of a class around prepare_data, which may download, since all ranks of torchrun call it."""
     try:
-        source = inspect.getsourcefile(call) if isinstance(call, type) else None
-    except (OSError, TypeError):  # it is defined in no file
-        source = None
-    if source is None or not Path(source).is_file():
+        source = Path(str(inspect.getsourcefile(call)))
+    except (OSError, TypeError):  # it is no class, or defined in no file
+        source = Path()
+    if not isinstance(call, type) or not source.is_file():
         yield
         return
-    with Path(source).open() as file:
+    with source.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
