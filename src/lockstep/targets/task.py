@@ -6,6 +6,7 @@ be added over batches and ranks of unequal size. A batch without samples is not 
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from lockstep.config_error import require
 from lockstep.random_state import preserve_generators, seed_all
-from lockstep.schemas.facts import TaskFacts
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import UserTask
 from lockstep.structures import tensors_in
@@ -36,15 +36,15 @@ def make_task(choice: UserTask) -> "TaskAdapter":
     return task_of(json.dumps(choice.call))
 
 
-def describe_task(choice: UserTask) -> TaskFacts:
-    """Return facts about the task.
+def describe_task(choice: UserTask) -> UserTask:
+    """Return the task with the names of its metrics.
 
     Raises:
         ConfigError: it has no loss, metrics of another form, or parameters that nobody would train.
     """
     task = make_task(choice)
     task.check()
-    return TaskFacts(task.better, task.monitor)
+    return replace(choice, better=task.better, monitor=task.monitor)
 
 
 class TaskAdapter:
