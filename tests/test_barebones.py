@@ -64,6 +64,3 @@ def test_of_a_module_what_needs_its_values(make_own: MakeOwn) -> None:
     job = (*MODULES["classifier"], *SINGLE, BARE)
     with pytest.raises(ConfigError, match=r"^checkpoint.monitor=val_loss: with trainer.barebones=true self.log keeps"):
         make_own(*job, "checkpoint.monitor=val_loss")
-    saving = ("callbacks=timer", "callbacks.timer._target_=lightning.pytorch.callbacks.ModelCheckpoint", "engine=raw")
-    with pytest.raises(ConfigError, match=r"^callbacks=ModelCheckpoint: trainer.barebones=true saves no checkpoint"):
-        trained(make_own("model=late", "data=model", BARE, *saving, "~callbacks.timer.duration", folder="saving"))
