@@ -5,26 +5,37 @@ from typing import Any
 
 from lockstep.config_error import require
 from lockstep.plan import Plan
+from lockstep.schemas.callback import UserCallback
 from lockstep.schemas.target import KEY
 
 
 def create_callbacks(plan: Plan) -> list[Any]:
-    """Create the callbacks that a plan names, in the order of the command.
-
-    Raises:
-        ConfigError: a target makes no callback.
-    """
+    """Create the callbacks that a plan names, in the order of the command."""
     if not plan.callbacks:
         return []
-    from lightning.pytorch.callbacks import Callback
-
     from lockstep.targets.locate import create
 
     callbacks = [create(choice.key, choice.call) for choice in plan.callbacks]
     for choice, callback in zip(plan.callbacks, callbacks, strict=True):
-        reason = f"it makes a {type(callback).__name__}, and not a Callback of Lightning"
-        require(isinstance(callback, Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
+        check_callback(choice, type(callback), plan.saves)
     return callbacks
+
+
+def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
+    """Check the class of a callback.
+
+    Args:
+        saves: whether the run saves checkpoints.
+
+    Raises:
+        ConfigError: it is no callback of Lightning, or saves checkpoints in a run that saves none.
+    """
+    from lightning.pytorch.callbacks import Callback, Checkpoint
+
+    reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
+    require(issubclass(cls, Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
+    reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
+    require(saves or not issubclass(cls, Checkpoint), "callbacks", cls.__name__, reason, hint)
 
 
 def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
