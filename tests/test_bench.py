@@ -22,9 +22,9 @@ from lockstep.bench.workloads import MODULE, ON_MNIST, WORKLOADS, Variant, engin
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
+from lockstep.entry_point import options
 from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
-from lockstep.tool_command import options
 from tests.conftest import MNIST_ROOT, Command
 
 BENCH = (sys.executable, "-m", "lockstep.bench")

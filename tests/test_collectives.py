@@ -11,8 +11,8 @@ from lockstep.collectives.__main__ import main
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.runner import TourOptions
 from lockstep.config_error import ConfigError
+from lockstep.entry_point import options
 from lockstep.launch.worker import LOOPBACK_INTERFACE
-from lockstep.tool_command import options
 from tests.conftest import Command, free_port
 
 TOUR = (sys.executable, "-m", "lockstep.collectives")

@@ -31,7 +31,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets", "plan_checks", "step_plan"},
     {"plan", "data"},
-    {"memory", "world_dependence", "loggers", "torch_flags", "time_limit", "quick_exit"},
+    {"memory", "world_dependence", "loggers", "time_limit", "quick_exit"},
     {"optimizers", "seeding"},
     {"schedulers"},
     {"record"},
@@ -42,7 +42,7 @@ LAYERS = [
     {"steps"},
     {"session"},
     {"lit", "raw", "early_start"},
-    {"tool_command"},
+    {"entry_point"},
     {"collectives"},
     {"inspection"},
     {"build"},
@@ -54,7 +54,7 @@ LAYERS = [
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIGHTNING_ROOMS = {"lit", "session", "steps", "loggers", "strategies", "private_api", "bench"}
-HYDRA_ROOMS = {"tool_command", "build", "command_line", "job", "sweep", "cli", "__main__", "private_api"}
+HYDRA_ROOMS = {"entry_point", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 
 def room(path: Path) -> str:

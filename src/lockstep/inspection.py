@@ -19,6 +19,7 @@ from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
+from lockstep.targets.edited import unload_edited_modules
 from lockstep.targets.kinds import is_data_module, lightning_module, of_pytorch_lightning
 from lockstep.targets.locate import check
 
@@ -48,10 +49,8 @@ def _asked(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: values[name] for name in KNOWN} | {"max_steps": values["trainer"].max_steps}
     asked = {**own, "data": values["data"]}, values["optimizer"], values["seed"], samples, values["batch_size"], known
     if rank_from_env() is not None or values["strategy"].in_process:
-        from lockstep.targets.edited import edited_modules_anew
-
-        with edited_modules_anew():
-            return inspect(*asked)
+        unload_edited_modules()
+        return inspect(*asked)
     engine = values["engine"].name
     forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
     from lockstep.launch.child import in_child  # with torch
@@ -132,7 +131,7 @@ def inspect(
     lightning = lightning_module()
     is_module = None not in (kind, lightning) and (not isinstance(kind, type) or issubclass(kind, lightning))  # type: ignore[arg-type]
     if "optimizer" in own:
-        made = check("optimizer", {**own["optimizer"].call, PARTIAL: True}, ours=["params"])
+        made = check("optimizer", {**own["optimizer"].call, PARTIAL: True}, reserved=["params"])
         facts["optimizer"] = [base.__name__ for base in getattr(made, "__mro__", ())]
     if "scheduler" in own:
         from lockstep.schedulers import describe_scheduler  # with torch

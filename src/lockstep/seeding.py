@@ -8,7 +8,7 @@ from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
 from lockstep.precision import convert
 from lockstep.random_state import seed_all
-from lockstep.targets.net import own_net
+from lockstep.targets.net import create_user_net
 
 
 def build_model(plan: Plan, data: Any) -> nn.Module:
@@ -31,4 +31,6 @@ def plain_net(plan: Plan, data: Any) -> nn.Module:
     """The same weights in float32, as torch lays them out."""
     seed_all(plan.seed)
     outputs = plan.task.outputs(data.shape, data.outputs)
-    return own_net(plan.model.call, data.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train)
+    return create_user_net(
+        plan.model.call, data.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train
+    )

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from lockstep.tool_command import options, run_command
+from lockstep.entry_point import options, run_command
 
 COMMAND = "python -m lockstep.bench"
 

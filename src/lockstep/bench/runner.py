@@ -20,6 +20,7 @@ from lockstep.bench.plot import draw
 from lockstep.bench.workloads import ON_MNIST, WORKLOADS
 from lockstep.config_error import ConfigError, config_error, option_error, require
 from lockstep.data.mnist import FILES, find
+from lockstep.entry_point import make_output_dir, output_dir
 from lockstep.files import save_table, save_text
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import gpu_count
@@ -28,7 +29,6 @@ from lockstep.launch.private_dir import private_folder
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import safe_stream
 from lockstep.text_table import width_shown
-from lockstep.tool_command import make_output_dir, output_dir
 
 ROUNDS = {False: (3, 3), True: (2, 1)}
 """By `quick`: how often fast and slow variants take their turn."""

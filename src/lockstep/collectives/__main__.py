@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Callable, Sequence
 
+from lockstep.entry_point import options, run_command
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.topology import is_rank_zero
-from lockstep.tool_command import options, run_command
 
 COMMAND = "python -m lockstep.collectives"
 

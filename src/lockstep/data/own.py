@@ -109,7 +109,7 @@ def describe(choice: OwnData, seed: int, samples: Samples = "pairs", made: Any =
         made: by the target; None: it is called here.
     """
     made = made_by(choice, seed) if made is None else made
-    check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
+    check("data._loader_", {**LOADER, **choice.loader}, reserved=PLANNED)
     data, target = _splits(choice, seed, samples, made)
     if isinstance(data, SampleData):
         try:

@@ -31,9 +31,9 @@ from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
+from lockstep.session.torch_flags import torch_flags
 from lockstep.steps.exact_log import attach_log, metric_modules, widen_metrics
 from lockstep.time_limit import TimeLimit
-from lockstep.torch_flags import torch_flags
 
 
 class Session:
