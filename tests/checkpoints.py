@@ -4,10 +4,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lockstep.checkpoint.content import own_names
+from lockstep.checkpoint.content import net_weights
 from lockstep.safe_loading import load
 
 
 def net_state(path: Path) -> dict[str, Tensor]:
     """Return the parameters and buffers in a checkpoint file, by the net's own names."""
-    return own_names(load(path))
+    return net_weights(load(path))

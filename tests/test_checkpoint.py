@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lockstep import data
-from lockstep.checkpoint.content import OWN, own_names
+from lockstep.checkpoint.content import SECTION, net_weights
 from lockstep.checkpoint.identity import identity, require_same
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
@@ -18,8 +18,8 @@ from lockstep.launch.topology import RankContext
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
-from lockstep.seeding import build_model
-from lockstep.world_dependence import world_dependent
+from lockstep.record.run_metadata import depends_on_world
+from lockstep.session.create_model import create_net
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES
 
@@ -33,7 +33,7 @@ pytestmark = [
 def test_names_in_a_checkpoint_and_in_the_net() -> None:
     net = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
     state = {f"net.{name}": tensor for name, tensor in net.state_dict().items()}
-    assert own_names({"state_dict": state}).keys() == net.state_dict().keys()
+    assert net_weights({"state_dict": state}).keys() == net.state_dict().keys()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -117,17 +117,17 @@ def state_bytes(checkpoint: Mapping[str, Any]) -> list[bytes]:
 
 Edit = Callable[[dict[str, Any]], object]
 EDITS: dict[str, Edit] = {
-    "another program's": lambda checkpoint: checkpoint.pop(OWN),
+    "another program's": lambda checkpoint: checkpoint.pop(SECTION),
     "no weights": lambda checkpoint: checkpoint.update(state_dict=3),
     "weights of another kind": lambda checkpoint: checkpoint["state_dict"].update({"net.layers.0.weight": "x"}),
     "no optimizer": lambda checkpoint: checkpoint.update(optimizer_states=[]),
     "another optimizer": lambda checkpoint: checkpoint["optimizer_states"][0]["param_groups"][0].update(params=[0]),
     "no schedule": lambda checkpoint: checkpoint.update(lr_schedulers=[]),
-    "no rank": lambda checkpoint: checkpoint[OWN].update(ranks=[]),
-    "another version's rank": lambda checkpoint: checkpoint[OWN]["ranks"][0].update(unknown=1),
-    "half a random state": lambda checkpoint: checkpoint[OWN]["ranks"][0]["random"].pop("torch"),
-    "no sums": lambda checkpoint: checkpoint[OWN]["ranks"][0].update(sums={}),
-    "no identity": lambda checkpoint: checkpoint[OWN].update(identity=None),
+    "no rank": lambda checkpoint: checkpoint[SECTION].update(ranks=[]),
+    "another version's rank": lambda checkpoint: checkpoint[SECTION]["ranks"][0].update(unknown=1),
+    "half a random state": lambda checkpoint: checkpoint[SECTION]["ranks"][0]["random"].pop("torch"),
+    "no sums": lambda checkpoint: checkpoint[SECTION]["ranks"][0].update(sums={}),
+    "no identity": lambda checkpoint: checkpoint[SECTION].update(identity=None),
 }
 
 
@@ -155,9 +155,9 @@ def test_sums_of_other_metrics_are_not_gone_on_from(make_plan: MakePlan, tmp_pat
     trained(make_plan)
     checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     for names, told in ((["loss", "samples", "acc", "top3"], "loss, samples, acc, top3"), (None, "none")):
-        checkpoint[OWN]["sum_names"] = names
+        checkpoint[SECTION]["sum_names"] = names
         if names is None:  # as an older version left it
-            del checkpoint[OWN]["sum_names"]
+            del checkpoint[SECTION]["sum_names"]
         torch.save(checkpoint, tmp_path / "other.ckpt")
         reason = f"it holds sums of {told}, and this version measures loss, samples, acc; write ckpt_path="
         with pytest.raises(ConfigError, match=reason):
@@ -185,12 +185,12 @@ def test_another_world_only_where_no_rank_draws_by_itself(
     common = [override for override in first if not override.startswith("strategy=")]
     net = [] if any(override.startswith("model=") for override in first) else ["model=lenet"]
     before = make_plan(*net, *first)
-    built = build_model(before, data.load(before.data))
+    built = create_net(before, data.load(before.data))
     if before.sync_batchnorm:
         convert_batchnorm(built)
     if before.dropout_rng == "global":
         convert_dropout(before, 0, built)
-    saved = identity(before, world_dependent(before, built))
+    saved = identity(before, depends_on_world(before, built))
     plan = make_plan(*net, *common, *then)
     if refused is None:
         require_same(plan, saved)

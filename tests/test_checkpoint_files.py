@@ -8,7 +8,7 @@ from typing import BinaryIO
 import pytest
 import torch
 
-from lockstep.checkpoint.choice import is_readable, newest_whole
+from lockstep.checkpoint.choice import is_readable, newest_checkpoint
 from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage, hardlink, write_whole
 
 
@@ -99,12 +99,12 @@ def test_the_newest_whole_one_of_several_runs(tmp_path: Path) -> None:
     older = an_archive(two / FOLDER / PREVIOUS, age=20)
     newest = an_archive(two / FOLDER / LAST)
     an_archive(two / FOLDER / "best.ckpt")
-    assert newest_whole([one, two]) == (newest, [])
+    assert newest_checkpoint([one, two]) == (newest, [])
     newest.write_bytes(newest.read_bytes()[:-5])
-    assert newest_whole([one, two]) == (older, [newest])
+    assert newest_checkpoint([one, two]) == (older, [newest])
     older.write_bytes(b"")
     os.utime(older, (0, 0))
-    assert newest_whole([one, two]) == (oldest, [newest])
+    assert newest_checkpoint([one, two]) == (oldest, [newest])
     oldest.unlink()
-    assert newest_whole([one, two]) == (None, [newest, older])
-    assert newest_whole([tmp_path / "nowhere"]) == (None, [])
+    assert newest_checkpoint([one, two]) == (None, [newest, older])
+    assert newest_checkpoint([tmp_path / "nowhere"]) == (None, [])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import OWN, Content, Progress, RankState
+from lockstep.checkpoint.content import SECTION, Content, Progress, RankState
 from lockstep.checkpoint.saving import CheckpointManager, save
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
@@ -52,7 +52,7 @@ def test_the_best_of_a_resumed_run_has_to_be_better_than_those_before(
     """By the same metric, in the same folder, where best.ckpt lies."""
     before = a_keeper(make_plan("accelerator=cpu"))
     before.update_best({"val/acc": 0.9})
-    saved = before.extra_state(Progress(1, 0, 20), {"val/acc": 0.9}, {}, NET)[OWN]
+    saved = before.extra_state(Progress(1, 0, 20), {"val/acc": 0.9}, {}, NET)[SECTION]
     after = a_keeper(replace(make_plan("accelerator=cpu", *overrides), resume=resume))
     after.restore(Content.from_saved(saved), NET)
     assert best_so_far(after, {"val/acc": 0.8, "val/f1": 0.8}) == better
@@ -61,7 +61,7 @@ def test_the_best_of_a_resumed_run_has_to_be_better_than_those_before(
 
 def test_the_whole_one_takes_the_place_of_a_damaged_one(make_plan: MakePlan, tmp_path: Path) -> None:
     """Else the first save would make what is damaged the one before."""
-    content = Content.from_saved(a_keeper(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[OWN])
+    content = Content.from_saved(a_keeper(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[SECTION])
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / "previous.ckpt").write_text("whole")
@@ -83,7 +83,7 @@ def test_every_generator_goes_on_where_it_stood(make_plan: MakePlan, tmp_path: P
     draws()
     save(a_keeper(plan).extra_state(Progress(0, 3, 3), {"val/acc": 0.1}, sums, NET), tmp_path / "a.ckpt")
     expected = draws()
-    content = Content.from_saved(torch.load(tmp_path / "a.ckpt", weights_only=True)[OWN])
+    content = Content.from_saved(torch.load(tmp_path / "a.ckpt", weights_only=True)[SECTION])
     assert draws() != expected
     taken_up = a_keeper(plan).restore(content, NET)
     assert draws() == expected
@@ -93,7 +93,7 @@ def test_every_generator_goes_on_where_it_stood(make_plan: MakePlan, tmp_path: P
 
 def test_in_another_world_rank_zero_takes_the_sums_of_all(make_plan: MakePlan) -> None:
     ranks = [{"random": {"torch": 1}, "sums": {"epoch": torch.tensor([1.0 + rank, 2.0])}} for rank in range(3)]
-    saved = a_keeper(make_plan()).extra_state(Progress(), {}, {}, NET)[OWN] | {"ranks": ranks}
+    saved = a_keeper(make_plan()).extra_state(Progress(), {}, {}, NET)[SECTION] | {"ranks": ranks}
     content = Content.from_saved(saved)
     assert content.of_rank(2, 3).sums["epoch"].tolist() == [3.0, 2.0]
     assert content.of_rank(0, 2).sums["epoch"].tolist() == [6.0, 6.0]

@@ -358,7 +358,7 @@ def test_tolerances_that_mean_nothing_are_refused(tolerance: str, copied: Path, 
     assert "write tolerance=1e-10" in ended.err
 
 
-def heading(**changes: object) -> dict[str, object]:
+def run_metadata(**changes: object) -> dict[str, object]:
     usual = {"strategy": "ddp", "world_size": 2, "devices": 2, "precision": "32-true", "gradient_sync": "ddp"}
     rest = {"micro_batches": 1, "accelerator": "cpu", "threads": 1, "sync_batchnorm": False, "dropout_rng": "none"}
     return {**usual, **rest, **changes}
@@ -394,7 +394,7 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
     ],
 )
 def test_the_tolerance_between_two_plans(a: dict[str, object], b: dict[str, object], tolerance: Tolerance) -> None:
-    assert tolerance_between(heading(**a), heading(**b)) == tolerance
+    assert tolerance_between(run_metadata(**a), run_metadata(**b)) == tolerance
 
 
 def test_other_masks_owe_the_same_samples_alone(copied: Path) -> None:
@@ -444,19 +444,20 @@ def test_differences_are_absolute_below_1_and_relative_above() -> None:
 def test_two_tests_alone_are_compared(tmp_path: Path) -> None:
     for name, accuracy in (("a", 0.5), ("b", 0.75)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.json").write_text(json.dumps({**heading(), "test/acc": accuracy, "test/loss": 1.0}))
+        results = {"test/acc": accuracy, "test/loss": 1.0}
+        (tmp_path / name / "metrics.json").write_text(json.dumps(run_metadata(**results)))
     comparison = compare(tmp_path / "a", tmp_path / "b")
     assert (
         str(comparison.first_divergence and comparison.first_divergence.first)
         == "metrics.json, test/acc: 0.5 against 0.75 (by 2.5e-01)"
     )
-    (tmp_path / "b" / "metrics.json").write_text(json.dumps(heading()))
+    (tmp_path / "b" / "metrics.json").write_text(json.dumps(run_metadata()))
     comparison = compare(tmp_path / "a", tmp_path / "b")
     assert (
         str(comparison.first_divergence and comparison.first_divergence.first)
         == "metrics.json, test/acc: 0.5 against 'missing'"
     )
-    (tmp_path / "a" / "metrics.json").write_text(json.dumps(heading()))
+    (tmp_path / "a" / "metrics.json").write_text(json.dumps(run_metadata()))
     with pytest.raises(ConfigError, match="nothing in common"):
         compare(tmp_path / "a", tmp_path / "b")
 

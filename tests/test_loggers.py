@@ -21,7 +21,7 @@ from lockstep.job import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.loggers import tensorboard
-from lockstep.loggers.for_lightning import TensorBoardForTrainer
+from lockstep.loggers.lightning_adapter import TensorBoardForTrainer
 from lockstep.loggers.tensorboard import TensorBoard
 from lockstep.loggers.trackers import set_rank
 from lockstep.plan import Plan

@@ -21,7 +21,7 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from lockstep.steps.step_phases import wrap_phases
 from lockstep.sums.phases import Phases
-from lockstep.sums.running import Shown
+from lockstep.sums.running import PredictionSamples
 from tests.conftest import ROOT, Command, MakeOwn, MakePlan, events_of
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_own_module import MODULES, SINGLE
@@ -130,7 +130,7 @@ def test_both_engines_have_their_difference_as_a_curve(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_seen_where_there_is_one(tmp_path: Path, make_plan: MakePlan) -> None:
-    from lockstep.compare import RunFolder
+    from lockstep.compare import RecordedRun
     from lockstep.monitor.difference import differences
 
     folders = [tmp_path / "a", tmp_path / "b"]
@@ -138,7 +138,7 @@ def test_a_difference_is_seen_where_there_is_one(tmp_path: Path, make_plan: Make
         folder.mkdir()
         plan = make_plan(*SMALL, "max_epochs=1", "engine=raw", "logger=none", f"seed={seed}", "test=false")
         start_ranks(replace(plan, run_dir=str(folder)), ENGINES["raw"])
-    found = differences(*map(RunFolder, folders))
+    found = differences(*map(RecordedRun, folders))
     assert found[0] == {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}
     for values in [own for step, own in found.items() if step]:
         assert values["largest"] == max(values.values()) > 0.001
@@ -169,7 +169,7 @@ def test_pictures_of_each_validation(engine: str, make_plan: MakePlan) -> None:
     assert len(tags(events, "pr_curves")) == 10
 
 
-def kept_of(plan: Plan, rank: int) -> Shown | None:
+def kept_of(plan: Plan, rank: int) -> PredictionSamples | None:
     with loggers.create(plan, rank, 0, {}) as opened:
         kept = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,)).begin_validation()
         opened.close({})
@@ -198,7 +198,7 @@ def test_pictures_take_no_more_than_their_share(make_plan: MakePlan) -> None:
 
 
 def test_the_surest_wrong_answers_are_kept() -> None:
-    shown = Shown()
+    shown = PredictionSamples()
     logits = torch.tensor([[9.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     shown.add(torch.arange(3.0)[:, None], logits, torch.tensor([0, 0, 1]))
     shown.add(torch.tensor([[7.0]]), torch.tensor([[0.0, 6.0]]), torch.tensor([0]))

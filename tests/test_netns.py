@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.checkpoint.choice import newest_whole
+from lockstep.checkpoint.choice import newest_checkpoint
 from tests.conftest import OWN, ROOT, Command, Ended
 from tests.netns import Cluster, Machine, cluster
 
@@ -150,7 +150,7 @@ def test_a_cut_cable_ends_the_run_on_both_machines(engine: str, how: Torchrun, c
         assert one.status != 0
         said = f"A rank on another machine, or the link to it, did not answer within {TIMEOUT} s"
         assert said in one.err[-1000:], one.err
-    newest, damaged = newest_whole([run_dir])
+    newest, damaged = newest_checkpoint([run_dir])
     assert newest is not None
     assert not damaged
 

@@ -14,7 +14,7 @@ from lockstep.config_error import ConfigError
 from lockstep.job import write_config
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.record.file import Mark, lines_so_far, missing_steps
+from lockstep.record.file import RecordOffset, lines_so_far, missing_steps
 from tests.conftest import Command, MakePlan
 from tests.rank_helpers import ENGINES
 
@@ -122,7 +122,7 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "why"), DAMAGES, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("damage", "reason"), DAMAGES, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_damaged_record(
     damage: Callable[[Path], None], reason: str, trained: Plan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,7 +167,7 @@ def test_through_a_link_it_is_the_same_record(through: str, trained: Plan, tmp_p
     (tmp_path / "other").symlink_to(folder)
     garbage(folder / "record.jsonl")
     with pytest.raises(ConfigError, match=r"record.jsonl is not what it was|record.jsonl has no first line"):
-        lines_so_far(ckpt_path, tmp_path / "other", Mark(7, 900, "0"))
+        lines_so_far(ckpt_path, tmp_path / "other", RecordOffset(7, 900, "0"))
 
 
 def test_an_incomplete_record_stays_one(trained: Plan, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.checkpoint.choice import newest_whole
-from lockstep.checkpoint.content import OWN
+from lockstep.checkpoint.choice import newest_checkpoint
+from lockstep.checkpoint.content import SECTION
 from lockstep.compare import compare
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
@@ -50,7 +50,7 @@ def killed(plan: Plan, monkeypatch: pytest.MonkeyPatch, step: int) -> Plan:
 
 
 def going_on_with(plan: Plan) -> Plan:
-    newest, damaged = newest_whole([Path(plan.run_dir)])
+    newest, damaged = newest_checkpoint([Path(plan.run_dir)])
     assert not damaged
     return replace(plan, resume=True, ckpt_path=None if newest is None else str(newest))
 
@@ -165,7 +165,7 @@ def test_without_one_thing_that_a_checkpoint_holds_it_is_seen(
 
 
 def spoilt(checkpoint: dict[str, Any], lost: str, folder: Path) -> Path:
-    own = checkpoint[OWN]
+    own = checkpoint[SECTION]
     for rank in own["ranks"]:
         if lost == "random":
             rank["random"] = {}
@@ -412,7 +412,7 @@ def test_stopped_in_the_middle_of_an_accumulation(
         monkeypatch.setenv("STOP_AFTER", str(batch))
         assert on_ranks(own, stopping) == {"stopped": steps}
         last = torch.load(tmp_path / f"stopped-after-{batch}" / "checkpoints" / "last.ckpt", weights_only=True)
-        assert all(bool(rank["gradients"]) == (batch % 7 % 3 > 0) for rank in last[OWN]["ranks"])
+        assert all(bool(rank["gradients"]) == (batch % 7 % 3 > 0) for rank in last[SECTION]["ranks"])
         alike(start(going_on_with(own), monkeypatch), expected)
         assert record(own) == (tmp_path / "whole" / RECORD).read_text()
 

@@ -1,4 +1,4 @@
-"""The commands `python -m lockstep.collectives` and `python -m lockstep.bench`: arguments, exit status, a folder."""
+"""The commands `python -m lockstep.collectives` and `python -m bench`: arguments, exit status, a folder."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext

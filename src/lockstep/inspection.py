@@ -144,9 +144,9 @@ def inspect(
         facts["task"] = describe_task(own["task"])
     for one in own.values():
         if isinstance(one, schemas.OwnLogger):
-            from lockstep.loggers import for_lightning  # with Lightning
+            from lockstep.loggers import lightning_adapter  # with Lightning
 
-            for_lightning.check(one)
+            lightning_adapter.check(one)
         if isinstance(one, schemas.OwnCallback):
             check(one.key, one.call)
     if isinstance(choice, schemas.OwnData):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from lockstep.checkpoint.choice import newest_whole
+from lockstep.checkpoint.choice import newest_checkpoint
 from tests.conftest import ROOT, Command, Ended, events_of
 
 TRAIN = str(ROOT / "tests" / "fault_injection" / "train.py")
@@ -96,7 +96,7 @@ class Faulty:
 
     def saved_step(self) -> int | None:
         """The step of the newest whole checkpoint, loaded; None where there is none."""
-        newest, _damaged = newest_whole([self.run_dir])
+        newest, _damaged = newest_checkpoint([self.run_dir])
         return None if newest is None else int(torch.load(newest, weights_only=True)["global_step"])
 
     def curve(self) -> set[int]:

@@ -34,7 +34,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
         return plan, []
     own = plan.resume and folder_given
     runs = [Path(plan.run_dir)] if own else {path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}
-    newest, damaged = newest_whole(runs)
+    newest, damaged = newest_checkpoint(runs)
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
@@ -50,7 +50,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
 def resume_after_restart(plan: Plan) -> Plan:
     """Return the plan of ranks that were restarted after a failure: they resume from their own last checkpoint."""
     run = Path(plan.run_dir)
-    last, _damaged = newest_whole([run]) if plan.train else (None, [])
+    last, _damaged = newest_checkpoint([run]) if plan.train else (None, [])
     config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's
     began = config.stat().st_mtime_ns if config.is_file() else 0
     if last is None or last.stat().st_mtime_ns < began:
@@ -58,7 +58,7 @@ def resume_after_restart(plan: Plan) -> Plan:
     return replace(plan, ckpt_path=str(last), resume=True)
 
 
-def newest_whole(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
+def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
     """The newest checkpoint of these run folders that is not damaged, and the damaged ones that are newer."""
     found = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
     found = [path for path in found if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from lockstep.objectives.objective import SAMPLES
-from lockstep.record.file import Mark
+from lockstep.record.file import RecordOffset
 
-OWN = "lockstep"
+SECTION = "lockstep"
 SCALER = "MixedPrecision"
 """Lightning's name for the state of the gradient scaler."""
 
@@ -95,9 +95,9 @@ class Content:
         return RankState({}, sums, self._gradients)
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> RecordOffset:
         """How far the record had come."""
-        return Mark(self.record, self.record_size, self.record_sha256)
+        return RecordOffset(self.record, self.record_size, self.record_sha256)
 
     @property
     def samples(self) -> int:
@@ -118,7 +118,7 @@ class Content:
         return torch.stack([torch.zeros_like(like) if part is None else part for part in parts])
 
 
-def own_names(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+def net_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return a checkpoint's parameters and buffers by the net's own names."""
-    prefix = checkpoint.get(OWN, {}).get("prefix", PREFIX)
+    prefix = checkpoint.get(SECTION, {}).get("prefix", PREFIX)
     return {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()}

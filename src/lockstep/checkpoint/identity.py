@@ -22,11 +22,11 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What matters too where ranks draw random numbers of their own, or take statistics of their own share of a batch."""
 
 
-def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
+def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
     """What of a plan its results depend on, by the keys of the command line: `model`, `model.hidden`, `seed`, …
 
     Args:
-        world_dependent: as `lockstep.world_dependence` says of the net.
+        depends_on_world: as `record.run_metadata` says of the net.
     """
     values = asdict(plan)
     found = flatten({key: values[key] for key in MATTERS}) | what_matters(plan.trainer)
@@ -39,7 +39,7 @@ def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
         found["loss_reduction"] = plan.loss_reduction
     if plan.callbacks:
         found["callbacks"] = [own.call for own in plan.callbacks]
-    if world_dependent:
+    if depends_on_world:
         found |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
     known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
     return known

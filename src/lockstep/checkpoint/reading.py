@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from lockstep.checkpoint.content import OWN, Content, Progress, own_names
+from lockstep.checkpoint.content import SECTION, Content, Progress, net_weights
 from lockstep.checkpoint.files import damage
 from lockstep.checkpoint.identity import require_same
 from lockstep.config_error import config_error, errors_as, require
 from lockstep.plan import Plan
-from lockstep.record.file import Mark, lines_so_far
+from lockstep.record.file import RecordOffset, lines_so_far
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import METRICS
 from lockstep.safe_loading import load
@@ -36,7 +36,7 @@ class ResumeState:
 
     def recorder(self, plan: Plan, rank: int, net: nn.Module) -> Recorder:
         """Return a recorder that continues the record from here."""
-        at, mark = self.at, self.content.mark if self.content else Mark()
+        at, mark = self.at, self.content.mark if self.content else RecordOffset()
         return Recorder(plan, rank, net, epoch=at.epochs, batch=at.batch, steps=at.steps, mark=mark)
 
 
@@ -72,7 +72,7 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
     """Raise unless the checkpoint's weights have the names and shapes of the net's."""
     state = net.state_dict()
     with of_the_file(Path(str(plan.ckpt_path))):
-        saved = own_names(checkpoint)
+        saved = net_weights(checkpoint)
         fits = state.keys() == saved.keys()
         fits = fits and all(tensor.shape == saved[name].shape for name, tensor in tensors_of(state).items())
     reason = f"it holds another net than model={plan.model.name} with its options"
@@ -95,7 +95,7 @@ def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
         _ = [checkpoint[key] for key in KEYS]
         if not plan.train:
             return checkpoint, None
-        content = Content.from_saved(checkpoint[OWN])
+        content = Content.from_saved(checkpoint[SECTION])
         require_same(plan, content.identity)
         saved, measured = (", ".join(names) or "none" for names in (content.sum_names, plan.objective.sums))
         reason = f"it holds sums of {saved}, and this version measures {measured}"

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep.checkpoint.content import OWN, PREFIX, Content, Progress, RankState
+from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
 from lockstep.checkpoint.identity import identity
 from lockstep.checkpoint.reading import of_the_file
@@ -22,8 +22,8 @@ from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of
 from lockstep.record.finite_losses import not_finite
 from lockstep.record.recorder import Recorder
+from lockstep.record.run_metadata import depends_on_world
 from lockstep.safe_loading import load
-from lockstep.world_dependence import world_dependent
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
@@ -118,7 +118,7 @@ class CheckpointManager:
         nothing = {name: torch.zeros_like(own) for name, own in here.items()}
         for generators, statistics in self.virtual.states() if self.virtual is not None else ():
             ranks.append(RankState(generators, nothing, gradients, statistics))
-        own = identity(self.plan, world_dependent(self.plan, self.recorder.net))
+        own = identity(self.plan, depends_on_world(self.plan, self.recorder.net))
         best = None if self.best is None else (self.monitor[0], self.best)
         mark, best_yet = self.recorder.mark, self.best_yet
         content = Content(
@@ -128,7 +128,7 @@ class CheckpointManager:
             ended,
         )
         self.best_yet = False
-        return {OWN: content.as_saved()}
+        return {SECTION: content.as_saved()}
 
     def update_best(self, metrics: Mapping[str, float]) -> None:
         """Note whether an epoch is better than all before it: the first of equals, rounded to float32; NaN is worst.
@@ -173,7 +173,7 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
         ConfigError: there is no room, or no right, to write it.
     """
     write: Callable[[BinaryIO], None] = lambda file: torch.save(dict(checkpoint), file)  # noqa: E731
-    best = BEST if OWN in checkpoint and checkpoint[OWN]["best_yet"] else ""
+    best = BEST if SECTION in checkpoint and checkpoint[SECTION]["best_yet"] else ""
     try:
         write_whole(path, write, before=PREVIOUS, also=best)
     except (OSError, RuntimeError) as error:

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.compare.checkpoints import compare_files
-from lockstep.compare.folder import RunFolder
 from lockstep.compare.leaves import MISSING, compare_leaves, compare_values, furthest
 from lockstep.compare.ranks import compare_ranks
+from lockstep.compare.recorded_run import RecordedRun
 from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.compare.verdict import Comparison
 from lockstep.config_error import ConfigError, require
 from lockstep.record.digest import digest
 
-__all__ = ["Comparison", "RunFolder", "compare", "compare_runs"]
+__all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
 FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")
 """The fields of a step, a cause before its effects."""
@@ -38,15 +38,15 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
     if tolerance is not None:
         reason = "it is the largest difference allowed"
         require(0 <= tolerance < math.inf, "tolerance", tolerance, reason, "tolerance=1e-10, or 0 for the same bits")
-    left, right = RunFolder(a), RunFolder(b)
+    left, right = RecordedRun(a), RecordedRun(b)
     comparison = compare_runs(left, right, tolerance)
     compare_files(comparison, left, right, (_end(left, right), math.inf))
     return comparison
 
 
-def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = None) -> Comparison:
+def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None = None) -> Comparison:
     """Compare the records and results of two folders, without torch: no checkpoint is opened."""
-    expected = tolerance_between(left.heading, right.heading) if tolerance is None else Tolerance(tolerance)
+    expected = tolerance_between(left.run_metadata, right.run_metadata) if tolerance is None else Tolerance(tolerance)
     comparison = Comparison(str(left.folder), str(right.folder), expected)
     _leave_out_missing(comparison, left, right)
     _compare_steps(comparison, left, right)
@@ -55,7 +55,7 @@ def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = No
     _compare_tensors(comparison, left, right)
     compare_leaves(comparison, left.leaves(), right.leaves(), (_end(left, right), RESULTS))
     if (first := comparison.first_divergence) is not None:
-        comparison.likely = likely_reason(left.heading, right.heading, first.name)
+        comparison.likely = likely_reason(left.run_metadata, right.run_metadata, first.name)
     comparison.unfinished = bool(left.steps) and not left.tensors and not right.tensors
     if comparison.quantities.keys() <= {"configuration"}:
         nothing = f"it has nothing in common with {right.folder} to compare"
@@ -63,7 +63,7 @@ def compare_runs(left: RunFolder, right: RunFolder, tolerance: float | None = No
     return comparison
 
 
-def _leave_out_missing(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+def _leave_out_missing(comparison: Comparison, left: RecordedRun, right: RecordedRun) -> None:
     """Leave out the first steps where a record says that it lacks them."""
     if missing := max(left.missing_steps, right.missing_steps):
         comparison.leave_out("steps that a record lacks", f"record.jsonl:steps 1 to {missing}")
@@ -75,7 +75,7 @@ def _leave_out_missing(comparison: Comparison, left: RunFolder, right: RunFolder
             run.validations = {at: line for at, line in run.validations.items() if steps[at] > missing}
 
 
-def _compare_steps(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+def _compare_steps(comparison: Comparison, left: RecordedRun, right: RecordedRun) -> None:
     for epoch, step in sorted(left.steps.keys() | right.steps.keys()):
         where = f"epoch {epoch}, step {step}"
         pair = left.steps.get((epoch, step)), right.steps.get((epoch, step))
@@ -106,7 +106,7 @@ def _with_mean_loss(line: dict[str, Any]) -> dict[str, Any]:
     return line
 
 
-def _compare_validations(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+def _compare_validations(comparison: Comparison, left: RecordedRun, right: RecordedRun) -> None:
     last = _last_steps(left, right)
     for at in sorted(left.validations.keys() | right.validations.keys()):
         a, b = (run.validations.get(at, {}) for run in (left, right))
@@ -118,17 +118,17 @@ def _compare_validations(comparison: Comparison, left: RunFolder, right: RunFold
             compare_values(comparison, name, a.get(key), b.get(key), f"{where}, {key}", when)
 
 
-def _last_steps(left: RunFolder, right: RunFolder) -> dict[int, int]:
+def _last_steps(left: RecordedRun, right: RecordedRun) -> dict[int, int]:
     """Of each epoch the last optimizer step."""
     return dict(sorted(left.steps.keys() | right.steps.keys()))
 
 
-def _end(left: RunFolder, right: RunFolder) -> float:
+def _end(left: RecordedRun, right: RecordedRun) -> float:
     """The last optimizer step."""
     return max((step for _epoch, step in (*left.steps, *right.steps)), default=0)
 
 
-def _compare_tensors(comparison: Comparison, left: RunFolder, right: RunFolder) -> None:
+def _compare_tensors(comparison: Comparison, left: RecordedRun, right: RecordedRun) -> None:
     """By their digests; those that differ by their elements, if the last checkpoints hold what was recorded."""
     end = _end(left, right)
     for order, name in enumerate({**left.tensors, **right.tensors}):

@@ -3,19 +3,19 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstep.compare.folder import CHECKPOINTS, RunFolder, flattened
+from lockstep.compare.comparison_rules import ITSELF
 from lockstep.compare.leaves import BEFORE, MISSING, compare_leaves
-from lockstep.compare.ledger import ITSELF
+from lockstep.compare.recorded_run import CHECKPOINTS, RecordedRun, flattened
 from lockstep.compare.verdict import Comparison
 from lockstep.record.digest import digest
-from lockstep.record.file import Damaged, Mark, read_lines
+from lockstep.record.file import Damaged, RecordOffset, read_lines
 from lockstep.run_files import METRICS, RECORD
 
 LAST = CHECKPOINTS[0]
 POSITION = "lockstep.position"
 
 
-def compare_files(comparison: Comparison, left: RunFolder, right: RunFolder, when: tuple[float, float]) -> None:
+def compare_files(comparison: Comparison, left: RecordedRun, right: RecordedRun, when: tuple[float, float]) -> None:
     """Compare which files are there, and what checkpoints of equal positions hold.
 
     Each checkpoint's file is read once.
@@ -36,7 +36,7 @@ def compare_files(comparison: Comparison, left: RunFolder, right: RunFolder, whe
         _agrees_with_itself(comparison, run, when)
 
 
-def _leaves(run: RunFolder, both: list[str], alike: list[str]) -> Iterator[tuple[str, Any]]:
+def _leaves(run: RecordedRun, both: list[str], alike: list[str]) -> Iterator[tuple[str, Any]]:
     """Of the checkpoints that both runs have, only the position of those not `alike`; or what is wrong with one.
 
     The last one's weights are compared with the run's own record, and the records with each other.
@@ -52,12 +52,12 @@ def _leaves(run: RunFolder, both: list[str], alike: list[str]) -> Iterator[tuple
             yield from ((f"{name}:{POSITION}.{key}", value) for key, value in _position(run, name).items())
 
 
-def _position(run: RunFolder, name: str) -> Mapping[str, int]:
+def _position(run: RecordedRun, name: str) -> Mapping[str, int]:
     position: Mapping[str, int] = run.checkpoints[name].get("lockstep", {}).get("position", {})
     return position
 
 
-def _may_differ(key: str, left: RunFolder, right: RunFolder) -> bool:
+def _may_differ(key: str, left: RecordedRun, right: RecordedRun) -> bool:
     """Best and previous checkpoints depend on the metric that is monitored and on how often a run saves."""
     if not (key.endswith(":") or f":{POSITION}" in key or key.startswith(LAST)):
         return False
@@ -71,11 +71,11 @@ def _may_differ(key: str, left: RunFolder, right: RunFolder) -> bool:
     return key.startswith("previous.ckpt") and (elsewhere or every[0] != every[1])
 
 
-def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[float, float]) -> None:
+def _agrees_with_itself(comparison: Comparison, run: RecordedRun, when: tuple[float, float]) -> None:
     """Compare what a run says twice: its plan in record and metrics, its end in record, metrics and last checkpoint."""
     see = comparison.of(ITSELF).add
-    for key in run.heading.keys() & run.results.keys():
-        see(run.heading[key], run.results[key], f"{run.folder}, {key} in {RECORD} and in {METRICS}", BEFORE)
+    for key in run.run_metadata.keys() & run.results.keys():
+        see(run.run_metadata[key], run.results[key], f"{run.folder}, {key} in {RECORD} and in {METRICS}", BEFORE)
     weights = run.weights
     if not weights or not run.tensors:
         return
@@ -86,7 +86,7 @@ def _agrees_with_itself(comparison: Comparison, run: RunFolder, when: tuple[floa
     if "digest" in run.results:
         see(digest(weights), run.results["digest"], f"{run.folder}, digest of {LAST} and in {METRICS}", when)
     if "record" in section:
-        mark = Mark(section["record"], section["record_size"], section["record_sha256"])
+        mark = RecordOffset(section["record"], section["record_size"], section["record_sha256"])
         lines = "there"
         try:
             read_lines(run.folder / RECORD, mark)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.compare.ledger import entry_of
+from lockstep.compare.comparison_rules import entry_of
 from lockstep.compare.verdict import Comparison
 
 MISSING = "missing"

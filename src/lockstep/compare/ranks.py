@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from lockstep.compare.folder import RunFolder
 from lockstep.compare.leaves import MISSING, compare_values
+from lockstep.compare.recorded_run import RecordedRun
 from lockstep.compare.verdict import Comparison
 from lockstep.run_files import FINGERPRINTED, RECORD
 
@@ -11,7 +11,7 @@ At = tuple[int, int]
 """Epoch and step."""
 
 
-def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, order: int) -> None:
+def compare_ranks(comparison: Comparison, left: RecordedRun, right: RecordedRun, order: int) -> None:
     """Compare all fingerprints; `order`: when they are taken within a step."""
     for run in (left, right):
         for at, line in sorted(run.fingerprints.items()):
@@ -22,10 +22,10 @@ def compare_ranks(comparison: Comparison, left: RunFolder, right: RunFolder, ord
             compare_values(comparison, f"{RECORD}:fingerprint.{kind}", a, b, f"{_where(at)}, {kind}", (at[1], order))
 
 
-def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any], order: int) -> None:
+def _in_step(comparison: Comparison, run: RecordedRun, at: At, line: dict[str, Any], order: int) -> None:
     """All ranks hold the same weights, optimizer state and buffers, unless each rank has its own, or a shard."""
     for kind in FINGERPRINTED:
-        if run.heading.get("per_rank_buffers", True) if kind == "buffers" else line.get("sharded", False):
+        if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else line.get("sharded", False):
             continue
         held = line.get(kind) or [MISSING]
         odd = next((rank for rank, own in enumerate(held) if own != held[0]), 0)
@@ -33,7 +33,7 @@ def _in_step(comparison: Comparison, run: RunFolder, at: At, line: dict[str, Any
         comparison.of("ranks in step").add(held[0], held[odd], where, (at[1], order))
 
 
-def _shared(left: RunFolder, right: RunFolder) -> list[At]:
+def _shared(left: RecordedRun, right: RecordedRun) -> list[At]:
     """Where both runs have fingerprints, or one has and both should: at the ends of the epochs that both have."""
     last = dict(sorted(left.steps.keys() & right.steps.keys()))  # of an epoch the largest step stays
     either = left.fingerprints.keys() | right.fingerprints.keys()

@@ -69,18 +69,18 @@ def likely_reason(a: Mapping[str, Any], b: Mapping[str, Any], differs: str) -> s
     return None
 
 
-def _arithmetic(heading: Mapping[str, Any]) -> tuple[object, ...]:
+def _arithmetic(run: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides the order of every sum. Two ranks have only one order."""
-    by_hand = heading["gradient_sync"] if heading["world_size"] > 2 else "any"
+    by_hand = run["gradient_sync"] if run["world_size"] > 2 else "any"
     alike = ("precision", "threads", "sync_batchnorm")
-    sums = STRATEGIES[heading["strategy"]].reduction_order(heading)
-    return *_masks(heading), *sums, by_hand, heading.get("memory_format", "auto"), *(heading[key] for key in alike)
+    sums = STRATEGIES[run["strategy"]].reduction_order(run)
+    return *_masks(run), *sums, by_hand, run.get("memory_format", "auto"), *(run[key] for key in alike)
 
 
-def _masks(heading: Mapping[str, Any]) -> tuple[object, ...]:
+def _masks(run: Mapping[str, Any]) -> tuple[object, ...]:
     """What decides how a batch is split, and so which dropout masks are drawn where each rank draws its own."""
-    return *STRATEGIES[heading["strategy"]].batch_layout(heading), heading["accelerator"], _dropout(heading)
+    return *STRATEGIES[run["strategy"]].batch_layout(run), run["accelerator"], _dropout(run)
 
 
-def _dropout(heading: Mapping[str, Any]) -> str:
-    return str(heading.get("dropout_rng", "none"))
+def _dropout(run: Mapping[str, Any]) -> str:
+    return str(run.get("dropout_rng", "none"))

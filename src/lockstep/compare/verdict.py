@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import Any
 
 from lockstep.colour import Colour, painted
-from lockstep.compare.ledger import EXACT
+from lockstep.compare.comparison_rules import EXACT
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
 from lockstep.files import save_json
 from lockstep.run_files import COMPARISON

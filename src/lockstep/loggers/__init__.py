@@ -1,6 +1,6 @@
 """Where curves go: every logger of a plan, called alike by both engines. Rank 0 writes.
 
-`tensorboard` and `table` need no Lightning; `for_lightning` has what a Trainer and a user's module are handed, and
+`tensorboard` and `table` need no Lightning; `lightning_adapter` has what a Trainer and a user's module are handed, and
 what any Lightning logger is here.
 """
 
@@ -10,14 +10,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lockstep import schemas
-from lockstep.loggers.logger import Logger, Value
+from lockstep.loggers.logger import HyperParameter, Logger
 from lockstep.loggers.tensorboard import TensorBoard, folder_of
 from lockstep.plan import Plan
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger as LightningLogger
 
-__all__ = ["Logger", "Loggers", "Value", "create"]
+__all__ = ["HyperParameter", "Logger", "Loggers", "create"]
 
 
 class Loggers:
@@ -26,7 +26,7 @@ class Loggers:
     Around a run (`with`): if it fails, what was logged is kept, and each logger is told.
     """
 
-    def __init__(self, plan: Plan, rank: int, hparams: Mapping[str, Value], loggers: list[Logger]) -> None:
+    def __init__(self, plan: Plan, rank: int, hparams: Mapping[str, HyperParameter], loggers: list[Logger]) -> None:
         self.plan, self.rank, self.loggers = plan, rank, loggers
         self.hparams = dict(hparams)
 
@@ -53,7 +53,7 @@ class Loggers:
     @cached_property
     def lightning(self) -> "list[LightningLogger]":
         """The same loggers for a Trainer or a LightningModule, on every rank."""
-        from lockstep.loggers.for_lightning import of_rank
+        from lockstep.loggers.lightning_adapter import of_rank
 
         return of_rank(self)
 
@@ -67,7 +67,7 @@ class Loggers:
                     logger.fail()
 
 
-def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, Value]) -> Loggers:
+def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
     """The loggers of a plan whose training begins behind so many steps: later points are lost and done anew.
 
     Raises:
@@ -77,7 +77,7 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, Value]) -> L
     return Loggers(plan, rank, hparams, own)
 
 
-def _create(choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, Value]) -> Logger:
+def _create(choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, HyperParameter]) -> Logger:
     match choice:
         case schemas.TensorBoard():
             return TensorBoard(folder_of(plan), hparams, steps if plan.resume else None)
@@ -86,6 +86,6 @@ def _create(choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str
 
             return Table(plan, steps)
         case _:
-            from lockstep.loggers.for_lightning import FromLightning  # with Lightning
+            from lockstep.loggers.lightning_adapter import FromLightning  # with Lightning
 
             return FromLightning(choice, plan, steps, hparams)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-Value = str | int | float
+HyperParameter = str | int | float
 """Of a hyper-parameter."""
 
 
@@ -15,7 +15,7 @@ class Logger:
     def flush(self) -> None:
         """Onto the disk."""
 
-    def close(self, hparams: Mapping[str, Value], results: Mapping[str, float]) -> None:
+    def close(self, hparams: Mapping[str, HyperParameter], results: Mapping[str, float]) -> None:
         """The run is over: all of its hyper-parameters, and its results."""
 
     def fail(self) -> None:

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from lockstep.loggers.logger import Logger, Value
+from lockstep.loggers.logger import HyperParameter, Logger
 from lockstep.plan import Plan
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
@@ -31,7 +31,7 @@ class Table(Logger):
         self.writer.writerow({**values, "step": step})
         self.file.flush()
 
-    def close(self, hparams: Mapping[str, Value], results: Mapping[str, float]) -> None:
+    def close(self, hparams: Mapping[str, HyperParameter], results: Mapping[str, float]) -> None:
         self.file.close()
 
     def fail(self) -> None:

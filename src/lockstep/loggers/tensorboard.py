@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from lockstep.loggers.logger import Logger, Value
+from lockstep.loggers.logger import HyperParameter, Logger
 from lockstep.loggers.run_label import run_label
 from lockstep.plan import Plan
 
@@ -43,7 +43,7 @@ class TensorBoard(Logger):
     curve is a metric beside them.
     """
 
-    def __init__(self, folder: Path, hparams: Mapping[str, Value], resumed_at: int | None = None) -> None:
+    def __init__(self, folder: Path, hparams: Mapping[str, HyperParameter], resumed_at: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         purge = None if resumed_at is None else resumed_at + 1
@@ -81,7 +81,7 @@ class TensorBoard(Logger):
             picture, colours = picture[..., 0], 1
         Image.fromarray(picture).save(file, "PNG", compress_level=1)
         image = Summary.Image(height=height, width=width, colorspace=colours, encoded_image_string=file.getvalue())
-        self.writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
+        self.writer.file_writer.add_summary(Summary(value=[Summary.HyperParameter(tag=name, image=image)]), step)
 
     def log_pr_curve(self, name: str, labels: Any, scores: Any, step: int) -> None:
         self.writer.add_pr_curve(name, labels, scores, step)
@@ -103,7 +103,7 @@ class TensorBoard(Logger):
         self._hand_over()
         self.writer.flush()
 
-    def close(self, hparams: Mapping[str, Value], results: Mapping[str, float]) -> None:
+    def close(self, hparams: Mapping[str, HyperParameter], results: Mapping[str, float]) -> None:
         self.hparams |= hparams
         self._begin()
         if self.began:

@@ -13,7 +13,7 @@ import torch
 
 from lockstep import loggers
 from lockstep.config_error import cut
-from lockstep.loggers import Loggers, Value
+from lockstep.loggers import HyperParameter, Loggers
 from lockstep.loggers.tensorboard import Layout
 from lockstep.monitor.texts import texts_of
 from lockstep.plan import Plan
@@ -45,7 +45,7 @@ def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
     return opened
 
 
-def hparams_of(plan: Plan) -> dict[str, Value]:
+def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     """By the keys of the command line; what follows from them (world size, backend) is left out: it would be listed as
     one more thing that varies.
     """
@@ -54,7 +54,7 @@ def hparams_of(plan: Plan) -> dict[str, Value]:
     return {key: plain(value) for key, value in options.items() if not is_below(key, left_out)}
 
 
-def plain(value: Any) -> Value:
+def plain(value: Any) -> HyperParameter:
     """One number or text; a value that is none is text in all runs alike, so that they can be told apart by it."""
     if isinstance(value, str | int | float):
         return value

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from lockstep.compare import Comparison, RunFolder
+from lockstep.compare import Comparison, RecordedRun
 from lockstep.compare.verdict import difference
 from lockstep.loggers.tensorboard import TensorBoard, folder_of
 from lockstep.monitor.texts import code
@@ -18,12 +18,12 @@ def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Compari
     board = TensorBoard(folder.with_name(folder.name.replace("both", WORD, 1)), {})
     board.log_text(f"{WORD}/verdict", code(comparison.text()))
     board.log_layout({"Lightning against raw": {"largest difference of a step": [f"^{WORD}/{LARGEST}$"]}})
-    for step, values in differences(RunFolder(lightning), RunFolder(raw)).items():
+    for step, values in differences(RecordedRun(lightning), RecordedRun(raw)).items():
         board.log_metrics({f"{WORD}/{name}": value for name, value in values.items()}, step)
     board.close({}, {})
 
 
-def differences(left: RunFolder, right: RunFolder) -> Mapping[int, Mapping[str, float]]:
+def differences(left: RecordedRun, right: RecordedRun) -> Mapping[int, Mapping[str, float]]:
     """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them.
 
     At step 0, before training, both have the same weights.

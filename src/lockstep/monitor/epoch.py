@@ -10,7 +10,7 @@ from lockstep.loggers import Loggers
 from lockstep.loggers.tensorboard import TensorBoard
 from lockstep.plan import Plan
 from lockstep.schemas.logger import tensorboard_of
-from lockstep.sums.running import Shown
+from lockstep.sums.running import PredictionSamples
 
 SHARE = 0.005
 """Of a run's time, that pictures may take to draw, and as much to write: after t seconds of it none for t / SHARE."""
@@ -25,7 +25,7 @@ class EpochMonitor:
         self.board, self.options = loggers.board, tensorboard_of(plan)
         takes_part = self.board is not None or plan.strategy.sharded  # each rank has a shard of what rank 0 shows
         self.histograms = self.options.histograms if self.options is not None and takes_part else 0
-        self.shown: Shown | None = None
+        self.shown: PredictionSamples | None = None
         self.gradients: Mapping[str, Tensor] = {}
         self.rests_until = 0.0
 
@@ -39,12 +39,12 @@ class EpochMonitor:
                 if parameter.grad is not None
             }
 
-    def begin_validation(self) -> Shown | None:
+    def begin_validation(self) -> PredictionSamples | None:
         """Return what is to collect the samples to show, if any."""
         self.shown, options = None, self.options
         classed = self.plan.objective.classes and self.plan.objective.ignored is None
         if self.board is not None and options is not None and classed and (options.images or options.pr_curves):
-            self.shown = Shown(options.pr_curves)
+            self.shown = PredictionSamples(options.pr_curves)
         return self.shown
 
     def end_epoch(self, validated: bool, counts: Tensor | None, epoch: int, step: int) -> None:

@@ -20,7 +20,7 @@ Line = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Mark:
+class RecordOffset:
     """A position in the record: lines in all (0: none yet); bytes and SHA-256 of those behind the first."""
 
     lines: int = 0
@@ -48,8 +48,8 @@ class RecordFile:
         sync_folder(folder)
 
     @property
-    def mark(self) -> Mark:
-        return Mark(self.lines, self.size, self.sha.hexdigest())
+    def mark(self) -> RecordOffset:
+        return RecordOffset(self.lines, self.size, self.sha.hexdigest())
 
     def append(self, lines: Iterable[Line]) -> None:
         """Add lines, all or, where the disk is full, none."""
@@ -71,7 +71,7 @@ class RecordFile:
             os.fsync(record.fileno())
 
 
-def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, str]:
+def lines_so_far(checkpoint: Path, run_dir: Path, mark: RecordOffset) -> tuple[bytes, str]:
     """The lines behind the first that a checkpoint counts, of the record in its run's folder; and a notice, or "".
 
     With a missing or damaged record a run may resume in another folder; not in its own, where it would overwrite the
@@ -93,7 +93,7 @@ def lines_so_far(checkpoint: Path, run_dir: Path, mark: Mark) -> tuple[bytes, st
     return earlier, ""
 
 
-def read_lines(path: Path, mark: Mark) -> bytes:
+def read_lines(path: Path, mark: RecordOffset) -> bytes:
     """The lines behind the first that a checkpoint counts.
 
     Raises:

@@ -19,13 +19,13 @@ from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest
-from lockstep.record.file import Mark, RecordFile, lines_so_far, missing_steps
+from lockstep.record.file import RecordFile, RecordOffset, lines_so_far, missing_steps
 from lockstep.record.fingerprint import fingerprints
 from lockstep.record.finite_losses import FiniteLosses, not_finite
+from lockstep.record.run_metadata import has_rank_buffers, run_metadata
 from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.structures import tensors_of
 from lockstep.sums.running import BatchStats
-from lockstep.world_dependence import heading, per_rank_buffers
 
 
 class Recorder:
@@ -40,7 +40,7 @@ class Recorder:
         epoch: int = 0,
         batch: int = 0,
         steps: int = 0,
-        mark: Mark | None = None,
+        mark: RecordOffset | None = None,
     ) -> None:
         """`epoch` (from 0) and `batch` are where training begins, `steps` what it has done, the record by then `mark`.
 
@@ -50,11 +50,11 @@ class Recorder:
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch
         self.steps, self.losses = StepBuffer(plan, rank, epoch, batch), FiniteLosses(plan)
-        self.file = self._file(steps, mark or Mark()) if rank == 0 else None
+        self.file = self._file(steps, mark or RecordOffset()) if rank == 0 else None
 
-    def _file(self, steps: int, mark: Mark) -> RecordFile:
+    def _file(self, steps: int, mark: RecordOffset) -> RecordFile:
         folder, earlier = Path(self.plan.run_dir), b""
-        run = {**heading(self.plan, self.net), "per_rank_buffers": per_rank_buffers(self.plan, self.net)}
+        run = {**run_metadata(self.plan, self.net), "per_rank_buffers": has_rank_buffers(self.plan, self.net)}
         if self.plan.ckpt_path is not None and mark.lines:
             earlier, word = lines_so_far(Path(self.plan.ckpt_path), folder, mark)
             if word:
@@ -69,9 +69,9 @@ class Recorder:
         return list(self.net.parameters())
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> RecordOffset:
         """How far the record has come; on rank 0 alone."""
-        return self.file.mark if self.file else Mark()
+        return self.file.mark if self.file else RecordOffset()
 
     def sync(self) -> None:
         """The record's lines, onto the disk."""

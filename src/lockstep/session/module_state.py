@@ -5,13 +5,12 @@ which parameters are in which group of an optimizer: hooks that have changed the
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.reading import ResumeState, of_the_file
+from lockstep.checkpoint.reading import ResumeState
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
@@ -44,21 +43,17 @@ class ModuleState:
         """Load the states of optimizers and schedules; add the parameter groups that hooks had added first.
 
         A callback may have added its own groups again by now.
-
-        Raises:
-            ConfigError: the checkpoint has other optimizers or schedules.
         """
         if self.checkpoint is None:
             return
         parameters = dict(self.module.named_parameters())
-        with of_the_file(Path(str(self.plan.ckpt_path))):
-            for optimizer, names in zip(optimizers, self._of_rank_zero("groups", ()), strict=False):
-                for group in names[len(optimizer.param_groups) :]:
-                    optimizer.add_param_group({"params": [parameters[name] for name in group]})
-            for optimizer, state in zip(optimizers, self.checkpoint["optimizer_states"], strict=True):
-                self.plan.strategy.tensors.load_optimizer_state(optimizer, state)
-            for scheduler, state in zip(schedulers, self.checkpoint["lr_schedulers"], strict=True):
-                scheduler.load_state_dict(state)
+        for optimizer, names in zip(optimizers, self._of_rank_zero("groups", ()), strict=False):
+            for group in names[len(optimizer.param_groups) :]:
+                optimizer.add_param_group({"params": [parameters[name] for name in group]})
+        for optimizer, state in zip(optimizers, self.checkpoint["optimizer_states"], strict=True):
+            self.plan.strategy.tensors.load_optimizer_state(optimizer, state)
+        for scheduler, state in zip(schedulers, self.checkpoint["lr_schedulers"], strict=True):
+            scheduler.load_state_dict(state)
 
     def restore(self) -> None:
         """Restore what this rank had logged, and which parameters and layers were frozen."""

@@ -13,13 +13,13 @@ from lockstep.loggers import Loggers
 from lockstep.plan import Plan
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
+from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
 from lockstep.session.schedules import require_logged
 from lockstep.session.trainee import Trainee
 from lockstep.sums.phases import seconds_range
-from lockstep.world_dependence import heading
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by where the plan does not say: the first of these that a module logs."""
@@ -105,7 +105,7 @@ class Results:
         plan, position = self.plan, self.progress.position
         seconds, samples = self.timing.seconds, self.timing.samples
         metrics = {
-            **heading(plan, self.net),
+            **run_metadata(plan, self.net),
             "epochs": position.begun,
             "steps": position.steps,
             "train_seconds": seconds,

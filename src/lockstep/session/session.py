@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.content import own_names
+from lockstep.checkpoint.content import net_weights
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
@@ -116,7 +116,7 @@ class Session:
         """Load the weights of the checkpoint, if there is one."""
         if self.start.checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            self.plan.strategy.tensors.load_state_dict(self.net, own_names(self.start.checkpoint), strict)
+            self.plan.strategy.tensors.load_state_dict(self.net, net_weights(self.start.checkpoint), strict)
 
     def restore(self) -> None:
         """Restore this rank's part of the checkpoint that training goes on from; the engine restores the rest."""

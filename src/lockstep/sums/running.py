@@ -77,7 +77,7 @@ class RunningSums:
 
 
 @dataclass
-class Shown:
+class PredictionSamples:
     """What rank 0 keeps of a validation to be shown, of its share.
 
     `worst`: inputs, true class, predicted class and confidence of wrong answers, the surest first.
@@ -110,7 +110,7 @@ class Shown:
 class EvaluationSums:
     """Sums over the batches of an evaluation and, where there are classes, its confusion counts."""
 
-    def __init__(self, objective: Objective, device: torch.device, shown: Shown | None = None) -> None:
+    def __init__(self, objective: Objective, device: torch.device, shown: PredictionSamples | None = None) -> None:
         self.objective, self.running, self.shown = objective, RunningSums(objective), shown
         self.counts = torch.zeros(objective.classes, objective.classes, dtype=torch.int64, device=device)
 

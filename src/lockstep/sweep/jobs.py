@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from lockstep.compare import RunFolder
+from lockstep.compare import RecordedRun
 from lockstep.run_files import CONFIG, METRICS, RECORD
 from lockstep.schemas.keys import flatten
 from lockstep.sweep.outcome import FAILURE
@@ -31,8 +31,8 @@ class SweepJob:
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
     @cached_property
-    def record(self) -> RunFolder:
-        return RunFolder(self.run)
+    def record(self) -> RecordedRun:
+        return RecordedRun(self.run)
 
     @property
     def steps(self) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ import yaml
 
 import lockstep
 from lockstep.compare import compare
-from lockstep.compare.folder import flattened
+from lockstep.compare.comparison_rules import ACCOUNTED_FOR, ITSELF, TABLE, UNKNOWN, entry_of
 from lockstep.compare.leaves import furthest
-from lockstep.compare.ledger import ACCOUNTED_FOR, ITSELF, TABLE, UNKNOWN, entry_of
+from lockstep.compare.recorded_run import flattened
 from lockstep.config_error import ConfigError
 
 OWN = (

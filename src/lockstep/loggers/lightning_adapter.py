@@ -13,7 +13,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loggers.logger import Logger, Value
+from lockstep.loggers.logger import HyperParameter, Logger
 from lockstep.loggers.tensorboard import FOLDER, TensorBoard
 from lockstep.loggers.trackers import create_mlflow, create_wandb, finish, set_rank
 from lockstep.plan import Plan
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class FromLightning(Logger):
     """A Lightning logger, made on rank 0. It gets the hyper-parameters at once; TensorBoard's, with the results."""
 
-    def __init__(self, choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, Value]) -> None:
+    def __init__(self, choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, HyperParameter]) -> None:
         set_rank(0)
         self.own = made(choice, plan, steps)
         if not isinstance(self.own, theirs.TensorBoardLogger):
@@ -39,7 +39,7 @@ class FromLightning(Logger):
     def flush(self) -> None:
         self.own.save()
 
-    def close(self, hparams: Mapping[str, Value], results: Mapping[str, float]) -> None:
+    def close(self, hparams: Mapping[str, HyperParameter], results: Mapping[str, float]) -> None:
         if isinstance(self.own, theirs.TensorBoardLogger):
             self.own.log_hyperparams({**hparams}, {f"final/{name}": value for name, value in results.items()})
         self.own.finalize("success")
@@ -143,10 +143,10 @@ class TensorBoardForTrainer(ForTrainer, theirs.TensorBoardLogger):
         return self.own.writer
 
 
-def plain(params: Mapping[str, Any] | Namespace, prefix: str = "") -> dict[str, Value]:
+def plain(params: Mapping[str, Any] | Namespace, prefix: str = "") -> dict[str, HyperParameter]:
     """Hyper-parameters of a module as plain values, those of a mapping by `name/inner`."""
     values = vars(params) if isinstance(params, Namespace) else params
-    found: dict[str, Value] = {}
+    found: dict[str, HyperParameter] = {}
     for name, value in values.items():
         if isinstance(value, Mapping | Namespace):
             found |= plain(value, f"{prefix}{name}/")

@@ -23,7 +23,7 @@ TELLING = {"strategy", "devices", "world_size", "precision", "gradient_sync", "m
 CHECKPOINTS = ("last.ckpt", "previous.ckpt", "best.ckpt")
 
 
-class RunFolder:
+class RecordedRun:
     """`heading`: the `run` line of the record, or metrics.json where there is no record. Each may be empty.
 
     Raises:
@@ -38,13 +38,14 @@ class RunFolder:
         self.tensors: dict[str, str] = {}
         self.unknown: set[str] = set()
         self.results: dict[str, Any] = self._read(METRICS, json.loads)
-        self.heading: dict[str, Any] = self._read(RECORD, self._read_record) or self.results
+        self.run_metadata: dict[str, Any] = self._read(RECORD, self._read_record) or self.results
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
             hint = f"{folder / 'lightning'} or {folder / 'raw'}"
             raise config_error("run", folder, "it holds two runs", hint)
-        if self.heading and not (self.heading.keys() >= TELLING and self.heading["strategy"] in STRATEGIES):
+        metadata = self.run_metadata
+        if metadata and not (metadata.keys() >= TELLING and metadata["strategy"] in STRATEGIES):
             raise config_error("run", folder, "another version left it", "the folder of a run of this version")
-        if not self.heading:
+        if not self.run_metadata:
             reason = f"there is neither {RECORD} nor {METRICS} in this folder"
             raise config_error("run", folder, reason, "the folder of a run, logs/train/…")
         self.config: dict[str, Any] = self._read(CONFIG, yaml.safe_load)
@@ -60,11 +61,11 @@ class RunFolder:
 
     def leaves(self) -> dict[str, Any]:
         """The values in the files beside the checkpoints, by the keys of the ledger; of the record its first line."""
-        heading = self.heading if self.heading is not self.results else {}
+        run_metadata = self.run_metadata if self.run_metadata is not self.results else {}
         return {
             **{f"{CONFIG}:{key}": value for key, value in flattened(self.config) if key},
             **{f"{METRICS}:{key}": value for key, value in self.results.items()},
-            **{f"{RECORD}:run.{key}": value for key, value in heading.items()},
+            **{f"{RECORD}:run.{key}": value for key, value in run_metadata.items()},
             **{f"{CONFUSION}:{key}": value for key, value in self.confusion.items()},
             **dict.fromkeys(self.unknown, "there"),
         }
@@ -78,7 +79,7 @@ class RunFolder:
     @property
     def missing_steps(self) -> int:
         """How many of the first steps the record says that it lacks."""
-        return int(self.heading.get("missing_steps", 0))
+        return int(self.run_metadata.get("missing_steps", 0))
 
     @cached_property
     def checkpoints(self) -> dict[str, Any]:
@@ -95,22 +96,22 @@ class RunFolder:
     @cached_property
     def weights(self) -> "Mapping[str, Tensor]":
         """Parameters and buffers at the end, from the last checkpoint; empty where it is missing or damaged."""
-        from lockstep.checkpoint.content import own_names
+        from lockstep.checkpoint.content import net_weights
         from lockstep.structures import tensors_of
 
         if isinstance(trained := self.last.get("current_model_state"), Mapping):
             return tensors_of(
-                own_names({**self.last, "state_dict": trained})
+                net_weights({**self.last, "state_dict": trained})
             )  # WeightAveraging saves averages as the state_dict
-        return tensors_of(own_names(self.last)) if self.last else {}
+        return tensors_of(net_weights(self.last)) if self.last else {}
 
     def _read_record(self, text: str) -> dict[str, Any]:
         """Sort the lines by kind; return the `run` line."""
-        heading: dict[str, Any] = {}
+        run_metadata: dict[str, Any] = {}
         for row in text.splitlines():
             [(kind, line)] = json.loads(row).items()
             if kind == "run":
-                heading = {**line}
+                run_metadata = {**line}
             elif kind in ("step", "fingerprint"):
                 _add(self.steps if kind == "step" else self.fingerprints, (int(line["epoch"]), int(line["step"])), line)
             elif kind == "validation":
@@ -119,12 +120,12 @@ class RunFolder:
                 _add(self.tensors, line["name"], line["digest"])
             else:
                 self.unknown.add(f"{RECORD}:{kind}")
-        return heading
+        return run_metadata
 
 
 def _load(path: Path) -> Mapping[str, Any] | str:
     """Return a checkpoint, or what is wrong with it."""
-    from lockstep.checkpoint.content import own_names
+    from lockstep.checkpoint.content import net_weights
     from lockstep.checkpoint.files import damage
     from lockstep.safe_loading import load
 
@@ -132,7 +133,7 @@ def _load(path: Path) -> Mapping[str, Any] | str:
         return torn
     try:
         checkpoint: dict[str, Any] = {**load(path)}
-        own_names(checkpoint)
+        net_weights(checkpoint)
     except Exception as error:  # what a file holds may raise anything
         return f"it is no checkpoint ({type(error).__name__})"
     return checkpoint
