@@ -413,8 +413,8 @@ MUTATIONS = [
     Mutation(
         "a user's mean loss is added as it is",
         "targets/task.py",
-        "return value if is_sum else value * count",
-        "return value",
+        "return tensor if is_sum else tensor * count",
+        "return tensor",
         "tests/test_task.py::test_it_is_what_a_plain_loop_over_single_samples_does[variational]",
     ),
     Mutation(
@@ -633,16 +633,16 @@ MUTATIONS = [
     Mutation(
         "a number parts from its unit",
         "run_summary.py",
-        'f"{name}{HELD}{_shown(value)}"',
-        'f"{name} {_shown(value)}"',
+        'f"{name}{NBSP}{_text(value)}"',
+        'f"{name} {_text(value)}"',
         "tests/test_run_summary.py::test_no_line_ends_between_a_number_and_its_unit",
     ),
     Mutation(
         "a speed-up of rates",
         "sweep/rows.py",
-        "return rows if worlds_differ(rows) else [replace(row, speed_up=None, efficiency=None) for row in rows]",
-        "return rows",
-        "tests/test_sweep_table.py::test_a_speed_up_is_told_where_worlds_differ",
+        "    if reference is not None and has_speed_up:",
+        "    if reference is not None:",
+        "tests/test_sweep_table.py::test_a_speed_up_needs_worlds_that_differ",
     ),
     Mutation(
         "a summary draws",

@@ -8,7 +8,6 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.build import named_options
@@ -24,7 +23,7 @@ def parse(words: Iterable[str]) -> list[Override]:
     """Parse overrides as Hydra does, without those that it cannot parse (flags, syntax errors)."""
     overrides = []
     for word in words:
-        with suppress(HydraException):
+        with suppress(Exception):  # Hydra raises it again
             overrides.append(OverridesParser.create().parse_override(word))
     return overrides
 

@@ -40,7 +40,7 @@ def create_folder(config: DictConfig, key: str) -> None:
     try:
         require(folder not in ("", None), key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
         require_inside(name)
-        path.mkdir(parents=True, exist_ok=True)
+        Path(str(folder)).mkdir(parents=True, exist_ok=True)
     except (ConfigError, OSError) as error:
         print_exit_reason(str(not_made(error, key) if isinstance(error, OSError) else error), None)
         raise SystemExit(2) from None

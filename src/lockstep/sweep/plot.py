@@ -67,12 +67,14 @@ def over_devices(axes: "Axes", rows: Sequence[SweepRow], per_device: bool) -> No
     axes.plot([1, most], [1, 1 if per_device else most], "--", color="grey", label="ideal")
     lines = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.devices):
-        if row.speed_up:
-            lines[label(row, rows, without=["devices"])].append(row)
-    for name, line in lines.items():
-        scales = [(row.efficiency if per_device else row.speed_up or 0) / row.samples_per_second for row in line]  # type: ignore[operator]
-        speed, errors = _error_bars(line, scales)
-        axes.errorbar([row.devices for row in line], speed, errors, fmt="o-", capsize=4, label=name or "this sweep")
+        value = row.efficiency if per_device else row.speed_up
+        if value is not None and row.speeds is not None:
+            scale = value / (row.samples_per_second or nan)
+            lines[label(row, rows, without=["devices"])].append((row.devices, value, *(scale * v for v in row.speeds)))
+    for name, points in lines.items():
+        devices, values, slowest, fastest = zip(*points, strict=True)
+        [line] = axes.plot(devices, values, "o-", label=name or "this sweep")
+        axes.vlines(devices, slowest, fastest, color=line.get_color())
     axes.set_xticks(sorted({row.devices for row in rows}))
     ylabel, title = ("speed-up / devices", "efficiency") if per_device else ("speed-up (×)", "speed-up over one device")
     axes.set(xlabel="devices", ylabel=ylabel, title=f"{title} (bars: slowest and fastest epoch)", ylim=(0, None))
@@ -81,21 +83,12 @@ def over_devices(axes: "Axes", rows: Sequence[SweepRow], per_device: bool) -> No
 
 def speeds(axes: "Axes", rows: Sequence[SweepRow]) -> None:
     """Plot samples per second, if all jobs have as many devices, or none ran on one device."""
-    speed, errors = _error_bars(rows, [1.0] * len(rows))
-    axes.barh(range(len(rows)), speed, xerr=errors, capsize=4, color="tab:blue", alpha=0.8)
-    axes.set_yticks(range(len(rows)), [label(row, rows) for row in rows])
+    places = range(len(rows))
+    axes.barh(places, [row.samples_per_second or 0.0 for row in rows], color="tab:blue", alpha=0.8)
+    axes.hlines(places, *zip(*(row.speeds for row in rows if row.speeds), strict=True), color="black")
+    axes.set_yticks(places, [label(row, rows) for row in rows])
     axes.invert_yaxis()
     axes.set(xlabel="samples per second", title="speed (bars: slowest and fastest epoch)", xlim=(0, None))
-
-
-def _error_bars(rows: Sequence[SweepRow], scales: Sequence[float]) -> tuple[list[float], list[list[float]]]:
-    """Return the scaled speeds, and their distances from the slowest and from the fastest epoch."""
-    speeds = [row.samples_per_second or 0.0 for row in rows]
-    ranges = [row.speeds or (speed, speed) for row, speed in zip(rows, speeds, strict=True)]
-    triples = list(zip(scales, speeds, ranges, strict=True))
-    below = [scale * max(0.0, speed - slowest) for scale, speed, (slowest, _) in triples]
-    above = [scale * max(0.0, fastest - speed) for scale, speed, (_, fastest) in triples]
-    return [scale * speed for scale, speed, _ in triples], [below, above]
 
 
 def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: RankingMetric) -> None:

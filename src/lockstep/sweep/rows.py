@@ -91,9 +91,9 @@ def _varied_keys(options: Sequence[Mapping[str, object]]) -> list[str]:
 def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
     """Return the first job that trained on one device with the same model, data and batch size."""
     for other in jobs:
-        if other.results and other.devices == 1 and other.speed:
-            if all(other.config[key] == job.config[key] for key in ("model", "data", "batch_size")):
-                return other
+        alike = all(other.config.get(key) == job.config[key] for key in ("model", "data", "batch_size"))
+        if other.results and other.devices == 1 and other.speed and alike:
+            return other
     return None
 
 

@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import sys
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import cloudpickle
@@ -24,7 +25,7 @@ def pickled_main(values: Any) -> bytes | None:
     Raises:
         ConfigError: one is not defined there, or cannot be pickled.
     """
-    names = TARGET.findall(json.dumps(values, skipkeys=True, default=lambda value: getattr(value, "__dict__", None)))
+    names = TARGET.findall(json.dumps(values, skipkeys=True, default=_fields))
     if not names:
         return None
     main = vars(sys.modules[MAIN])
@@ -38,6 +39,10 @@ def pickled_main(values: Any) -> bytes | None:
     except Exception as error:
         reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
         raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    return {field.name: getattr(value, field.name) for field in fields(value)} if is_dataclass(value) else None
 
 
 def restore_main(pickled: bytes | None) -> None:

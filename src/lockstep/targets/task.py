@@ -110,10 +110,10 @@ class UserTask:
         return tensors
 
     def _sum(self, name: str, value: Any, targets: Tensor, is_sum: bool = False) -> Tensor:
-        value = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-        shape, count = tuple(value.shape), len(targets)
+        tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        shape, count = tuple(tensor.shape), len(targets)
         if shape == ():
-            return value if is_sum else value * count
+            return tensor if is_sum else tensor * count
         reason = f"its {name} of {count} samples has the shape {shape}"
         self._require(shape == (count,), reason, "one that returns a mean over samples, or a number for each")
-        return value.sum()
+        return tensor.sum()
