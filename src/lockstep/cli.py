@@ -19,6 +19,7 @@ from lockstep.command_line.hydra_errors import explain
 from lockstep.command_line.overrides import check_groups, check_merged_options, swept_keys
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require
+from lockstep.fast_exit import exit_fast
 from lockstep.job import execute, planning, prepare, run
 from lockstep.launch.debugger import is_debugged
 from lockstep.launch.exit import exit_now, let_rank_zero_print, print_exit_reason
@@ -26,7 +27,6 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed, format_error
 from lockstep.launch.stop_handler import signals_end_command
 from lockstep.launch.topology import RankContext
-from lockstep.quick_exit import exit_quickly
 from lockstep.run_files import Metrics
 from lockstep.schemas import Command
 from lockstep.streams import outlive_readers
@@ -44,9 +44,9 @@ def main() -> None:
     try:
         run_command()
     except SystemExit as ended:
-        exit_quickly(ended.code)
+        exit_fast(ended.code)
         raise
-    exit_quickly(0)
+    exit_fast(0)
 
 
 def run_command() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -33,6 +33,9 @@ from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.targets.from_python import targets_of
+
+if TYPE_CHECKING:
+    from lockstep.launch.external_worker import ExternalRank
 
 
 def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
@@ -99,23 +102,26 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
             if is_first:
                 print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
-        with external_process_group(plan.world), run_lock(run_dir) if is_first else nullcontext():
-            metrics, verdict = _run_both(plan, began) if plan.engine.name == "both" else (_run_engine(plan, began), "")
+        with external_process_group(plan.world) as external, run_lock(run_dir) if is_first else nullcontext():
+            if plan.engine.name == "both":
+                metrics, verdict = _run_both(plan, began, external)
+            else:
+                metrics, verdict = _run_engine(plan, began, external), ""
     if is_first:
         print(f"\n{run_summary(metrics)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 
-def _run_engine(plan: Plan, began: float) -> Metrics:
+def _run_engine(plan: Plan, began: float, external: "ExternalRank | None") -> Metrics:
     write_config(plan)
-    metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name])
+    metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name], external)
     metrics["total_seconds"] = time.perf_counter() - began
     if _is_rank_zero():
         save_metrics(Path(plan.run_dir), metrics)
     return metrics
 
 
-def _run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
+def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple[Metrics, str]:
     """Run the plan by Lightning, then by the raw engine, each in a subfolder; return the verdict in words, too."""
     folder, raw = Path(plan.run_dir), plan.engine
     assert isinstance(raw, schemas.Raw)
@@ -129,7 +135,7 @@ def _run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
             print(f"engine={engine.name}", flush=True)
         shows_model = plan.model_summary and engine.name == "lightning"  # once: both have the same net
         engine_plan = replace(plan, engine=engine, run_dir=str(folder / engine.name), model_summary=shows_model)
-        results[engine.name] = _run_engine(engine_plan, time.perf_counter())
+        results[engine.name] = _run_engine(engine_plan, time.perf_counter(), external)
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
     if not _is_rank_zero():

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, require
-from lockstep.disk import not_made
+from lockstep.disk import folder_error
 from lockstep.launch.exit import print_exit_reason
 from lockstep.plan_checks import require_inside
 
@@ -42,7 +42,7 @@ def create_folder(config: DictConfig, key: str) -> None:
         require_inside(name)
         Path(str(folder)).mkdir(parents=True, exist_ok=True)
     except (ConfigError, OSError) as error:
-        print_exit_reason(str(not_made(error, key) if isinstance(error, OSError) else error), None)
+        print_exit_reason(str(folder_error(error, key) if isinstance(error, OSError) else error), None)
         raise SystemExit(2) from None
 
 
