@@ -114,7 +114,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "start", "instead"), REFUSED, ids=[" ".join(case[0])[:60] for case in REFUSED])
+@pytest.mark.parametrize(("overrides", "start", "hint"), REFUSED, ids=[" ".join(case[0])[:60] for case in REFUSED])
 def test_refused(make_plan: MakePlan, overrides: list[str], start: str, hint: str) -> None:
     with pytest.raises(ConfigError) as raised:
         make_plan("accelerator=cpu", *overrides) if "accelerator=tpu" not in overrides else make_plan(*overrides)
