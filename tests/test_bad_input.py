@@ -27,7 +27,7 @@ TYPED: list[tuple[str, str, str]] = [
         "(did you mean ddp?); write strategy=ddp, or another of ddp,",
     ),
     ("+foo=1", "foo=1:", "write one that python train.py --help lists."),
-    ("model=cnn data=points", "model=cnn: it takes images, and data=points holds none", "write model=mlp"),
+    ("model=cnn data=points", "model=cnn: it takes images, and data=points has none", "write model=mlp"),
     ("resume=true", "resume=true: no run below logs/train", "write resume=false"),
     ("ckpt_path=folder", "folder: there is no such file", "write the path of a .ckpt file"),
     ("ckpt_path=file", "file: it is no whole checkpoint", "write ckpt_path=last"),
@@ -95,11 +95,11 @@ VALUES: list[tuple[str, str, str]] = [
     ("optimizer.lr=[1]", "optimizer.lr=[1]:", "write optimizer.lr=0.1"),
     ("data.val_size=-1", "data.val_size=-1:", "write data.val_size=0"),
     ("resume=maybe", "resume=maybe:", "write resume=true"),
-    ("checkpoint.every_n_steps=0", "checkpoint.every_n_steps=0:", "write checkpoint.every_n_steps=100"),
+    ("checkpoint.every_n_steps=0", "checkpoint.every_n_steps=0:", "write checkpoint.every_n_steps=1"),
     ("record.weights=batch", "record.weights=batch:", "write one of epoch, step"),
     ("process_group.timeout=0", "process_group.timeout=0.0:", "write process_group.timeout=60"),
     ("process_group.timeout=nan", "process_group.timeout=nan:", "write process_group.timeout=0.1"),
-    ("process_group.timeout=1e300", "process_group.timeout=1e+300:", "write process_group.timeout=60"),
+    ("process_group.timeout=1e9", "process_group.timeout=1000000000.0:", "write process_group.timeout=60"),
     ("process_group=null", "process_group=null:", "write process_group.KEY=VALUE"),
 ]
 """More values of keys, refused by the same code: from Python, where that takes a tenth of the time."""

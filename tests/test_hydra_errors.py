@@ -1,16 +1,18 @@
 """What Hydra, or a flag, refuses becomes one sentence that names the override."""
 
 import sys
+from dataclasses import fields
 
 import pytest
 
+from lockstep import schemas
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.flags import parse_flags
 from lockstep.command_line.hydra_errors import errors_as_config_errors
 from lockstep.command_line.overrides import check_groups, known_keys
 from lockstep.config_error import ConfigError
 from lockstep.job import planning
-from lockstep.schemas.synonyms import LIKE, SAME
+from lockstep.schemas.synonyms import SYNONYMS, TRAINER, UNSUPPORTED
 from tests.conftest import ROOT, Command
 
 LONG = "seed=" + "9" * 5000
@@ -104,10 +106,14 @@ def test_the_command_shows_tracebacks_on_request(command: Command) -> None:
     assert not list(command.folder.iterdir())
 
 
-@pytest.mark.parametrize("name", [*SAME, *LIKE])
+@pytest.mark.parametrize("name", [*SYNONYMS, *UNSUPPORTED])
 def test_no_name_that_is_usual_elsewhere_is_a_key(name: str) -> None:
     assert name not in known_keys()
-    assert SAME.get(name, "seed") in {*known_keys(), "hydra.run.dir"}
+    assert SYNONYMS.get(name, "seed") in {*known_keys(), "hydra.run.dir"}
+
+
+def test_all_keys_of_the_trainer_are_synonyms() -> None:
+    assert {*TRAINER} == {field.name for field in fields(schemas.Trainer)}
 
 
 def test_known_keys_are_all_keys() -> None:

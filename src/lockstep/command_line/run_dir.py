@@ -16,8 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, require
 from lockstep.disk import folder_error
-from lockstep.launch.exit import print_exit_reason
-from lockstep.plan_checks import require_inside
+from lockstep.launch.failure import print_exit_reason
+from lockstep.plan_checks import require_run_name
 
 
 class RunFolder(Callback):
@@ -39,7 +39,7 @@ def create_folder(config: DictConfig, key: str) -> None:
     atexit.register(remove_empty, missing)
     try:
         require(folder not in ("", None), key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
-        require_inside(name)
+        require_run_name(name)
         Path(str(folder)).mkdir(parents=True, exist_ok=True)
     except (ConfigError, OSError) as error:
         print_exit_reason(str(folder_error(error, key) if isinstance(error, OSError) else error), None)

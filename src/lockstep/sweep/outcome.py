@@ -49,10 +49,10 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
 
 def _with_any_name(group: str, values: Any) -> Any:
     """Return the values of a group with the name that tables show: of the option, or of the user's class."""
+    if not isinstance(values, Mapping):
+        return values
     named = with_name(group, values)
-    if isinstance(named, Mapping) and KEY in named and "name" not in named:
-        return {"name": str(named[KEY]).rpartition(".")[2], **named}
-    return named
+    return {"name": str(named[KEY]).rpartition(".")[2], **named} if KEY in named and "name" not in named else named
 
 
 def clear_results(run_dir: Path, keep_metrics: bool) -> None:

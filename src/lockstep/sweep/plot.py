@@ -11,7 +11,7 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.config_error import cut, is_number
+from lockstep.config_error import is_number, truncate
 from lockstep.plot import saved_figure
 from lockstep.schemas.keys import short_keys
 from lockstep.sweep.best import RankingMetric
@@ -146,9 +146,9 @@ def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = (), 
     elif strategy:
         words.append(row.strategy)
     for key, value in short_keys({key: value for key, value in row.varied.items() if key not in without}).items():
-        words.append(f"{key}={value:g}" if isinstance(value, float) else cut(f"{key}={value}", MAX_LABEL // 2))
+        words.append(f"{key}={value:g}" if isinstance(value, float) else truncate(f"{key}={value}", MAX_LABEL // 2))
     words += ["(best)"] if with_job and row.best else []
-    return cut(" ".join(words), MAX_LABEL)
+    return truncate(" ".join(words), MAX_LABEL)
 
 
 def _scale(values: Sequence[float]) -> str:

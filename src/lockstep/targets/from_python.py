@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, option_error, require
-from lockstep.schemas.groups import OWN_CODE
+from lockstep.schemas.groups import USER_CODE
 from lockstep.schemas.target import ARGS, KEY
 
 
@@ -15,8 +15,8 @@ def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
     Raises:
         ConfigError: a group takes no user code, or is in the overrides too; an object has no import path.
     """
-    for group in user_code.keys() - OWN_CODE.keys():
-        raise option_error("run", group, "this is no group that takes your own code", OWN_CODE)
+    for group in user_code.keys() - USER_CODE.keys():
+        raise option_error("run", group, "this is no group that takes your own code", USER_CODE)
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
         group, _, name = key.partition(".")

@@ -5,13 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lockstep.objectives import Mean, Objective
-from lockstep.schemas.task import OwnTask
+from lockstep.schemas.task import UserTask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def user_objective(choice: OwnTask) -> Objective:
+def user_objective(choice: UserTask) -> Objective:
     """Return the objective of a task, which is created once in a process, when a loss is first computed."""
     call = json.dumps(choice.call)
     means = tuple(Mean(name, mode, partial(_metric_sum, call, name)) for name, mode in choice.better.items())

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from lockstep.config_error import require
 from lockstep.random_state import preserve_generators, seed_all
+from lockstep.schemas.facts import TaskFacts
 from lockstep.schemas.target import KEY
-from lockstep.schemas.task import OwnTask
+from lockstep.schemas.task import UserTask
 from lockstep.structures import tensors_in
 from lockstep.targets.locate import create
 
@@ -24,29 +25,29 @@ RESERVED = ("loss", "samples")
 
 
 @cache
-def user_task(call: str) -> "UserTask":
+def user_task(call: str) -> "TaskAdapter":
     """Return the task of a target with its arguments, in JSON: the same one for a run."""
-    return UserTask(json.loads(call))
+    return TaskAdapter(json.loads(call))
 
 
-def create_task(choice: OwnTask) -> "UserTask":
+def create_task(choice: UserTask) -> "TaskAdapter":
     """Create the task of a run anew: it may hold state, and its code may have been edited."""
     user_task.cache_clear()
     return user_task(json.dumps(choice.call))
 
 
-def describe_task(choice: OwnTask) -> dict[str, Any]:
-    """Return what a plan has to know of a task, by the fields of OwnTask.
+def describe_task(choice: UserTask) -> TaskFacts:
+    """Return facts about the task for its plan.
 
     Raises:
         ConfigError: it has no loss, invalid metrics, or parameters, which nobody would train.
     """
     task = create_task(choice)
     task.check()
-    return {"better": {name: task.modes.get(name, "max") for name in task.metrics}, "monitor": task.monitor}
+    return TaskFacts({name: task.modes.get(name, "max") for name in task.metrics}, task.monitor)
 
 
-class UserTask:
+class TaskAdapter:
     """The user's object, and sums of its values over batches."""
 
     def __init__(self, call: Mapping[str, Any]) -> None:
