@@ -7,7 +7,7 @@ batches and ranks of unequal size. The task does not see batches without samples
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ class TaskAdapter:
             self.task = create("task", call)
         self.loss: Callable[[Any, Tensor], Any] = getattr(self.task, "loss", self.task)
         self.metrics: Mapping[str, Callable[[Any, Tensor], Any]] = getattr(self.task, "metrics", {})
-        self.modes: Mapping[str, str] = getattr(self.task, "better", {})
+        self.modes: Mapping[str, Literal["min", "max"]] = getattr(self.task, "better", {})
         self.monitor: str = getattr(self.task, "monitor", "loss")
         self.placement: tuple[torch.device, torch.dtype] | None = None
 
