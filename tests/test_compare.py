@@ -26,7 +26,7 @@ from lockstep.compare.tolerance import (
     Tolerance,
     tolerance_between,
 )
-from lockstep.compare.verdict import difference
+from lockstep.compare.comparison import difference
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.parallel import reduce

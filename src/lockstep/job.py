@@ -173,7 +173,7 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     }
     metrics["total_seconds"] = time.perf_counter() - began
     save_metrics(folder, metrics)
-    return metrics, f"\n{comparison.shown()}\n"
+    return metrics, f"\n{comparison.terminal_text()}\n"
 
 
 def leave_config(plan: Plan) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep.compare import Comparison, RecordedRun
-from lockstep.compare.verdict import difference
+from lockstep.compare.comparison import difference
 from lockstep.loggers.tensorboard import TensorBoard, folder_of
 from lockstep.monitor.texts import code
 from lockstep.plan import Plan

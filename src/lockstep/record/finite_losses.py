@@ -1,4 +1,4 @@
-"""A NaN or infinite loss ends the run, its step named."""
+"""A NaN or infinite loss ends the run with the number of its step."""
 
 import math
 
@@ -11,7 +11,7 @@ GPU_CHECK_EVERY = 50
 
 
 class FiniteLosses:
-    """One for each rank, of its own share of the batches; none is checked where the plan has no `detect_nan`."""
+    """The losses of one rank's batches that are not checked yet; with `detect_nan=false` none are checked."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -20,10 +20,10 @@ class FiniteLosses:
         self.epoch = self.batch = 0  # of the latest
 
     def add(self, loss: Scalar, epoch: int, batch: int) -> None:
-        """Of a batch of an epoch, both from 0.
+        """Add the loss of a batch; `epoch` and `batch` count from 0.
 
         Raises:
-            NotFinite: it, or one that is not checked yet, is NaN or infinite.
+            NotFinite: a loss is NaN or infinite.
         """
         if self.every:
             self.unchecked.append(loss)
@@ -32,15 +32,15 @@ class FiniteLosses:
                 self.check()
 
     def check(self) -> None:
-        """Check those that are not checked yet. To be called before an epoch ends."""
-        losses = to_floats(self.unchecked)
+        """Check the remaining losses. Call it before an epoch ends."""
+        losses, self.unchecked = to_floats(self.unchecked), []
         for batch, loss in enumerate(losses, start=self.batch + 1 - len(losses)):
             if not math.isfinite(loss):
                 step = self.plan.steps.steps_before(self.epoch, batch) + 1
                 raise not_finite(f"the loss of step {step}", loss)
-        self.unchecked = []
 
 
-def not_finite(what: str, value: float) -> NotFinite:
+def not_finite(name: str, value: float) -> NotFinite:
+    """Return the error of a NaN or infinite value."""
     hint = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
-    return NotFinite(f"{what} is {value}; the checkpoints before it are kept; write {hint}.")
+    return NotFinite(f"{name} is {value}; the checkpoints before it are kept; write {hint}.")
