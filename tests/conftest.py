@@ -45,7 +45,7 @@ MakeOwn = Callable[..., Plan]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
     *("lockstep.lit", "lockstep.raw", "lockstep.collectives.ranks", "lockstep.collectives.failure_cases"),
-    *("lockstep.bench.probes", "tests.rank_helpers", "tests.fault_injection.faulty_engine"),
+    *("bench.count_collectives", "tests.rank_helpers", "tests.fault_injection.faulty_engine"),
     *("tests.fault_injection.engine", "tests.engine_counted_collectives", "tests.engine_wrong_seed"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""

@@ -18,8 +18,8 @@ from lockstep.launch.topology import RankContext
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
-from lockstep.seeding import build_model
-from lockstep.world_dependence import world_dependent
+from lockstep.record.run_metadata import depends_on_world
+from lockstep.session.create_model import create_net
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES
 
@@ -185,12 +185,12 @@ def test_another_world_only_where_no_rank_draws_by_itself(
     common = [override for override in first if not override.startswith("strategy=")]
     net = [] if any(override.startswith("model=") for override in first) else ["model=lenet"]
     before = make_plan(*net, *first)
-    built = build_model(before, data.load(before.data))
+    built = create_net(before, data.load(before.data))
     if before.sync_batchnorm:
         convert_batchnorm(built)
     if before.dropout_rng == "global":
         convert_dropout(before, 0, built)
-    saved = identity(before, world_dependent(before, built))
+    saved = identity(before, depends_on_world(before, built))
     plan = make_plan(*net, *common, *then)
     if refused is None:
         require_same(plan, saved)

@@ -14,8 +14,8 @@ from lockstep.launch.topology import RankContext
 from lockstep.lit import run
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
-from lockstep.seeding import build_model
 from lockstep.session import task
+from lockstep.session.create_model import create_net
 from tests.conftest import MakePlan, events_of
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -43,12 +43,12 @@ def test_one_step_by_hand(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) 
         *("model=linear", "data=line", "data.samples=4", "data.val_size=4", "batch_size=4", "max_epochs=1"),
         *("optimizer=sgd", "optimizer.lr=0.125", "logger=none", "accelerator=cpu", "test=false"),
     )
-    net = build_model(plan, integers())
+    net = create_net(plan, integers())
     with torch.no_grad():
         for parameter, start in zip(net.parameters(), (1.0, 0.0), strict=True):
             parameter.fill_(start)
     monkeypatch.setattr(data, "load_splits", lambda *_: integers())
-    monkeypatch.setattr(task, "build_model", lambda *_: net)
+    monkeypatch.setattr(task, "create_net", lambda *_: net)
     run(plan, ALONE)
     assert [parameter.item() for parameter in net.parameters()] == [3.1875, 0.6875]
 
@@ -61,7 +61,7 @@ def test_what_a_run_returns_is_what_its_checkpoint_holds(make_plan: MakePlan) ->
     last = torch.load(checkpoints / "last.ckpt", weights_only=True)["state_dict"]
     assert metrics["digest"] == digest(last)
     tensors = data.load(plan.data)
-    net = build_model(plan, tensors)
+    net = create_net(plan, tensors)
     net.load_state_dict({key.removeprefix("net."): value for key, value in last.items()})
     for stage, split in (("val", tensors.val), ("test", tensors.test)):
         inputs, targets, _ids = tensors.as_float(split[torch.arange(len(split))], torch.float32)
@@ -143,7 +143,7 @@ def test_weights_are_equal_on_all_ranks_and_dropout_is_not(make_plan: MakePlan) 
     nets, masks = [], []
     for rank in (0, 1):
         torch.rand(rank)  # whatever was drawn before
-        nets.append(digest(build_model(plan, tensors).state_dict()))
+        nets.append(digest(create_net(plan, tensors).state_dict()))
         seed_rank(plan.seed, rank)
         masks.append(nn.functional.dropout(torch.ones(100)).tolist())
     assert nets[0] == nets[1]

@@ -1,4 +1,4 @@
-"""The lean loop calls what Lightning's own calls: the same hooks with the same values, and the same counts."""
+"""The fast epoch loop calls the same hooks with the same values as Lightning's own loop, and counts the same."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -9,56 +9,53 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
-from lightning.pytorch.profilers import SimpleProfiler
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.lit.loop import HOOKS, FastTrainingEpochLoop
+from lockstep.lit.loop import FastTrainingEpochLoop
+from lockstep.session.hooks import Hooks
 from lockstep.sums.phases import Phases
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
-EPOCH_HOOKS = (
-    "on_train_start",
-    "on_train_epoch_start",
-    "on_validation_start",
-    "on_validation_end",
-    "on_train_epoch_end",
+HOOKS = (
+    *("on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad", "on_before_backward"),
+    *("on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_validation_start"),
+    *("on_validation_end", "on_train_epoch_end"),
 )
 
 
 @pytest.fixture(autouse=True)
-def threads_as_they_were() -> Iterator[None]:
+def restored_threads() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
 
 
 class Module(pl.LightningModule):
-    """Least squares, which logs each step's loss."""
+    """Least squares; appends to `calls` what happens."""
 
-    def __init__(self, said: list[Any], returns: str = "dict") -> None:
+    def __init__(self, calls: list[Any], returns: str = "dict") -> None:
         super().__init__()
-        self.net, self.said, self.returns = nn.Linear(2, 1), said, returns
+        self.net, self.calls, self.returns = nn.Linear(2, 1), calls, returns
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
         inputs, targets = batch
         loss = nn.functional.mse_loss(self.net(inputs), targets)
-        self.log("loss", loss, on_step=True, on_epoch=True)
-        self.said.append(("training_step", batch_idx, self.trainer.global_step, loss.item()))
+        self.calls.append(("training_step", batch_idx, self.trainer.global_step, loss.item()))
         if self.returns == "nothing" and batch_idx == 1:
             return None
         return loss if self.returns == "loss" else {"loss": loss, "extra": batch_idx}
 
     def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
-        self.said.append(("validation_step", batch_idx))
+        self.calls.append(("validation_step", batch_idx))
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         gradient = self.net.weight.grad
-        self.said.append(("module: on_before_optimizer_step", None if gradient is None else gradient.tolist()))
+        self.calls.append(("module: on_before_optimizer_step", None if gradient is None else gradient.tolist()))
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.said.append(("module: on_train_batch_end", batch_idx))
+        self.calls.append(("module: on_train_batch_end", batch_idx))
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
@@ -66,96 +63,83 @@ class Module(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
-class OwnZeroGrad(Module):
+class WithZeroGrad(Module):
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
-        self.said.append(("optimizer_zero_grad", epoch, batch_idx))
+        self.calls.append(("optimizer_zero_grad", epoch, batch_idx))
         optimizer.zero_grad()
 
 
-class OwnStep(Module):
+class WithStep(Module):
     def optimizer_step(self, *arguments: Any, **options: Any) -> None:
-        self.said.append(("optimizer_step", arguments[:2]))
+        self.calls.append(("optimizer_step", arguments[:2]))
         super().optimizer_step(*arguments, **options)
 
 
-class OwnClipping(Module):
+class WithClipping(Module):
     def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *arguments: Any, **options: Any) -> None:
-        self.said.append(("configure_gradient_clipping", arguments, options))
+        self.calls.append(("configure_gradient_clipping", arguments, options))
 
 
-class Unnumbered(Module):
+class WithoutBatchIdx(Module):
     def training_step(self, batch: list[Tensor]) -> Any:  # type: ignore[override]
         return super().training_step(batch, 0)
 
 
 class Listener(Callback):
-    """Says every hook of a batch and of an epoch, with what it was handed, and the trainer's counts."""
+    """Appends every hook, its arguments and the trainer's counts to `calls`."""
 
-    def __init__(self, said: list[Any]) -> None:
-        self.said = said
-        for name in (*HOOKS, *EPOCH_HOOKS):
-            setattr(self, name, self._hearing(name))
+    def __init__(self, calls: list[Any]) -> None:
+        for name in HOOKS:
+            setattr(self, name, self._hook(name, calls))
 
-    def _hearing(self, name: str) -> Callable[..., None]:
-        def heard(trainer: pl.Trainer, module: pl.LightningModule, *arguments: Any) -> None:
+    def _hook(self, name: str, calls: list[Any]) -> Callable[..., None]:
+        def hook(trainer: pl.Trainer, module: pl.LightningModule, *arguments: Any) -> None:
             progress = trainer.fit_loop.epoch_loop.batch_progress.state_dict()
             counts = trainer.global_step, trainer.current_epoch, trainer.is_last_batch, progress
-            self.said.append((name, [plain(own) for own in arguments], counts))
+            calls.append((name, [plain(argument) for argument in arguments], counts))
 
-        return heard
-
-
-def session_of_one_rank(module: pl.LightningModule) -> Any:
-    """Return what the loop needs of a session, where the loss has no weight."""
-    step = SimpleNamespace(backward=lambda loss, batches, _: (loss / batches).backward())
-    data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
-    return SimpleNamespace(phases=Phases(), step=step, data=data)
+        return hook
 
 
 def plain(value: Any) -> Any:
-    """What can be compared by ==."""
+    """Return a value that can be compared by ==."""
     if isinstance(value, Tensor):
         return value.tolist()
     if isinstance(value, dict):
-        return {key: plain(own) for key, own in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(own) for own in value]
+        return [plain(item) for item in value]
     return type(value).__name__ if isinstance(value, torch.optim.Optimizer) else value
 
 
-def heard(
+def trained(
     loop: Callable[..., _TrainingEpochLoop], kind: type[Module] = Module, returns: str = "dict", **options: Any
 ) -> tuple[list[Any], Any]:
-    """All that happened in two epochs, and the trainer's state at the end."""
+    """Return all calls of two epochs, and the trainer's state at the end."""
     torch.manual_seed(0)
-    said: list[Any] = []
-    module = kind(said, returns)
+    calls: list[Any] = []
+    module = kind(calls, returns)
     loader = DataLoader(TensorDataset(torch.randn(14, 2), torch.randn(14, 1)), batch_size=3)
-    trainer = pl.Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        callbacks=[Listener(said)],
-        **options,
+    quiet: dict[str, Any] = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
     )
-    object.__setattr__(module, "log", lambda *_, **__: None)  # the session's log in a run
-    steps = trainer.fit_loop.epoch_loop.min_steps, trainer.fit_loop.epoch_loop.max_steps
-    session: Any = () if loop is _TrainingEpochLoop else (session_of_one_rank(module),)
-    trainer.fit_loop.epoch_loop = loop(*session, trainer, *steps)
+    trainer = pl.Trainer(
+        max_epochs=2, accelerator="cpu", num_sanity_val_steps=0, callbacks=[Listener(calls)], **quiet, **options
+    )
+    own = trainer.fit_loop.epoch_loop
+    step = SimpleNamespace(backward=lambda loss, batches, _: (loss / batches).backward())
+    data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
+    session = SimpleNamespace(phases=Phases(), step=step, data=data)
+    first: Any = () if loop is _TrainingEpochLoop else (session,)
+    trainer.fit_loop.epoch_loop = loop(*first, trainer, own.min_steps, own.max_steps)
     trainer.fit(module, loader, loader)
     state = trainer.fit_loop.state_dict()
-    return said, (state, trainer.global_step, plain(module.net.state_dict()), plain(trainer.callback_metrics))
+    return calls, (state, trainer.global_step, plain(module.net.state_dict()), plain(trainer.callback_metrics))
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        {},
-        {"accumulate_grad_batches": 2},
         {"accumulate_grad_batches": 3, "gradient_clip_val": 0.1},
         {"gradient_clip_val": 0.1, "gradient_clip_algorithm": "value"},
         {"precision": "bf16-mixed"},
@@ -163,43 +147,39 @@ def heard(
         {"val_check_interval": 2},
         {"check_val_every_n_epoch": 2},
         {"max_steps": 7},
-        {"limit_train_batches": 3},
-        {"returns": "loss"},
+        {"limit_train_batches": 3, "returns": "loss"},
         {"returns": "nothing"},
-        {"kind": OwnZeroGrad, "accumulate_grad_batches": 2},
-        {"kind": OwnStep},
-        {"kind": OwnClipping},
-        {"kind": Unnumbered},
+        {"kind": WithZeroGrad, "accumulate_grad_batches": 2},
+        {"kind": WithStep},
+        {"kind": WithClipping},
+        {"kind": WithoutBatchIdx},
     ],
     ids=str,
 )
-def test_what_is_called_and_counted_is_the_same(case: dict[str, Any]) -> None:
-    lean, own = heard(FastTrainingEpochLoop, **case), heard(_TrainingEpochLoop, **case)
-    assert lean == own
-    assert {name for name, *_ in lean[0]} >= {*HOOKS, *EPOCH_HOOKS, "training_step"}
+def test_calls_and_counts_are_the_same(case: dict[str, Any]) -> None:
+    fast = trained(FastTrainingEpochLoop, **case)
+    assert fast == trained(_TrainingEpochLoop, **case)
+    assert {name for name, *_ in fast[0]} >= {*HOOKS, "training_step"}
 
 
-def test_the_comparison_catches_a_hook_left_out() -> None:
-    class Deaf(FastTrainingEpochLoop):
-        def _call(self, name: str, *args: Any) -> None:
-            if name != "on_after_backward":
-                super()._call(name, *args)
+def test_the_comparison_sees_a_missing_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = Hooks.call
 
-    assert heard(Deaf) != heard(_TrainingEpochLoop)
+    def incomplete(self: Hooks, name: str, *rest: Any) -> Any:
+        return name != "on_after_backward" and call(self, name, *rest)
+
+    monkeypatch.setattr(Hooks, "call", incomplete)
+    assert trained(FastTrainingEpochLoop) != trained(_TrainingEpochLoop)
 
 
-@pytest.mark.parametrize(
-    ("case", "plain_run"),
-    [({}, True), ({"profiler": SimpleProfiler()}, False), ({"kind": OwnStep}, False), ({"kind": OwnClipping}, True)],
-    ids=["plain", "profiler", "own step", "own clipping"],
-)
-def test_where_a_run_is_not_plain_lightnings_own_loop_does_it(case: dict[str, Any], plain_run: bool) -> None:
-    found = []
+@pytest.mark.parametrize(("kind", "is_fast"), [(Module, True), (WithStep, False), (WithClipping, True)])
+def test_which_modules_take_the_fast_path(kind: type[Module], is_fast: bool) -> None:
+    paths = []
 
     class Watched(FastTrainingEpochLoop):
         def on_run_start(self, data_fetcher: Any) -> None:
             super().on_run_start(data_fetcher)
-            found.append(self.fast_path)
+            paths.append(self.fast_path)
 
-    heard(Watched, **case)
-    assert found == [plain_run, plain_run]
+    trained(Watched, kind)
+    assert paths == [is_fast, is_fast]

@@ -13,7 +13,7 @@ from lockstep import data
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics, save_metrics
-from lockstep.seeding import build_model
+from lockstep.session.create_model import create_net
 from tests.checkpoints import net_state
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
@@ -36,7 +36,7 @@ def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan:
     plan = make_plan(f"strategy={strategy}", f"devices={devices}", "data.test_size=361", *OWN)
     on_ranks(plan, by_both_engines)
     tensors = data.load(plan.data)
-    net = build_model(plan, tensors)
+    net = create_net(plan, tensors)
     for name in ENGINES:
         folder = Path(plan.run_dir) / name
         net.load_state_dict(net_state(folder / "checkpoints" / "last.ckpt"))

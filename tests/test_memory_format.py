@@ -22,7 +22,7 @@ from lockstep.memory.format import TESTED, Shape, memory_format_of, shape_of
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
-from lockstep.seeding import build_model
+from lockstep.session.create_model import create_net
 from tests import downsampling
 from tests.conftest import ROOT, MakePlan
 from tests.downsampling import SmallResNet
@@ -99,9 +99,9 @@ def test_every_convolution_of_the_built_in_nets_is_in_the_table() -> None:
 def test_built_in_nets_have_their_channels_last(model: str, make_plan: MakePlan) -> None:
     plan = make_plan(f"model={model}", "accelerator=cpu")
     tensors = data.load(plan.data)
-    weight = next(own.weight for own in build_model(plan, tensors).modules() if isinstance(own, nn.Conv2d))
+    weight = next(own.weight for own in create_net(plan, tensors).modules() if isinstance(own, nn.Conv2d))
     assert weight.is_contiguous(memory_format=torch.channels_last)
-    plain = build_model(replace(plan, memory_format="contiguous"), tensors)
+    plain = create_net(replace(plan, memory_format="contiguous"), tensors)
     assert all(parameter.is_contiguous() for parameter in plain.parameters())
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import balanced_accuracy_score
 from lockstep import data
 from lockstep.compare import compare
 from lockstep.plan import Plan
-from lockstep.seeding import build_model
+from lockstep.session.create_model import create_net
 from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command, events_of
 
@@ -64,7 +64,7 @@ def test_one_entry_is_a_metric_everywhere(command: Command, make_plan: Callable[
 def expected(job: Path, plan: Plan) -> tuple[float, float]:
     """Of the net that the run left, on the 361 digits of the test split, by sorting and by scikit-learn."""
     tensors = data.load(plan.data)
-    net = build_model(plan, tensors)
+    net = create_net(plan, tensors)
     net.load_state_dict(net_state(job / "checkpoints" / "last.ckpt"))
     batch = tensors.as_float(tensors.test[torch.arange(361)], torch.float32)
     logits = net(batch.inputs).tolist()

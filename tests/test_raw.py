@@ -5,6 +5,7 @@ import gc
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import ref
 
@@ -16,10 +17,10 @@ from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.raw import training
-from lockstep.raw.hooks import step_arguments
 from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
+from lockstep.session.hooks import Hooks
 from lockstep.steps.loss_weight import LossWeighting
 from tests.conftest import MakePlan, events_of
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
@@ -296,8 +297,9 @@ def test_a_step_is_not_kept_alive_by_what_is_known_of_it() -> None:
     def step(batch: object, batch_idx: int) -> None:
         """Take two arguments."""
 
-    known = ref(step)
-    assert step_arguments(step, "batch", 3, 0) == ["batch", 3]
-    del step
+    known, module = ref(step), SimpleNamespace(training_step=step)
+    hooks = Hooks(trainer=None, module=module)
+    assert hooks.step_arguments("training_step", "batch", 3, 0) == ("batch", 3)
+    del step, module.training_step
     gc.collect()
     assert known() is None

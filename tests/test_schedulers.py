@@ -194,7 +194,7 @@ def test_ranks_agree_with_one_device(make_own: MakeOwn) -> None:
         ),
         (
             named(f"{TORCH}.ChainedScheduler", f"schedulers=[{{_target_:{TORCH}.ReduceLROnPlateau}}]"),
-            "scheduler.schedulers=ReduceLROnPlateau: within another schedule nobody tells it a metric; write it alone,",
+            "scheduler.schedulers=ReduceLROnPlateau: a schedule within another one is given no metric; write it alone,",
         ),
     ],
 )

@@ -15,13 +15,13 @@ from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from lockstep.sampler import epoch_order
-from lockstep.seeding import build_model
+from lockstep.session.create_model import create_net
 from tests.rank_helpers import on_ranks
 
 
 def streams(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: rank 0 returns how many different ones there are of each thing."""
-    net = build_model(plan, data.load(plan.data))
+    net = create_net(plan, data.load(plan.data))
     seed_rank(plan.seed, context.rank)
     own = {
         "weights": digest(net.state_dict()),

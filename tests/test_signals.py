@@ -171,7 +171,7 @@ def test_a_signal_to_all_processes(start: str, engine: str, fault: str, tmp_path
     [
         *(((str(ROOT / "train.py"),), imports) for imports in (2, 150, 300)),
         *((("-m", "lockstep.compare"), imports) for imports in (2, 60)),
-        *((("-m", "lockstep.bench"), imports) for imports in (2, 60, 150)),
+        *((("-m", "lockstep.collectives"), imports) for imports in (2, 60, 150)),
     ],
 )
 def test_ctrl_c_while_it_imports_shows_no_traceback(program: tuple[str, ...], imports: int, command: Command) -> None:

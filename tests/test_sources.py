@@ -13,7 +13,7 @@ import torch
 from lockstep import data
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
-from lockstep.seeding import build_model
+from lockstep.session.create_model import create_net
 from tests.checkpoints import net_state
 from tests.conftest import MNIST_ROOT, ROOT, Command
 from tests.oracle import largest_difference
@@ -95,7 +95,7 @@ def test_sgd_by_hand_is_sgd(wrong: bool, command: Command, tmp_path: Path) -> No
     config, _ = compose_job([*shlex.split(line)[2:], double])
     plan = plan_from(config, tmp_path)
     tensors = data.load(plan.data)
-    net = build_model(plan, tensors)
+    net = create_net(plan, tensors)
     start = [parameter.detach().clone() for parameter in net.parameters()]
     targets = tensors.train.targets
     if wrong:

@@ -12,7 +12,7 @@ from lockstep.strategies.registry import STRATEGIES
 from tests.conftest import ROOT, Command, Ended
 
 SRC = ROOT / "src" / "lockstep"
-BESIDE = ("strategies", "collectives", "bench")
+BESIDE = ("strategies", "collectives")
 GRADIENT_SYNC = {"schemas/engine.py": {"ddp"}}
 """Also the name of a way to sum gradients."""
 

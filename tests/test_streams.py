@@ -70,7 +70,7 @@ def test_a_sweep_and_its_table(command: Command, line: str) -> None:
     ("program", "words", "left", "line"),
     [
         ("lockstep.collectives", ("devices=2",), "logs/collectives/*/tour.csv", '"$@" | head -1'),
-        ("lockstep.bench", ("quick=true", "only=collectives"), "logs/bench/*/bench.csv", '"$@" >&- 2>&-'),
+        ("bench", ("quick=true", "only=collectives"), "logs/bench/*/bench.csv", '"$@" >&- 2>&-'),
         ("lockstep.compare", ("--help",), "", '"$@" >/dev/full'),
     ],
 )

@@ -1,6 +1,5 @@
 """The optimizer that a plan names, the same for every engine."""
 
-from collections.abc import Iterable
 from typing import Any, cast
 
 from torch import nn
@@ -12,6 +11,11 @@ from lockstep.schemas.target import KEY, PARTIAL
 
 
 def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
+    """Create the optimizer of a net's parameters.
+
+    Raises:
+        ConfigError: a user's target makes something else, or an optimizer that computes the loss several times a step.
+    """
     groups = parameter_groups(choice, net)
     match choice:
         case schemas.SGD():
@@ -23,34 +27,35 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
         case schemas.OwnOptimizer():
             from lockstep.targets.locate import create  # for the user's code alone
 
-            optimizer = create("optimizer", {**choice.call, PARTIAL: True})(groups)
-            made = type(optimizer).__name__
-            reason, hint = f"it makes a {made}, and not an Optimizer", "the path of a torch optimizer"
-            require(isinstance(optimizer, Optimizer), f"optimizer.{KEY}", choice.call[KEY], reason, hint)
-            reason = f"{made} computes the loss several times a step, and the engines compute it once"
-            require(not isinstance(optimizer, LBFGS), f"optimizer.{KEY}", choice.call[KEY], reason, "another optimizer")
+            optimizer, key = create("optimizer", {**choice.call, PARTIAL: True})(groups), f"optimizer.{KEY}"
+            name = type(optimizer).__name__
+            reason = f"it makes a {name}, and not an Optimizer"
+            require(isinstance(optimizer, Optimizer), key, choice.call[KEY], reason, "the path of a torch optimizer")
+            reason = f"{name} computes the loss several times a step, and the engines compute it once"
+            require(not isinstance(optimizer, LBFGS), key, choice.call[KEY], reason, "another optimizer")
             return cast(Optimizer, optimizer)
 
 
 def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str, Any]]:
-    """One group of all that trains; or a second one, without decay, of biases and what normalises: of one dimension.
+    """Return one group of all trained parameters, or a second one without weight decay, for biases and norm layers.
 
-    Decay draws a weight to 0 so that no input counts too much. A shift or a scale has no such excess to give up.
+    Those are the parameters of one dimension: a shift or a scale has no excess that decay should take away.
     """
     parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not choice.spares_bias_and_norm:
         return [{"params": parameters}]
-    spared = [parameter for parameter in parameters if parameter.dim() <= 1]
     decayed = [parameter for parameter in parameters if parameter.dim() > 1]
+    spared = [parameter for parameter in parameters if parameter.dim() <= 1]
     return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
 
 
-def zero_grad(parameters: Iterable[nn.Parameter]) -> None:
-    """What `optimizer.zero_grad()` does; it asks the profiler first, which takes longer than a small net's forward."""
-    for parameter in parameters:
-        parameter.grad = None
+def clear_gradients(optimizer: Optimizer) -> None:
+    """Set every gradient to None. `optimizer.zero_grad()` asks the profiler first, which takes longer."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
 
 
 def needs_no_closure(optimizer: Optimizer) -> bool:
-    """Whether an optimizer steps by the gradients that are there: those of torch do, except L-BFGS."""
+    """Whether an optimizer steps by the gradients that are there: torch's do, except L-BFGS."""
     return type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS)

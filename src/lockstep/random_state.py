@@ -13,7 +13,7 @@ from lockstep.private_api.numpy import generator_memory
 
 
 def random_state(devices: Sequence[torch.device]) -> dict[str, Any]:
-    """The state of Python's, NumPy's and torch's generators, and of these GPUs' among the devices."""
+    """Return the state of Python's, NumPy's and torch's generators, and of the GPUs among the devices."""
     version, internal, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
@@ -25,19 +25,19 @@ def random_state(devices: Sequence[torch.device]) -> dict[str, Any]:
 
 
 def restore_random_state(state: Mapping[str, Any], devices: Sequence[torch.device]) -> None:
-    """Set every generator to what `random_state` returned."""
+    """Set every generator to a state that `random_state` returned."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
     gpus = (device for device in devices if device.type == "cuda")
-    for device, own in zip(gpus, state["cuda"], strict=False):  # saved on a CPU, say: then there is none
-        torch.cuda.set_rng_state(own, device)
+    for device, gpu_state in zip(gpus, state["cuda"], strict=False):  # none if it was saved on a CPU
+        torch.cuda.set_rng_state(gpu_state, device)
 
 
 def seed_rank(seed: int, rank: int) -> None:
-    """Give this rank random streams of its own, for dropout and the like."""
+    """Seed the generators of a rank, each rank differently: for dropout and the like."""
     seed_all(seed + 1 + rank)
 
 
@@ -50,34 +50,34 @@ def seed_all(seed: int) -> None:
 
 @dataclass(frozen=True)
 class NumpyState:
-    """What numpy's generator was, and the memory that holds it."""
+    """The state of NumPy's global generator, and the memory that held it."""
 
     state: Any
     memory: bytes | None
 
-    def holds(self) -> bool:
-        """Whether nothing has been drawn since. False where it cannot be told: the memory lacks a cached Gaussian."""
+    def is_current(self) -> bool:
+        """Whether nothing has been drawn since; False if unknown, since the memory lacks a cached Gaussian."""
         return self.memory is not None and not self.state[3] and self.memory == generator_memory()
 
     def restore(self) -> None:
-        if not self.holds():
+        if not self.is_current():
             np.random.set_state(self.state)
 
 
-_last = NumpyState(None, None)
+_latest = NumpyState(None, None)
 
 
 def numpy_state() -> NumpyState:
-    """numpy takes 50 µs to tell its state; it is asked where it may have changed."""
-    global _last
-    if not _last.holds():
-        _last = NumpyState(np.random.get_state(), generator_memory())
-    return _last
+    """Return the state of NumPy's global generator, which takes 50 µs to read if it has changed since the last call."""
+    global _latest
+    if not _latest.is_current():
+        _latest = NumpyState(np.random.get_state(), generator_memory())
+    return _latest
 
 
 @contextmanager
-def generators_kept() -> Iterator[None]:
-    """The three generators go on afterwards as if nothing had been drawn: a rank's dropout uses them too."""
+def preserve_generators() -> Iterator[None]:
+    """Restore Python's, NumPy's and torch's generators afterwards."""
     states = torch.get_rng_state(), numpy_state(), random.getstate()
     try:
         yield
@@ -88,7 +88,7 @@ def generators_kept() -> Iterator[None]:
 
 
 def seeded(seed: int, call: Callable[[], Any]) -> Any:
-    """Call a function under the run's seed, so that it draws the same on every rank."""
-    with generators_kept():
+    """Call a function under the run's seed, so that it draws the same on every rank; preserve the generators."""
+    with preserve_generators():
         seed_all(seed)
         return call()

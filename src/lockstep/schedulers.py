@@ -1,4 +1,4 @@
-"""The learning-rate schedule that a plan names, and when it steps: the same for every engine."""
+"""The learning-rate schedule that a plan names, the same for every engine."""
 
 import io
 import math
@@ -18,11 +18,11 @@ from lockstep.safe_loading import load
 from lockstep.schemas.target import KEY, PARTIAL
 
 CHILDREN = "schedulers"
-"""The argument of torch's schedules of schedules."""
+"""The argument of torch's schedules that contain others, as SequentialLR."""
 
 
 def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
-    """The schedule of the whole run, to step as its `interval` says; None keeps the rate."""
+    """Create the schedule of the whole run, to step at its `interval`; None if the rate is constant."""
     choice, total = plan.scheduler, plan.steps.total_steps
     match choice:
         case schemas.Constant():
@@ -33,84 +33,75 @@ def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
             return LambdaLR(optimizer, lambda step: warmup_linear(step, choice.warmup_steps, total))
         case schemas.OwnScheduler():
             steps = total if choice.interval == "step" else plan.max_epochs
-            return _own_scheduler(choice, optimizer, steps, plan.objective.better(choice.watched(plan)))
-
-
-# of the user's own
+            return create_user_scheduler(choice, optimizer, steps, plan.objective.better(choice.watched(plan)))
 
 
 def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimizer) -> dict[str, Any]:
-    """What a plan has to know of it, by the fields of OwnScheduler. It is tried on an optimizer of two parameters.
+    """Return the fields of OwnScheduler that only the target knows, after trying it on an optimizer.
 
     Raises:
-        ConfigError: it is none, it takes other arguments, or a checkpoint could not hold its state.
+        ConfigError: it is no schedule, takes other arguments, or has a state that no checkpoint can hold.
     """
     from lockstep.targets.locate import check
 
     call, path = choice.call, choice.call[KEY]
-    waiting = {**call, CHILDREN: deferred(call)[CHILDREN]} if CHILDREN in call else call
-    found = check("scheduler", waiting, dict.fromkeys(("optimizer", "mode", "total_steps")))
-    plateau = isinstance(found, type) and issubclass(found, ReduceLROnPlateau)
-    if plateau and choice.interval == "step":
-        reason = "a plateau is looked for after each epoch"
-        raise config_error("scheduler._interval_", "step", reason, "scheduler._interval_=epoch")
-    if not plateau and choice.watched_metric is not None:
-        reason = f"{path} looks at no metric"
-        raise config_error("scheduler._monitor_", choice.watched_metric, reason, "it without")
-    made = _own_scheduler(choice, create_optimizer(optimizer, nn.Linear(1, 1)), 10**6, "min")
-    state = io.BytesIO()
+    checked = {**call, CHILDREN: deferred(call)[CHILDREN]} if CHILDREN in call else call
+    kind = check("scheduler", checked, dict.fromkeys(("optimizer", "mode", "total_steps")))
+    plateau = isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau)
+    reason, hint = "a plateau is looked for after each epoch", "scheduler._interval_=epoch"
+    require(not plateau or choice.interval != "step", "scheduler._interval_", "step", reason, hint)
+    reason, monitor = f"{path} looks at no metric", choice.watched_metric
+    require(plateau or monitor is None, "scheduler._monitor_", monitor, reason, "it without")
+    scheduler = create_user_scheduler(choice, create_optimizer(optimizer, nn.Linear(1, 1)), 10**6, "min")
+    file = io.BytesIO()
     try:
-        torch.save(made.state_dict(), state)
-        state.seek(0)
-        load(state)
+        torch.save(scheduler.state_dict(), file)
+        file.seek(0)
+        load(file)
     except Exception:
         reason = "its state is more than plain values and tensors, so no checkpoint could hold it"
         raise config_error(f"scheduler.{KEY}", path, reason, "another scheduler") from None
     return {"plateau": plateau}
 
 
-def _own_scheduler(choice: schemas.OwnScheduler, optimizer: Optimizer, steps: int, better: str) -> LRScheduler:
-    """What the target makes for an optimizer.
+def create_user_scheduler(choice: schemas.OwnScheduler, optimizer: Optimizer, steps: int, mode: str) -> LRScheduler:
+    """Create a user's schedule.
 
     Args:
-        steps: of the schedule in the whole run, for one that has `total_steps`.
-        better: min or max, for one that looks for a plateau and is not told its `mode`.
+        steps: how often it steps in the run, for a target with the parameter `total_steps`.
+        mode: min or max, for a ReduceLROnPlateau without its own.
     """
     from lockstep.targets.locate import create, user_errors
 
-    path = choice.call[KEY]
-    filled: dict[str, Any] = {} if "epochs" in choice.arguments or not steps else {"total_steps": steps}
-    if choice.plateau:
-        filled = {"mode": better}
-    partial = create("scheduler", deferred(choice.call), filled)
-    with user_errors(f"scheduler.{KEY}={path}", "it raises this when it is called."):
-        made = _with_optimizer(partial, optimizer)
-    reason, hint = f"it makes a {type(made).__name__}, and not an LRScheduler", "the path of a torch scheduler"
-    require(isinstance(made, LRScheduler), f"scheduler.{KEY}", path, reason, hint)
-    return cast(LRScheduler, made)
+    key, path = f"scheduler.{KEY}", choice.call[KEY]
+    defaults: dict[str, Any] = {} if "epochs" in choice.arguments or not steps else {"total_steps": steps}
+    partial = create("scheduler", deferred(choice.call), {"mode": mode} if choice.plateau else defaults)
+    with user_errors(f"{key}={path}", "it raises this when it is called."):
+        scheduler = _with_optimizer(partial, optimizer)
+    reason = f"it makes a {type(scheduler).__name__}, and not an LRScheduler"
+    require(isinstance(scheduler, LRScheduler), key, path, reason, "the path of a torch scheduler")
+    return cast(LRScheduler, scheduler)
 
 
 def deferred(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The call of a schedule, and of those within it, to be made with the optimizer later."""
+    """Return the call of a schedule, and of those within it, as a partial: the optimizer comes later."""
     children = call.get(CHILDREN)
-    own = {CHILDREN: [deferred(child) for child in children]} if isinstance(children, list) else {}
-    return {**call, **own, PARTIAL: True}
+    within = {CHILDREN: [deferred(child) for child in children]} if isinstance(children, list) else {}
+    return {**call, **within, PARTIAL: True}
 
 
 def _with_optimizer(partial: Any, optimizer: Optimizer) -> Any:
+    """Call a partial schedule, and those within it, with the optimizer."""
     children = partial.keywords.get(CHILDREN, [])
     if any(isinstance(child.func, type) and issubclass(child.func, ReduceLROnPlateau) for child in children):
-        reason = "within another schedule nobody tells it a metric"
+        reason = "a schedule within another one is given no metric"
         raise config_error(f"scheduler.{CHILDREN}", ReduceLROnPlateau.__name__, reason, "it alone, or others")
-    own = {CHILDREN: [_with_optimizer(child, optimizer) for child in children]} if children else {}
-    return partial(optimizer, **own)
-
-
-# the built-in curves
+    within = {CHILDREN: [_with_optimizer(child, optimizer) for child in children]} if children else {}
+    return partial(optimizer, **within)
 
 
 def one_cycle(step: int, warmup_fraction: float, total: int) -> float:
-    """The factor on the rate at 0-based `step`: half a cosine from 1/25 up to 1, another down to 1/250,000.
+    """Return the factor on the rate at 0-based `step`: half a cosine from 1/25 up to 1, another down to 1/250,000.
 
     The curve of torch's OneCycleLR (Smith and Topin, Super-Convergence). That class cannot be resumed for more steps,
     changes the momentum as well, and divides by 0 where the warm-up is a single step.
@@ -122,12 +113,12 @@ def one_cycle(step: int, warmup_fraction: float, total: int) -> float:
     return _half_cosine(1, end, min(1, (step - peak) / (last - peak)) if last > peak else 0)
 
 
-def _half_cosine(first: float, last: float, share: float) -> float:
-    return last + (first - last) / 2 * (1 + math.cos(math.pi * share))
+def _half_cosine(first: float, last: float, fraction: float) -> float:
+    return last + (first - last) / 2 * (1 + math.cos(math.pi * fraction))
 
 
 def warmup_linear(step: int, warmup: int, total: int) -> float:
-    """The factor on the rate at 0-based `step`: 1/w, 2/w, … 1 over w warm-up steps, then in a line down to 0."""
+    """Return the factor on the rate at 0-based `step`: 1/w, 2/w, … 1 over w warm-up steps, then linearly to 0."""
     if step < warmup:
         return (step + 1) / warmup
     return max(0, total - step) / max(1, total - warmup)

@@ -1,4 +1,4 @@
-"""What `python -m lockstep.collectives` and `python -m lockstep.bench` share: arguments, exit status, a folder."""
+"""What `python -m lockstep.collectives` and `python -m bench` share: arguments, exit status, a folder."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext

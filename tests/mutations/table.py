@@ -19,7 +19,10 @@ CURVES, COMPARE = (
     "tests/test_compare.py",
 )
 BOUNDS = f"{COMPARE}::test_the_bounds_in_figures"
-BENCH, STREAMS = "tests/test_bench.py::test_a_goal_is_judged_where_the_run_tells", "tests/test_streams.py"
+BENCH, STREAMS = (
+    "tests/test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive",
+    "tests/test_streams.py",
+)
 HERE = "tests/test_in_process.py::test_the_process_is_left_as_it_was[raw]"
 BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read"
 FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
@@ -110,7 +113,7 @@ MUTATIONS = [
     Mutation(
         "a sanity check draws",
         "raw/evaluation.py",
-        "    with generators_kept(), session.sanity_check():",
+        "    with preserve_generators(), session.sanity_check():",
         "    with session.sanity_check():",
         "tests/test_sanity_check.py::test_nothing_of_it_is_kept[world0]",
     ),
@@ -247,8 +250,8 @@ MUTATIONS = [
         )
         for engine in ("lightning", "raw")
     ),
-    Mutation("a short timing is judged", "bench/measurement.py", "LONG_ENOUGH = 0.3", "LONG_ENOUGH = 0.0", BENCH),
-    Mutation("rounds that differ are judged", "bench/measurement.py", "CONFIDENCE = 0.9", "CONFIDENCE = 0.5", BENCH),
+    Mutation("a short timing is judged", "../bench/measurement.py", "LONG_ENOUGH = 0.3", "LONG_ENOUGH = 0.0", BENCH),
+    Mutation("rounds that differ are judged", "../bench/measurement.py", "CONFIDENCE = 0.9", "CONFIDENCE = 0.5", BENCH),
     Mutation(
         "a bomb is read",
         "data/mnist.py",
@@ -374,10 +377,10 @@ MUTATIONS = [
     ),
     Mutation(
         "the dropout of a recurrent net is overlooked",
-        "world_dependence.py",
+        "record/run_metadata.py",
         "isinstance(module, nn.RNNBase | nn.MultiheadAttention)",
         "isinstance(module, nn.MultiheadAttention)",
-        "tests/test_world_dependence.py::test_by_the_types_of_modules",
+        "tests/test_run_metadata.py::test_by_the_types_of_modules",
     ),
     Mutation(
         "a damaged checkpoint is chosen",
@@ -522,8 +525,8 @@ MUTATIONS = [
     Mutation(
         "a validation within an epoch leaves no checkpoint",
         "raw/loop.py",
-        "if validates or stop or interrupted or (due",
-        "if stop or interrupted or (due",
+        "if validates or stops or interrupts or (is_step",
+        "if stops or interrupts or (is_step",
         "tests/test_trainer_keys.py::test_validation_within_an_epoch",
     ),
     Mutation(

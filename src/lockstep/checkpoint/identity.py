@@ -22,24 +22,22 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
 
 
-def identity(plan: Plan, world_dependent: bool) -> dict[str, Any]:
+def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
     """Return the options that a plan's results depend on, by the keys of the command line: `model.hidden`, `seed`, …
 
     Args:
-        world_dependent: as `lockstep.world_dependence` says of the net.
+        depends_on_world: as `record.run_metadata` says of the net.
     """
     values = asdict(plan)
     options = flatten({key: values[key] for key in TRAINING}) | what_matters(plan.trainer)
     if options["task"] in ("auto", "classification" if plan.data.classes else "regression"):
-        del options["task"]  # what follows from the data; older checkpoints lack the key
-    if options.get("task.ignore_index") is None:
-        options.pop("task.ignore_index", None)
+        del options["task"]  # it follows from the data
     if plan.model.lightning:  # it has its own optimizer and schedules
         options = {key: value for key, value in options.items() if not key.startswith(("optimizer", "schedul"))}
         options["loss_reduction"] = plan.loss_reduction
     if plan.callbacks:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
-    if world_dependent:
+    if depends_on_world:
         options |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
     plain: dict[str, Any] = json.loads(json.dumps({key: options[key] for key in options if key not in MAY_MOVE}))
     return plain

@@ -20,10 +20,9 @@ from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.file import RecordOffset
 from lockstep.record.fingerprint import buffers_of
-from lockstep.record.finite_losses import not_finite
-from lockstep.record.recorder import Recorder
+from lockstep.record.recorder import Recorder, not_finite
+from lockstep.record.run_metadata import depends_on_world
 from lockstep.safe_loading import load
-from lockstep.world_dependence import world_dependent
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
@@ -123,7 +122,7 @@ class CheckpointManager:
             ranks.append(RankState(virtual_random, zeros, gradients, virtual_buffers))
         offset = recorder.file.offset if recorder.file else RecordOffset()
         content = Content(
-            identity=identity(plan, world_dependent(plan, recorder.net)),
+            identity=identity(plan, depends_on_world(plan, recorder.net)),
             position=position,
             record=offset.lines,
             results=dict(results),

@@ -15,7 +15,7 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.mappings import FromMappings, keys_of
 from lockstep.data.samples import SampleData, Streams, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData, split_rows
-from lockstep.random_state import generators_kept, seed_all, seeded
+from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data_keys import PLANNED
 from lockstep.schemas.own_data import OwnData, OwnLoaders
 from lockstep.schemas.target import KEY, PARTIAL
@@ -87,7 +87,7 @@ def _splits(choice: OwnData, seed: int, samples: Samples, made: Any) -> tuple[Te
     target, outputs, parts = torch.zeros(0), 0, [*splits.values()]
     shape: tuple[int, ...] = ()
     try:
-        with generators_kept(), user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
+        with preserve_generators(), user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
             seed_all(0)
             inputs, targets = pair_of(collate([splits["train"][0]]), samples)
         target = targets_for_loss(targets)[0]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from lockstep.random_state import generators_kept, numpy_state
+from lockstep.random_state import numpy_state, preserve_generators
 
 Place = tuple[int, int]
 """An epoch, from 0, and the number of a sample in its split."""
@@ -45,7 +45,7 @@ class Seeded(Dataset[Any]):
             random.setstate(before[1])
         if get_worker_info() is not None and self.draws:
             return self._made(places, seed_sample)
-        with generators_kept():
+        with preserve_generators():
             return self._made(places, seed_sample)
 
     def _made(self, places: Sequence[Place], seed: Callable[[int, int, int], None]) -> Any:
@@ -63,7 +63,7 @@ class Seeded(Dataset[Any]):
 
 
 def _drawn_since(before: tuple[Any, Any] | None) -> bool:
-    return before is not None and (not before[0].holds() or random.getstate() != before[1])
+    return before is not None and (not before[0].is_current() or random.getstate() != before[1])
 
 
 def seed_of(seed: int, epoch: int, sample: int) -> int:

@@ -1,4 +1,4 @@
-"""Tells the session where the Trainer is: the same moments at which the raw engine calls it."""
+"""Calls the session at the same moments of training as the raw engine does."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -8,36 +8,34 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
-from lockstep.lit.saving import Saving, end_here
+from lockstep.lit.saving import Saving
 from lockstep.private_api import lightning as private
 from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.session import Session
+from lockstep.targets.kinds import replace_method
 
 
 class SessionCallback(Callback):
-    """Comes before all other callbacks. What has to come behind the module's own hook is put behind it (`follow`)."""
+    """Runs before all other callbacks. `attach` wraps hooks of the module for what has to run after them."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.progress, self.saving = session, session.progress, Saving(session)
         self.sanity_check = ExitStack()
 
-    def follow(self, trainer: pl.Trainer) -> None:
-        """Put behind hooks of the module, which may log in them, what ends a batch, a stage or an evaluation."""
+    def attach(self, trainer: pl.Trainer) -> None:
+        """End batches, stages and evaluations after the module's own hooks, which may log values."""
         self.trainer, session, module = trainer, self.session, self.session.module
         session.step.wrap_optimizers()
-        for name, then in (
-            ("on_fit_start", lambda: _restore_optimizers(session, trainer)),
-            ("on_train_start", self._restore_metrics),
-            ("on_train_batch_end", self._end_batch),
-            ("on_train_epoch_end", self._end_training_stage),
-            ("on_validation_batch_end", lambda *_: session.log.end_batch()),
-            ("on_test_batch_end", lambda *_: session.log.end_batch()),
-            ("on_validation_epoch_end", lambda: session.results.end_stage(trainer, "val")),
-            ("on_test_epoch_end", lambda: session.results.end_stage(trainer, "test")),
-            ("on_validation_end", self._end_validation),
-            ("on_test_end", session.end_evaluation),
-        ):
-            object.__setattr__(module, name, _followed(getattr(module, name), then))
+        _call_after(module, "on_fit_start", self._restore_optimizers)
+        _call_after(module, "on_train_start", self._restore_metrics)
+        _call_after(module, "on_train_batch_end", self._end_batch)
+        _call_after(module, "on_train_epoch_end", self._end_training_stage)
+        _call_after(module, "on_validation_batch_end", lambda *_: session.log.end_batch())
+        _call_after(module, "on_validation_epoch_end", lambda: session.results.end_stage(trainer, "val"))
+        _call_after(module, "on_validation_end", self._end_validation)
+        _call_after(module, "on_test_batch_end", lambda *_: session.log.end_batch())
+        _call_after(module, "on_test_epoch_end", lambda: session.results.end_stage(trainer, "test"))
+        _call_after(module, "on_test_end", session.end_evaluation)
 
     # training
 
@@ -47,11 +45,16 @@ class SessionCallback(Callback):
         self.session.step.watch(callbacks, trainer.optimizers, trainer.strategy.model)
         self.session.begin()
 
+    def _restore_optimizers(self) -> None:
+        """Restore after callbacks that restore groups; Lightning loads the same again, but accepts missing states."""
+        schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        self.session.state.restore_optimizers(self.trainer.optimizers, schedulers)
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
         self.session.watch(trainer, marks_phases=getattr(trainer.fit_loop.epoch_loop, "is_fast", False))
         self.session.restore()
-        self.session.timing.begin_epoch()  # on_train_epoch_start is not called where training resumes within an epoch
+        self.session.timing.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
             private.end_restart(trainer.fit_loop)
 
@@ -60,7 +63,7 @@ class SessionCallback(Callback):
         self.trainer.accumulate_grad_batches = self.progress.batches_per_step  # a callback may have set that of epoch 0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Save the epoch before only now: schedules that monitor a metric step behind its last hook."""
+        """Save the previous epoch only now: schedules that monitor a metric step after its last hook."""
         self.saving.finish_epoch(trainer)
         self.session.begin_epoch()
 
@@ -76,18 +79,18 @@ class SessionCallback(Callback):
 
     def _end_batch(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         trainer, session, progress = self.trainer, self.session, self.progress
-        if trainer.fit_loop.restarting:  # else no plateau schedule would step behind the epoch that was resumed within
+        if trainer.fit_loop.restarting:  # otherwise no plateau schedule steps after an epoch that was resumed within
             private.end_restart(trainer.fit_loop)
-        last = trainer.is_last_batch
-        due = last or (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        session.end_batch(trainer, due, last)
-        if progress.time_limit.passed:
-            end_here(trainer)
-        if last:  # the epoch's end saves by itself
+        is_last = trainer.is_last_batch
+        is_step_boundary = is_last or (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        session.end_batch(trainer, is_step_boundary, is_last)
+        if progress.time_limit.passed:  # end as by max_steps: should_stop would validate the interrupted epoch
+            trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
+        if is_last:  # the end of the epoch saves by itself
             return
-        self.saving.stop, interrupted = progress.should_stop(), progress.interrupts_epoch(trainer)
-        if progress.epoch_goes_on(trainer, last) and not progress.is_validation_due(trainer, last):
-            is_due = interrupted or (due and session.checkpoints.due(progress.position.steps))
+        self.saving.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
+        if progress.epoch_goes_on(trainer, is_last) and not progress.is_validation_due(trainer, is_last):
+            is_due = interrupts or (is_step_boundary and session.checkpoints.due(progress.position.steps))
             self.saving.save_within_epoch(trainer, is_due)
 
     def _end_training_stage(self) -> None:
@@ -127,25 +130,19 @@ class SessionCallback(Callback):
         self.session.log.enter("train")
 
     def _end_validation(self) -> None:
-        """Record and save a validation within an epoch."""
+        """End an evaluation; record and save it if it was within an epoch."""
         self.session.end_evaluation()
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.results.end_validation()
-            self.saving.save_within_epoch(self.trainer, due=True)
+            self.saving.save_within_epoch(self.trainer, is_due=True)
 
 
-def _restore_optimizers(session: Session, trainer: pl.Trainer) -> None:
-    """Restore after callbacks that restore groups; Lightning loads the same again, but accepts missing states."""
-    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-    session.state.restore_optimizers(trainer.optimizers, schedulers)
+def _call_after(module: pl.LightningModule, name: str, function: Callable[..., None]) -> None:
+    """Wrap a hook of the module so that `function` is called after it, with the same arguments."""
 
-
-def _followed(hook: Callable[..., Any], then: Callable[..., None]) -> Callable[..., Any]:
-    """Return a hook of the module that calls `then` behind it."""
-
-    def followed(*arguments: Any) -> Any:
-        returned = hook(*arguments)
-        then(*arguments)
+    def hook(original: Callable[..., Any], *arguments: Any) -> Any:
+        returned = original(*arguments)
+        function(*arguments)
         return returned
 
-    return followed
+    replace_method(module, name, hook)

@@ -1,4 +1,4 @@
-"""Lightning reads checkpoints of either engine, and resumes where the session says."""
+"""Lightning reads checkpoints of either engine, and resumes at the session's position."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from lockstep.session.session import Session
 
 
 class SessionCheckpointIO(TorchCheckpointIO):
-    """Files are written whole or not at all. The state of Lightning's loops follows from where training stood."""
+    """Writes files atomically. The state of Lightning's loops is computed from the position in training."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -38,29 +38,29 @@ class SessionCheckpointIO(TorchCheckpointIO):
         return checkpoint
 
     def _fit_loop(self, steps: int) -> dict[str, Any]:
-        """Return the progress of a fit loop within an epoch, or before the next one, after so many optimizer steps."""
+        """Return the state of a fit loop, within an epoch or before the next one, after so many optimizer steps."""
         at = self.session.start.at
-        epoch = tracker(at.epochs)
+        epoch = counts(at.epochs)
         if at.batch:
             epoch |= {"ready": at.epochs + 1, "started": at.epochs + 1}
         return {
             "epoch_loop.state_dict": {BATCHES_THAT_STEPPED: at.steps},
-            "epoch_loop.batch_progress": {**total_and_current(at.batch), "is_last_batch": False},
+            "epoch_loop.batch_progress": {**total_and_current(counts(at.batch)), "is_last_batch": False},
             "epoch_loop.automatic_optimization.optim_progress": {
-                "optimizer": {"step": total_and_current(steps), "zero_grad": total_and_current(steps)}
+                "optimizer": dict.fromkeys(("step", "zero_grad"), total_and_current(counts(steps)))
             },
             "epoch_loop.manual_optimization.optim_step_progress": {
                 "total": {"ready": steps, "completed": steps},
                 "current": {"ready": 0, "completed": 0},
             },
-            "epoch_progress": {"total": epoch, "current": {**epoch}},
+            "epoch_progress": total_and_current(epoch),
         }
 
 
-def tracker(count: int) -> dict[str, int]:
-    """Return so many epochs or batches, of which nothing is under way, as Lightning's loops count them."""
-    return dict.fromkeys(("ready", "started", "processed", "completed"), count)
+def counts(completed: int) -> dict[str, int]:
+    """Return Lightning's counters of epochs, batches or steps when none is under way."""
+    return dict.fromkeys(("ready", "started", "processed", "completed"), completed)
 
 
-def total_and_current(count: int) -> dict[str, dict[str, int]]:
-    return {"total": tracker(count), "current": tracker(count)}
+def total_and_current(counters: dict[str, int]) -> dict[str, dict[str, int]]:
+    return {"total": counters, "current": {**counters}}

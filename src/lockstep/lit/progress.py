@@ -1,4 +1,4 @@
-"""A bar over the run in a terminal."""
+"""A progress bar over the whole run, in a terminal."""
 
 from typing import Any
 
@@ -7,49 +7,35 @@ from lightning.pytorch.callbacks import Callback
 
 from lockstep.run_bar import RunBar
 
-REFRESH_STEPS = 20
-"""Batches from one look at the values that a module logs to the next."""
+REFRESH_BATCHES = 20
+"""Batches after which the bar shows the logged values anew."""
 
 
-class BarOfRun(Callback):
-    """A bar over the whole run, on rank 0, with what the module logs for it (`prog_bar=True`)."""
+class RunBarCallback(Callback):
+    """Shows a bar with what the module logs for it (`prog_bar=True`). For rank 0."""
 
-    def __init__(self) -> None:
-        self.bar: RunBar | None = None
+    def __init__(self, bar: RunBar) -> None:
+        self.bar = bar
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.is_global_zero:
-            self.bar = RunBar(trainer.max_epochs or 0, trainer.num_training_batches)
-            self._begin(trainer)
+        """Begin here too: on_train_epoch_start is not called if training resumes within an epoch."""
+        self.on_train_epoch_start(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._begin(trainer)
-
-    def _begin(self, trainer: pl.Trainer) -> None:
-        if self.bar is not None:
-            self.bar.begin(trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.current.completed)
+        self.bar.begin(trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.current.completed)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.bar is not None:
-            self.bar.batch()
-            if batch_idx % REFRESH_STEPS == 0:
-                self._show(trainer)
+        self.bar.batch()
+        if batch_idx % REFRESH_BATCHES == 0:
+            self.on_train_epoch_end(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._show(trainer)
-
-    def _show(self, trainer: pl.Trainer) -> None:
-        if self.bar is not None:
-            self.bar.show({name: float(value) for name, value in trainer.progress_bar_metrics.items()})
+        self.bar.show({name: float(value) for name, value in trainer.progress_bar_metrics.items()})
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._close()
+        self.bar.close()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        self.bar.close()

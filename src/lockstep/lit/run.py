@@ -21,12 +21,13 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     with session.running() as loggers:
         callback, callbacks = SessionCallback(session), create_callbacks(plan)
         has_bar = any(isinstance(each, ProgressBar) for each in callbacks)
-        if shows_bar(plan.trainer.enable_progress_bar) and not has_bar:
-            from lockstep.lit.progress import BarOfRun  # for a terminal alone
+        if context.rank == 0 and shows_bar(plan.trainer.enable_progress_bar) and not has_bar:
+            from lockstep.lit.progress import RunBarCallback  # for a terminal alone
+            from lockstep.run_bar import RunBar
 
-            callbacks.insert(0, BarOfRun())
+            callbacks.insert(0, RunBarCallback(RunBar(plan.max_epochs, plan.steps.epoch_batches)))
         trainer = create_trainer(session, loggers.lightning, [callback, *callbacks])
-        callback.follow(trainer)
+        callback.attach(trainer)
         if session.progress.is_finished:  # Lightning would not even restore it
             session.begin()
             session.load_weights()

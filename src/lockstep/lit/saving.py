@@ -1,4 +1,4 @@
-"""When the Lightning engine saves a checkpoint: at an epoch's end, and within it where one is due."""
+"""When the Lightning engine saves a checkpoint: at the end of an epoch, and within it if one is due."""
 
 import time
 
@@ -10,7 +10,7 @@ from lockstep.session.session import Session
 
 
 class Saving:
-    """`stop`: whether someone asked for the end of training; `epoch_ended`: whether an epoch has still to be saved."""
+    """`stop`: whether a signal asks for the end; `epoch_ended`: whether an epoch has ended and is not saved yet."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -18,33 +18,29 @@ class Saving:
         self.epoch_began = time.perf_counter()
 
     def finish_epoch(self, trainer: pl.Trainer) -> None:
-        """Record an epoch that has ended, print its line, save a checkpoint."""
+        """Record an epoch that has ended, print its line, save a checkpoint; an interrupted epoch is saved within."""
         session, progress = self.session, self.session.progress
-        if self.epoch_ended and not progress.interrupted_epoch:  # else the checkpoint of its part is saved
-            seconds = time.perf_counter() - self.epoch_began
+        if self.epoch_ended and not progress.interrupted_epoch:
             progress.ended = trainer.should_stop
             session.results.end_epoch()
             if trainer.is_global_zero and not shows_bar(session.plan.trainer.enable_progress_bar):
-                epochs, results = session.plan.max_epochs, session.results.values
-                print(epoch_line(progress.position.epochs, epochs, results, seconds), flush=True)
+                seconds = time.perf_counter() - self.epoch_began
+                line = epoch_line(progress.position.epochs, session.plan.max_epochs, session.results.values, seconds)
+                print(line, flush=True)
             self.save(trainer)
             if progress.should_stop():
                 raise TrainingInterrupted(progress.position.steps)
         self.epoch_ended, self.epoch_began = False, time.perf_counter()
 
     def save(self, trainer: pl.Trainer) -> None:
+        """Save a checkpoint, after the values that are logged until now."""
         if self.session.plan.saves:
-            self.session.loggers.flush()  # what a checkpoint says was logged is on the disk
+            self.session.loggers.flush()
             trainer.save_checkpoint(self.session.checkpoints.last)
 
-    def save_within_epoch(self, trainer: pl.Trainer, due: bool) -> None:
-        """Save if a checkpoint is due or someone asked to stop; then end the run."""
-        if self.stop or due:
+    def save_within_epoch(self, trainer: pl.Trainer, is_due: bool) -> None:
+        """Save if a checkpoint is due or a signal has asked to stop; then end the run."""
+        if self.stop or is_due:
             self.save(trainer)
         if self.stop:
             raise TrainingInterrupted(self.session.progress.position.steps)
-
-
-def end_here(trainer: pl.Trainer) -> None:
-    """End training behind this batch, as by max_steps: a stop that is asked for would validate the epoch's part."""
-    trainer.fit_loop.epoch_loop.max_steps = trainer.global_step

@@ -1,4 +1,4 @@
-"""The Trainer of a plan: its loggers and callbacks; and warnings of Lightning that do not concern its users."""
+"""The Trainer of a plan, and the warnings of Lightning that do not concern users of this project."""
 
 import logging
 import os
@@ -14,10 +14,10 @@ from lockstep.progress import notice
 from lockstep.session.session import Session
 
 IRRELEVANT_WARNINGS = (
-    "It is recommended to use `self.log.*sync_dist=True",  # what is logged has been summed over the ranks already
+    "It is recommended to use `self.log.*sync_dist=True",  # logged values are already summed over ranks
     "The number of training batches .* is smaller than the logging interval",
-    "You're resuming from a checkpoint that ended before the epoch ended",  # RankLoader goes on within it
-    "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint, so it has no use for theirs
+    "You're resuming from a checkpoint that ended before the epoch ended",  # RankLoader resumes within it
+    "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint
     "You defined a `validation_step` but have no `val_dataloader`",  # a TaskModule always has one
     "Total length of `list` across ranks is zero",  # no validation split
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
@@ -27,17 +27,16 @@ IRRELEVANT_WARNINGS = (
 def silence_warnings() -> None:
     """Silence warnings of Lightning that do not concern a user of this project."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # who asks for its callback wants to read it
+    logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # its callback prints by it
     for message in IRRELEVANT_WARNINGS:
         warnings.filterwarnings("ignore", message)
-    # Lightning sets it on import, which is now where torchrun started this process. Every step of Adam would load the
-    # driver anew to ask whether there is a GPU.
+    # Lightning sets this on import; with it every step of Adam would load the driver to ask whether there is a GPU
     os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
 
 
 def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:
-    """Create the Trainer of a plan. What could surprise (samplers, summaries) is off."""
-    plan = session.plan
+    """Create the Trainer of a plan, without Lightning's own samplers, summaries and signal handlers."""
+    plan, clips = session.plan, session.plan.gradient_clip_val is not None
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
         devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
@@ -50,7 +49,7 @@ def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Call
         val_check_interval=plan.trainer.val_check_interval,
         check_val_every_n_epoch=plan.trainer.check_val_every_n_epoch,
         gradient_clip_val=plan.gradient_clip_val,
-        gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm if plan.gradient_clip_val is not None else None,
+        gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm if clips else None,
         detect_anomaly=plan.trainer.detect_anomaly,
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
@@ -60,11 +59,11 @@ def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Call
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves
         use_distributed_sampler=False,
         num_sanity_val_steps=plan.trainer.num_sanity_val_steps,
-        enable_checkpointing=any(isinstance(own, Checkpoint) for own in callbacks),
+        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         enable_model_summary=False,
-        enable_progress_bar=any(isinstance(own, ProgressBar) for own in callbacks),
+        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
     )
-    trainer.barebones = plan.trainer.barebones  # told to it before, it would refuse what follows a run
+    trainer.barebones = plan.trainer.barebones  # as an argument it would reject callbacks and loggers
     private.disable_signal_handlers(trainer)
     use_fast_loop(trainer, session)
     private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)
@@ -72,7 +71,7 @@ def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Call
 
 
 def use_fast_loop(trainer: pl.Trainer, session: Session) -> None:
-    """Replace the epoch loop by the faster one, where this version of Lightning is one that it is tested with."""
+    """Replace the epoch loop by the faster one, if that is tested with this version of Lightning."""
     loop = trainer.fit_loop.epoch_loop
     obstacle = private.fast_loop_obstacle(trainer)
     if obstacle is None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
-from lockstep.random_state import generators_kept, seed_all
+from lockstep.random_state import preserve_generators, seed_all
 from lockstep.sampler import epoch_order
 
 
@@ -71,7 +71,7 @@ class GlobalBatches:
         return self.drawn[1]
 
     def _draw(self, sampler: Any, epoch: int) -> list[Any]:
-        with generators_kept():
+        with preserve_generators():
             seed_all(self.seed + epoch)
             for own in (sampler, getattr(sampler, "sampler", None)):
                 if isinstance(generator := getattr(own, "generator", None), torch.Generator):

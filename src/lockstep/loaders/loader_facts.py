@@ -11,7 +11,7 @@ from lockstep.data.samples import pair_of, targets_for_loss
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.user_loaders import MapLoader, StreamLoader
-from lockstep.random_state import generators_kept, seeded
+from lockstep.random_state import preserve_generators, seeded
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import user_errors
@@ -75,7 +75,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
             several loaders.
     """
     choice: Any = source.choice
-    with user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), generators_kept():
+    with user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), preserve_generators():
         batch = next(iter(source.loaders("train", RankSlice(0, 1))[0]))
     keys = keys_of(choice)
     inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)

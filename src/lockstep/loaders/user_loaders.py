@@ -19,7 +19,7 @@ from lockstep.loaders.batch_slices import fingerprint, part_of, samples_in
 from lockstep.loaders.global_batches import GlobalBatches
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.parallel.messages import all_gather_bytes
-from lockstep.random_state import generators_kept, random_state, restore_random_state
+from lockstep.random_state import preserve_generators, random_state, restore_random_state
 
 END = object()
 OPTIONS = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor", "multiprocessing_context")
@@ -136,12 +136,12 @@ class StreamLoader(RankLoader):
         Raises:
             ConfigError: ranks read different samples.
         """
-        with generators_kept():
+        with preserve_generators():
             seed_sample(self.seed, self.epoch if self.training else 0, -1)
             source = iter(self._source(workers))
             state = random_state([])
         while True:
-            with generators_kept():
+            with preserve_generators():
                 restore_random_state(state, [])
                 batch: Any = next(source, END)
                 state = random_state([])

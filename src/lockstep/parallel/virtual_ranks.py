@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.random_state import generators_kept, random_state, restore_random_state, seed_rank
+from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_rank
 from lockstep.structures import map_tensors
 
 
@@ -20,7 +20,7 @@ class VirtualRanks:
     def __init__(self, net: nn.Module, count: int, seed: int) -> None:
         self.net, self.count = net, count
         self.random: dict[int, Mapping[str, Any]] = {}
-        with generators_kept():
+        with preserve_generators():
             for rank in range(1, count):
                 seed_rank(seed, rank)
                 self.random[rank] = random_state([])
@@ -63,7 +63,7 @@ class VirtualRanks:
             return
         buffers_of_rank_0 = self._buffers()
         self._set(self.buffers.get(rank, {}))
-        with generators_kept():
+        with preserve_generators():
             restore_random_state(self.random[rank], [])
             try:
                 yield

@@ -1,8 +1,8 @@
-"""The raw engine: any module with the steps of a LightningModule, by plain torch.distributed. To be read as a lesson.
+"""The raw engine: trains any module with the steps of a LightningModule by plain torch.distributed.
 
-Read `run` first, then `loop` (an epoch, a batch, a step). `manual_optimization` and `evaluation` are what they say;
-`optimization` steps schedules; `hooks` calls hooks of the module and of callbacks; `trainer` is what these
-see as `self.trainer`; `state` is what a checkpoint holds. What both engines do around a module is `lockstep.session`.
+Read it as a lesson: `run` first, then `loop` (an epoch, a batch), `automatic_optimization` (a step) or
+`manual_optimization`, and `evaluation`. `hooks` calls the hooks of callbacks and of the module, `trainer` is what they
+see as `self.trainer`, `state` saves and loads checkpoints. What both engines share is in `lockstep.session`.
 """
 
 from lockstep.raw.run import run

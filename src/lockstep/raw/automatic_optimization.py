@@ -1,4 +1,4 @@
-"""Automatic optimization: forward and backward of a batch, and the optimizer step, are done for the module."""
+"""Automatic optimization: forward, backward and the optimizer step of a batch."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -6,35 +6,34 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from lockstep.optimizers import zero_grad
-from lockstep.raw.hooks import step_arguments
-from lockstep.raw.trainer_strategy import Clipping
+from lockstep.optimizers import clear_gradients
 from lockstep.steps.loss_weight import loss_of
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training
 
 
-def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[str, Any]:
-    """Do forward and backward of one batch, and the optimizer step where it is due; return the outputs for hooks."""
-    session, module, optimizer, precision = run.session, run.module, run.trainer.optimizers[0], run.precision
-    batches, mark, hooks = session.progress.batches_per_step, session.phases.mark, run.hooks
+def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary: bool) -> dict[str, Any]:
+    """Run forward and backward, and the optimizer at the end of an accumulation. Return the outputs for hooks."""
+    trainer, hooks, precision, mark = run.trainer, run.hooks, run.precision, run.session.phases.mark
+    optimizer, batches = trainer.optimizers[0], run.batches_per_step
     outputs: dict[str, Any] = {}
 
     def forward_backward() -> Tensor | None:
         with precision.forward_context():
-            returned = run.wrapped.forward(*step_arguments(module.training_step, batch, number))
+            returned = run.wrapped.forward(*hooks.step_arguments("training_step", batch, batch_idx))
         mark("forward")
         loss = loss_of(returned)
-        if number % batches == 0:
+        if batch_idx % batches == 0:
             hooks.call("on_before_zero_grad", optimizer)
-            clear_gradients(run, optimizer, number)
+            zero_grad = hooks.method("optimizer_zero_grad", lambda *_: clear_gradients(optimizer))
+            zero_grad(trainer.current_epoch, batch_idx, optimizer)
+        outputs.clear()
         if loss is None:
-            outputs.clear()
             return None
         if hooks.named("on_before_backward"):
             hooks.call("on_before_backward", loss / batches)
-        session.step.backward(loss, batches, precision.scale)
+        run.session.step.backward(loss, batches, precision.scale)
         hooks.call("on_after_backward")
         mark("backward")
         detached = loss.detach() / batches
@@ -47,36 +46,28 @@ def automatic_step(run: "Training", batch: Any, number: int, due: bool) -> dict[
         run.wrapped.synchronise()
         mark("communication")
         precision.unscale(optimizer)
-        session.before_optimizer_step(optimizer)
+        run.session.before_optimizer_step(optimizer)
         hooks.call("on_before_optimizer_step", optimizer)
         clip_gradients(run, optimizer)
         return loss
 
-    if not due:
+    if not is_step_boundary:
         with run.wrapped.accumulating():
             forward_backward()
         return outputs
-    if session.step.overrides_optimizer_step or isinstance(optimizer, LBFGS):
-        module.optimizer_step(run.trainer.current_epoch, number, optimizer, closure)
+    if run.session.step.overrides_optimizer_step or isinstance(optimizer, LBFGS):
+        run.module.optimizer_step(trainer.current_epoch, batch_idx, optimizer, closure)
     else:
         precision.step(optimizer, closure)
     mark("optimizer")
-    run.trainer.global_step += 1
+    trainer.global_step += 1
     return outputs
 
 
-def clear_gradients(run: "Training", optimizer: Optimizer, number: int) -> None:
-    """Set every gradient to None, or as the module does it."""
-    if (method := run.hooks.method("optimizer_zero_grad")) is not None:
-        method(run.trainer.current_epoch, number, optimizer)
-    else:
-        zero_grad(parameter for group in optimizer.param_groups for parameter in group["params"])
-
-
 def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
-    """Clip by the plan's value, or as the module does it."""
+    """Clip the gradients as the plan says, or by the module's method."""
     value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
-    if (method := run.hooks.method("configure_gradient_clipping")) is not None:
-        method(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
-    elif value is not None:
-        Clipping().clip_gradients(optimizer, value, algorithm)
+    default = run.trainer.precision_plugin.clip_gradients
+    clip = run.hooks.method("configure_gradient_clipping", default)
+    if value is not None or clip is not default:
+        clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)

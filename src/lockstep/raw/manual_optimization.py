@@ -1,6 +1,6 @@
 """Manual optimization: backward passes and optimizer steps are within the module's training step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,66 +9,64 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.private_api.torch import prepare_for_backward
-from lockstep.raw.hooks import step_arguments
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training
 
 
-def manual_step(run: "Training", batch: Any, number: int) -> dict[str, Any]:
+def manual_step(run: "Training", batch: Any, batch_idx: int) -> dict[str, Any]:
     """Run the training step of a batch, which goes backward and steps optimizers itself."""
     with run.precision.forward_context():
-        returned = run.module.training_step(*step_arguments(run.module.training_step, batch, number))
-    if isinstance(returned, Mapping):
-        extra = {**returned}
-        if isinstance(extra.get("loss"), Tensor):
-            extra["loss"] = extra["loss"].detach()
-        return extra
-    return {"loss": returned.detach()} if isinstance(returned, Tensor) else {}
+        returned = run.module.training_step(*run.hooks.step_arguments("training_step", batch, batch_idx))
+    outputs = dict(returned) if isinstance(returned, Mapping) else {"loss": returned}
+    if isinstance(outputs.get("loss"), Tensor):
+        outputs["loss"] = outputs["loss"].detach()
+    return outputs if isinstance(returned, Mapping | Tensor) else {}
 
 
-def manual_backward(run: "Training", loss: Tensor, *arguments: Any, **named: Any) -> None:
-    """Go backward. DDP expects one backward for each forward, so it is told before each that gradients will come."""
+def manual_backward(run: "Training", loss: Tensor, *arguments: Any, **options: Any) -> None:
+    """Go backward. DDP expects one backward pass for each forward, so each pass is announced to it."""
     if run.wrapped.ddp is not None:
         prepare_for_backward(run.wrapped.ddp, loss)
     run.hooks.call("on_before_backward", loss)
-    run.module.backward(loss, *arguments, **named)
+    run.module.backward(loss, *arguments, **options)
     run.hooks.call("on_after_backward")
 
 
 def watch_manual_steps(run: "Training") -> None:
     """Register hooks on the optimizers that measure the gradient, call the module's hooks and count the step."""
 
-    def before(optimizer: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        def gradient_is_whole() -> None:
-            run.session.before_optimizer_step(optimizer)
-            run.hooks.call("on_before_optimizer_step", optimizer)
+    def measure(optimizer: Any) -> None:
+        run.session.before_optimizer_step(optimizer)
+        run.hooks.call("on_before_optimizer_step", optimizer)
 
-        closure = named.get("closure") or (arguments[1] if len(arguments) > 1 else None)
+    def before_step(optimizer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Measure now, or after the closure that computes the gradient."""
+        closure: Callable[[], Any] | None = options.get("closure") or (arguments[1] if len(arguments) > 1 else None)
         if closure is None:
-            gradient_is_whole()
+            measure(optimizer)
             return None
 
-        def whole() -> Any:
+        def measured_closure() -> Any:
             loss = closure()
-            gradient_is_whole()
+            measure(optimizer)
             return loss
 
-        return arguments[:1], {**named, "closure": whole}
+        return arguments[:1], {**options, "closure": measured_closure}
 
-    def after(*_: Any) -> None:
+    def after_step(*_: Any) -> None:
         run.trainer.global_step += 1
 
     optimizers: list[Any] = run.trainer.optimizers
     for optimizer in optimizers:
-        optimizer.register_step_pre_hook(before)
-        optimizer.register_step_post_hook(after)
-        optimizer.optimizer = optimizer  # as of a LightningOptimizer
-        optimizer.toggle_model = partial(_toggled, run, optimizer)
+        optimizer.register_step_pre_hook(before_step)
+        optimizer.register_step_post_hook(after_step)
+        optimizer.optimizer = optimizer  # LightningOptimizer has this attribute
+        optimizer.toggle_model = partial(_toggle_model, run, optimizer)
 
 
 @contextmanager
-def _toggled(run: "Training", optimizer: Optimizer, sync_grad: bool = True) -> Iterator[None]:
+def _toggle_model(run: "Training", optimizer: Optimizer, sync_grad: bool = True) -> Iterator[None]:
     """Let only this optimizer's parameters get gradients; without `sync_grad` they are not averaged over ranks."""
     with nullcontext() if sync_grad else run.wrapped.accumulating():
         run.module.toggle_optimizer(optimizer)

@@ -1,4 +1,4 @@
-"""In which dtype a module computes: float32, float64, or mixed, with losses scaled where float16 would underflow."""
+"""The dtype in which a module computes: float32, float64, or mixed; float16 also scales the loss against underflow."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,29 +16,27 @@ NO_CONTEXT = nullcontext()
 
 
 class Precision:
-    """`scale`: what a loss is scaled by for float16; None elsewhere."""
+    """`scale` multiplies a loss by the current scale for float16; None for other dtypes."""
 
     def __init__(self, plan: Plan, device: torch.device) -> None:
-        self.dtype = dtype_of(plan)
-        self.mixed = MIXED.get(plan.precision)
-        self.device = device.type
+        self.dtype, self.mixed, self.device = dtype_of(plan), MIXED.get(plan.precision), device.type
         self.scaler = torch.amp.GradScaler(self.device, enabled=plan.precision == "16-mixed")
         self.scale: Callable[[Tensor], Tensor] | None = self.scaler.scale if self.scaler.is_enabled() else None
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """Return a context for forward and loss, never for backward. A cache of weights would serve one forward."""
+        """Return a context for forward and loss, not for backward. A cache of cast weights would serve one forward."""
         if self.mixed is not None:
             return torch.autocast(self.device, self.mixed, cache_enabled=False)
         return NO_CONTEXT if self.dtype == torch.float32 else default_dtype(self.dtype)
 
     def unscale(self, optimizer: Optimizer) -> None:
-        """Divide the gradients by the scale, before anyone measures or clips them."""
-        if self.scaler.is_enabled():
+        """Divide the gradients by the scale, before they are measured and clipped."""
+        if self.scale is not None:
             self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: Optimizer, closure: Callable[[], Any]) -> None:
         """Step by the gradients that the closure computes; the scaler skips a step where float16 overflowed."""
-        if self.scaler.is_enabled():
+        if self.scale is not None:
             closure()
             self.scaler.step(optimizer)
             self.scaler.update()

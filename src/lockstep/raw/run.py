@@ -1,9 +1,8 @@
-"""One run from its plan to its metrics, in the place of one rank."""
+"""One run from its plan to its metrics, in one rank."""
 
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.raw.evaluation import evaluate
-from lockstep.raw.hooks import Hooks
 from lockstep.raw.loop import fit
 from lockstep.raw.state import load_state
 from lockstep.raw.trainer import RawTrainer
@@ -16,15 +15,13 @@ from lockstep.session.session import Session
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
     session = Session(plan, context, lightning=bool(plan.callbacks))
-    plan, module, stage = session.plan, session.module, "fit" if plan.train else "test"
+    plan, stage = session.plan, "fit" if plan.train else "test"
     with session.running() as loggers:
-        trainer = RawTrainer(session, loggers)
-        trainer.take_callbacks(create_callbacks(plan))
-        hooks = Hooks(trainer, module)
-        module.trainer = trainer
-        trainer.setup(hooks, stage)
-        hooks.call("configure_model")
-        training = Training(session, trainer, hooks)
+        trainer = session.module.trainer = RawTrainer(session, loggers)
+        trainer.add_callbacks(create_callbacks(plan))
+        training = Training(session, trainer)
+        training.setup(stage)
+        training.hooks.call("configure_model")
         training.prepare()
         session.begin()
         load_state(training)
@@ -33,12 +30,16 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             session.end_interrupted_epoch(trainer)
             session.results.end_training()
         elif plan.train:
-            with session.progress.accepting_stop(), training.showing():
-                fit(training)
+            with session.progress.accepting_stop():
+                try:
+                    fit(training)
+                finally:
+                    if training.bar is not None:
+                        training.bar.close()
         if plan.test and session.data.runs("test"):
             if plan.train:
-                trainer.setup(hooks, "test")
+                training.setup("test")
             evaluate(training, "test")
-        hooks.call("teardown", stage=stage)
+        training.hooks.call("teardown", stage=stage)
         loggers.close(session.results.values)
         return session.results.finish()

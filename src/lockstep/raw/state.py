@@ -1,4 +1,4 @@
-"""What the raw engine puts into a module's checkpoint, and takes out again, by Lightning's names."""
+"""The module's state in a checkpoint, by Lightning's names: saved between two batches, and loaded."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,29 +11,28 @@ if TYPE_CHECKING:
 
 
 def save_state(run: "Training") -> None:
-    """Save a checkpoint between two batches. To be called by every rank; rank 0 writes."""
-    if not run.session.plan.saves:
+    """Save a checkpoint. To be called by every rank; rank 0 writes."""
+    session, module, trainer, tensors = run.session, run.module, run.trainer, run.session.plan.strategy.tensors
+    if not session.plan.saves:
         return
-    session, module, trainer, strategy = run.session, run.module, run.trainer, run.session.plan.strategy
-    at = session.progress.position
+    position, datamodule = session.progress.position, trainer.datamodule
     checkpoint: dict[str, Any] = {
-        "epoch": at.epochs if at.batch else at.epochs - 1,
+        "epoch": position.epochs if position.batch else position.epochs - 1,
         "global_step": trainer.global_step,
-        "state_dict": strategy.tensors.state_dict(module),
-        "optimizer_states": [strategy.tensors.optimizer_state(own) for own in trainer.optimizers],
+        "state_dict": tensors.state_dict(module),
+        "optimizer_states": [tensors.optimizer_state(optimizer) for optimizer in trainer.optimizers],
         "lr_schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
-        "callbacks": {own.state_key: state for own in trainer.callbacks if (state := own.state_dict())},
+        "callbacks": {callback.state_key: state for callback in trainer.callbacks if (state := callback.state_dict())},
     }
-    source = session.data.source
     if run.precision.scale is not None:
         checkpoint[SCALER] = run.precision.scaler.state_dict()
-    for owner in (module, source.owner):
+    for key, owner in (("hyper_parameters", module), ("datamodule_hyper_parameters", datamodule)):
         if hparams := dict(getattr(owner, "hparams", {}) or {}):
-            checkpoint["hyper_parameters" if owner is module else "datamodule_hyper_parameters"] = hparams
+            checkpoint[key] = hparams
     for hook in run.hooks.of_callbacks("on_save_checkpoint"):
         hook(checkpoint)
-    if source.is_data_module and (state := source.owner.state_dict()):
-        checkpoint[type(source.owner).__qualname__] = state
+    if datamodule is not None and (state := datamodule.state_dict()):
+        checkpoint[type(datamodule).__qualname__] = state
     for hook in run.hooks.of_module("on_save_checkpoint"):
         hook(checkpoint)
     checkpoint |= session.extra_state()
@@ -43,9 +42,8 @@ def save_state(run: "Training") -> None:
 
 
 def load_state(run: "Training") -> None:
-    """Load the module's state from the checkpoint that the run begins at, if it has one."""
-    session, module, trainer, source = run.session, run.module, run.trainer, run.session.data.source
-    checkpoint: Any = session.start.checkpoint
+    """Load the module's state from the checkpoint that the run begins at, if there is one."""
+    session, datamodule, checkpoint = run.session, run.trainer.datamodule, run.checkpoint
     if checkpoint is None:
         return
     for hook in run.hooks.of_module("on_load_checkpoint"):
@@ -53,18 +51,17 @@ def load_state(run: "Training") -> None:
     session.load_weights()
     if not session.plan.train:
         return
-    for callback in trainer.callbacks:
-        callback.on_load_checkpoint(trainer, module, checkpoint)
+    for callback in run.trainer.callbacks:
+        callback.on_load_checkpoint(run.trainer, run.module, checkpoint)
         if (state := checkpoint.get("callbacks", {}).get(callback.state_key)) is not None:
             callback.load_state_dict(state)
-    if source.is_data_module and (state := checkpoint.get(type(source.owner).__qualname__)):
-        source.owner.load_state_dict(state)
+    if datamodule is not None and (state := checkpoint.get(type(datamodule).__qualname__)):
+        datamodule.load_state_dict(state)
 
 
 def load_optimizers(run: "Training") -> None:
-    """Load optimizers and schedules, after on_fit_start, where callbacks restore groups that they added."""
-    session, trainer = run.session, run.trainer
-    checkpoint: Any = session.start.checkpoint
+    """Load optimizers and schedules, after on_fit_start, in which callbacks restore the groups that they added."""
+    session, trainer, checkpoint = run.session, run.trainer, run.checkpoint
     if checkpoint is None:
         return
     session.state.restore_optimizers(trainer.optimizers, [config.scheduler for config in trainer.lr_scheduler_configs])

@@ -1,15 +1,16 @@
 """The objects that the loops of the raw engine share."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.optim import Optimizer
+
+from lockstep.config_error import require
 from lockstep.progress import shows_bar
-from lockstep.raw.hooks import Hooks
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
-from lockstep.raw.optimization import NoOptimizer
 from lockstep.raw.precision import Precision
 from lockstep.raw.trainer import RawTrainer
+from lockstep.session.hooks import Hooks
 from lockstep.session.schedules import configured
 from lockstep.session.session import Session
 from lockstep.strategies.strategy import Wrapped
@@ -19,38 +20,67 @@ if TYPE_CHECKING:
 
 
 class Training:
-    """A module, prepared for training: its session, its trainer, its hooks, what wraps its step, and the bar."""
+    """A module prepared for training: its session, trainer, hooks and precision, and the wrapped training step.
+
+    epoch_began, batches_per_step: the time at which the current epoch began, and its batches per optimizer step.
+    """
 
     wrapped: Wrapped
+    epoch_began: float
+    batches_per_step: int
+    bar: "RunBar | None" = None
 
-    def __init__(self, session: Session, trainer: RawTrainer, hooks: Hooks) -> None:
-        self.session, self.trainer, self.hooks = session, trainer, hooks
-        self.module, self.precision = session.module, Precision(session.plan, session.device)
-        shows = trainer.is_global_zero and shows_bar(session.plan.trainer.enable_progress_bar)
-        self.bar: RunBar | None = None
-        if shows:
+    def __init__(self, session: Session, trainer: RawTrainer) -> None:
+        self.session, self.trainer, self.module = session, trainer, session.module
+        self.hooks, self.precision = Hooks(trainer, session.module), Precision(session.plan, session.device)
+        self.checkpoint: Any = session.start.checkpoint
+        if trainer.is_global_zero and shows_bar(session.plan.trainer.enable_progress_bar):
             from lockstep import run_bar
 
             self.bar = run_bar.RunBar(session.plan.max_epochs, trainer.num_training_batches)
 
+    def setup(self, stage: str) -> None:
+        """Set up the data, then callbacks and the module, for fit or test."""
+        if (datamodule := self.trainer.datamodule) is not None:
+            datamodule.trainer = self.trainer
+            datamodule.setup(stage)
+        self.hooks.call("setup", stage=stage)
+
     def prepare(self) -> None:
-        """Move the module onto its device, wrap it by its strategy, then configure its optimizers."""
-        session, trainer = self.session, self.trainer
-        self.wrapped = session.plan.strategy.wrap(session.plan, self.module)
-        trainer.manual_backward = lambda *arguments, **named: manual_backward(self, *arguments, **named)
+        """Move the module onto its device, wrap it by its strategy, then configure its optimizers.
+
+        Raises:
+            ConfigError: automatic optimization has several optimizers.
+        """
+        session, trainer, module = self.session, self.trainer, self.module
+        self.wrapped = session.plan.strategy.wrap(session.plan, module)
+        trainer.manual_backward = lambda *arguments, **options: manual_backward(self, *arguments, **options)
         if session.plan.train:
-            optimizers, trainer.lr_scheduler_configs = configured(self.module.configure_optimizers())
-            trainer.optimizers = optimizers or [NoOptimizer()]
-            trainer.check_optimizers(self.module)
+            optimizers, trainer.lr_scheduler_configs = configured(module.configure_optimizers())
+            trainer.optimizers = optimizers = optimizers or [NoOptimizer()]
+            count = len(optimizers)
+            object.__setattr__(module, "optimizers", lambda *_, **__: optimizers[0] if count == 1 else optimizers)
+            session.step.wrap_optimizers()
+            reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
+            fits = session.manual or count == 1
+            require(fits, "model", session.plan.model.name, reason, "self.automatic_optimization = False in it")
         session.step.watch(trainer.callbacks, trainer.optimizers, self.wrapped.ddp)
         if session.manual:
             watch_manual_steps(self)
 
-    @contextmanager
-    def showing(self) -> Iterator[None]:
-        """Close the progress bar when training ends or fails."""
-        try:
-            yield
-        finally:
-            if self.bar is not None:
-                self.bar.close()
+
+class NoOptimizer(Optimizer):
+    """The optimizer of a module that configures none: its steps are counted and change nothing, as in Lightning."""
+
+    def __init__(self) -> None:
+        super().__init__([torch.zeros(1)], {})
+        self.param_groups = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """No-op: there is no state."""
+
+    def step(self, closure: Any = None) -> Any:
+        return None if closure is None else closure()

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.errors import NotFinite
 from lockstep.objectives.objective import LOSS
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
@@ -21,11 +22,10 @@ from lockstep.progress import notice
 from lockstep.record.digest import digest
 from lockstep.record.file import RecordFile, RecordOffset, earlier_lines
 from lockstep.record.fingerprint import fingerprints
-from lockstep.record.finite_losses import FiniteLosses, not_finite
+from lockstep.record.run_metadata import has_rank_buffers, run_metadata
 from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.structures import tensors_of
-from lockstep.sums.running import BatchStats
-from lockstep.world_dependence import per_rank_buffers, run_metadata
+from lockstep.sums.running import BatchStats, to_floats
 
 
 class Recorder:
@@ -41,7 +41,7 @@ class Recorder:
         """
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch
-        self.steps, self.losses = StepBuffer(plan, rank, epoch, batch), FiniteLosses(plan)
+        self.steps = StepBuffer(plan, rank, epoch, batch)
         self.file: RecordFile | None = None
         if rank == 0:
             folder, earlier, message = Path(plan.run_dir), b"", ""
@@ -49,7 +49,7 @@ class Recorder:
                 earlier, message = earlier_lines(Path(plan.ckpt_path), folder, offset)
             if message:
                 notice(message)
-            metadata = {**run_metadata(plan, net), "per_rank_buffers": per_rank_buffers(plan, net)}
+            metadata = {**run_metadata(plan, net), "per_rank_buffers": has_rank_buffers(plan, net)}
             self.file = RecordFile(folder, metadata, earlier)
 
     @cached_property
@@ -61,9 +61,11 @@ class Recorder:
         """Add what a batch measured in forward and backward, and this rank's sample ids of it.
 
         Raises:
-            NotFinite: a loss is NaN or infinite, and the plan has `detect_nan`.
+            NotFinite: on a CPU, its loss is NaN or infinite, and the plan has `detect_nan`. On a GPU, which would have
+                to be waited for, `flush` raises it.
         """
-        self.losses.add(stats[LOSS], self.epoch, self.steps.next_batch)
+        if self.plan.accelerator == "cpu":
+            self._check_losses([stats], self.steps.next_batch)
         self.steps.batch(stats, ids)
 
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
@@ -89,7 +91,7 @@ class Recorder:
 
         To be called by every rank. What is accumulated of the next step is carried over.
         """
-        self.losses.check()
+        self._check_losses(self.steps.batches, self.steps.first_batch)
         if not self.steps.batches:
             return
         columns, carried = self.steps.columns()
@@ -126,3 +128,17 @@ class Recorder:
             tensors = ({"name": name, "digest": digest({name: tensor})} for name, tensor in state.items())
             self.file.append({"tensor": fields} for fields in tensors)
             self.file.sync()
+
+    def _check_losses(self, batches: Sequence[BatchStats], first_batch: int) -> None:
+        """Raise if a loss is NaN or infinite; `first_batch` is the number of the first within the epoch."""
+        if self.plan.detect_nan:
+            for batch, loss in enumerate(to_floats([stats[LOSS] for stats in batches]), start=first_batch):
+                if not math.isfinite(loss):
+                    step = self.plan.steps.steps_before(self.epoch, batch) + 1
+                    raise not_finite(f"the loss of step {step}", loss)
+
+
+def not_finite(name: str, value: float) -> NotFinite:
+    """Return the error of a NaN or infinite value."""
+    hint = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
+    return NotFinite(f"{name} is {value}; the checkpoints before it are kept; write {hint}.")

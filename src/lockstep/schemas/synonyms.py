@@ -57,7 +57,7 @@ LIKE: dict[str, tuple[str, str]] = {
     "enable_autolog_hparams": ("loggers get the plan's hyperparameters", "logger=none for no loggers"),
     "model_registry": ("checkpoints lie in the run's folder", "a logger of your own that uploads them"),
     "plugins": ("a run has its own plugins alone", "precision=bf16-mixed, say, or process_group.backend=gloo"),
-    "profiler": ("a run is not profiled", "python -m lockstep.bench quick=true for what costs how much"),
+    "profiler": ("a run is not profiled", "python -m bench quick=true, in a checkout, for what costs how much"),
 }
 """What has no key of its own: why, and what to write instead."""
 

@@ -15,7 +15,7 @@ from lockstep.loaders.create_source import create_source
 from lockstep.loaders.loader_facts import facts_of, sample_facts
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
-from lockstep.session.create_module import create_module, data_arguments
+from lockstep.session.create_model import create_module, data_arguments
 from lockstep.targets.kinds import is_lightning_module, overrides
 from lockstep.targets.locate import locate
 

@@ -13,13 +13,13 @@ from lockstep.loggers import Loggers
 from lockstep.plan import Plan
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
+from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
 from lockstep.session.schedules import require_logged
 from lockstep.session.trainee import Trainee
 from lockstep.sums.phases import seconds_range
-from lockstep.world_dependence import run_metadata
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by where the plan does not say: the first of these that a module logs."""

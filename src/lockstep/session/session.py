@@ -122,7 +122,7 @@ class Session:
         """Restore this rank's part of the checkpoint that training goes on from; the engine restores the rest."""
         if (content := self.start.content) is not None:
             sums = self.checkpoints.restore(content, self.net)
-            self.metrics.restore(content, sums, self.recorder.carried["window"])
+            self.metrics.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
             self.results.values = dict(content.results)
 

@@ -8,7 +8,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import LoaderSource
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
-from lockstep.seeding import build_model
+from lockstep.session.create_model import create_net
 from lockstep.session.trainee import Trainee
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.task_metrics import TaskMetrics
@@ -25,7 +25,7 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
         from lockstep.targets.task import make_task
 
         make_task(plan.task)
-    net = build_model(plan, plan.data if splits is None else splits)
+    net = create_net(plan, plan.data if splits is None else splits)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm
 

@@ -17,7 +17,7 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seeded
-from lockstep.session.create_module import create_module, data_arguments
+from lockstep.session.create_model import create_module, data_arguments
 from lockstep.session.schedules import require_monitors
 from lockstep.session.trainee import Trainee
 from lockstep.steps.exact_log import ExactLog

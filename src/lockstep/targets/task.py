@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.config_error import require
-from lockstep.random_state import generators_kept, seed_all
+from lockstep.random_state import preserve_generators, seed_all
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import OwnTask
 from lockstep.structures import tensors_in
@@ -51,7 +51,7 @@ class UserTask:
 
     def __init__(self, call: Mapping[str, Any]) -> None:
         self.path = call[KEY]
-        with generators_kept():
+        with preserve_generators():
             seed_all(0)
             self.own = create("task", call)
         self.loss: Callable[[Any, Tensor], Any] = getattr(self.own, "loss", self.own)

@@ -8,7 +8,7 @@ from torch import nn
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
-from lockstep.world_dependence import per_rank_buffers, run_metadata, world_dependent
+from lockstep.record.run_metadata import depends_on_world, has_rank_buffers, run_metadata
 
 
 class Own(nn.Module):
@@ -40,11 +40,11 @@ def test_by_the_types_of_modules(
     part: nn.Module, drops: bool, normalises: bool, make_plan: Callable[..., Plan]
 ) -> None:
     plan, net = make_plan("strategy=ddp", "devices=2"), Own(part)
-    assert world_dependent(plan, net) == (drops or normalises)
+    assert depends_on_world(plan, net) == (drops or normalises)
     assert run_metadata(plan, net) == {**plan.summary(), "dropout_rng": "per_rank" if drops else "none"}
     follows = normalises and bool(part.track_running_stats)
-    assert per_rank_buffers(plan, net) == follows
-    assert not per_rank_buffers(make_plan(), net)
+    assert has_rank_buffers(plan, net) == follows
+    assert not has_rank_buffers(make_plan(), net)
 
 
 def test_what_all_ranks_share_does_not_depend_on_them(make_plan: Callable[..., Plan]) -> None:
@@ -52,6 +52,6 @@ def test_what_all_ranks_share_does_not_depend_on_them(make_plan: Callable[..., P
     plan = make_plan("strategy=ddp", "devices=2", "sync_batchnorm=true", "dropout_rng=global")
     net = convert_batchnorm(Own(nn.Sequential(nn.Dropout(0.1), nn.BatchNorm1d(4))))
     convert_dropout(plan, 0, net)
-    assert not world_dependent(plan, net)
-    assert not per_rank_buffers(plan, net)
+    assert not depends_on_world(plan, net)
+    assert not has_rank_buffers(plan, net)
     assert run_metadata(plan, net)["dropout_rng"] == "global"

@@ -1,28 +1,55 @@
-"""Create a user's LightningModule, with what it may ask of its data."""
+"""Create what a plan trains, its weights drawn under the run's seed before anything else: the same on every rank."""
 
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from lockstep import data, schemas
 from lockstep.config_error import require
+from lockstep.memory.format import memory_format_of
+from lockstep.plan import Plan
+from lockstep.precision import convert
 from lockstep.random_state import seed_all
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_lightning_module
 from lockstep.targets.locate import create
+from lockstep.targets.net import own_net
+
+
+def create_net(plan: Plan, shapes: Any) -> nn.Module:
+    """Create a plain net in the plan's dtype; its weights are drawn in float32 before.
+
+    Args:
+        shapes: has the `shape` of a sample, and the number of `outputs` that its targets need.
+
+    Raises:
+        ConfigError: the net cannot have the plan's memory format.
+    """
+    net = create_float32_net(plan, shapes)
+    convert(plan, net)
+    return net.to(memory_format=memory_format_of(plan, net))
+
+
+def create_float32_net(plan: Plan, shapes: Any) -> nn.Module:
+    """Create a plain net in float32 and in torch's memory format."""
+    seed_all(plan.seed)
+    outputs = plan.task.outputs(shapes.shape, shapes.outputs)
+    return own_net(plan.model.call, shapes.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train)
 
 
 def create_module(
     choice: schemas.OwnModule | schemas.OwnNet, facts: Mapping[str, Any], seed: int, require_module: bool = True
 ) -> Any:
-    """Return a user's module, its weights drawn under the run's seed before anything else, the same on every rank.
+    """Create a user's LightningModule.
 
     Args:
         facts: arguments that it gets if it has parameters of these names: shape, outputs.
         require_module: whether it has to be a LightningModule.
 
     Raises:
-        ConfigError: the target makes no LightningModule, or one without a training_step.
+        ConfigError: the target makes no LightningModule.
     """
     seed_all(seed)
     module = create("model", choice.call, facts)
@@ -33,7 +60,11 @@ def create_module(
 
 
 def data_arguments(call: Any, choice: schemas.Data, known: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return the arguments `shape` and `outputs` of a module, if it has parameters of these names."""
+    """Return the arguments `shape` and `outputs` of a module if it has parameters of these names.
+
+    Args:
+        known: the same as far as the plan knows them; without them the data is loaded.
+    """
     try:
         names = {*inspect.signature(call).parameters} & {"shape", "outputs"}
     except (ValueError, TypeError):

@@ -1,8 +1,7 @@
-"""The loops that the engines are compared with. `source`: as the sources write it. `bare`: a plain loop over tensors.
+"""The loops that the engines are compared with: `source` as the sources write it, `bare` as a plain loop over tensors.
 
-Both train the plan's net on the plan's data with the plan's batch, rate, epochs and threads, in one process, on one
-device, and return the seconds of training alone, as the engines count them: from the first batch, whose allocations and
-choice of kernels are in it. They keep no record and save nothing.
+Both train the plan's net on its data in one process, and return the seconds of training as the engines count them, from
+the first batch on. They keep no record and save nothing.
 """
 
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch._dynamo  # the first optimizer step would import it, on the clock; with Lightning it is there
+import torch._dynamo  # the first optimizer step would import it while timed; with Lightning it is there
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
@@ -18,21 +17,21 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision import transforms
 
+from bench.runs import BenchPayload
 from lockstep import data, schemas
-from lockstep.bench.context import BenchPayload
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.seeding import plain_net
+from lockstep.session.create_model import create_float32_net
 from lockstep.sums.phases import synchronize
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:
-    """Called by the launcher; `subject` is the name of a loop."""
+    """Train by the loop called `payload.subject` and return the seconds; the launcher calls it."""
     plan = payload.plan
     tensors = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
-    net = plain_net(plan, tensors).to(device)
+    net = create_float32_net(plan, tensors).to(device)
     epoch = LOOPS[payload.subject](plan, tensors, net, plain_optimizer(plan, net), device)
     began = time.perf_counter()
     for _ in range(plan.max_epochs):
@@ -42,14 +41,14 @@ def run(payload: BenchPayload, context: RankContext) -> float:
 
 
 def plain_optimizer(plan: Plan, net: nn.Module) -> Optimizer:
-    choice = plan.optimizer
-    if isinstance(choice, schemas.SGD):
-        return SGD(net.parameters(), lr=choice.lr, momentum=choice.momentum)
-    return Adam(net.parameters(), lr=choice.lr)
+    options = plan.optimizer
+    if isinstance(options, schemas.SGD):
+        return SGD(net.parameters(), lr=options.lr, momentum=options.momentum)
+    return Adam(net.parameters(), lr=options.lr)
 
 
-class Samples(Dataset[tuple[Tensor, int]]):
-    """One image at a time by way of PIL, as torchvision's MNIST hands it to its transform."""
+class Images(Dataset[tuple[Tensor, int]]):
+    """One image at a time through PIL and a transform, like torchvision's MNIST."""
 
     def __init__(self, tensors: TensorData) -> None:
         self.inputs, self.targets = tensors.train.inputs, tensors.train.targets
@@ -67,11 +66,11 @@ class Samples(Dataset[tuple[Tensor, int]]):
 def source(
     plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
 ) -> Callable[[], None]:
-    """An epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too; ours has none.)"""
+    """Return an epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
     inputs, targets = tensors.train.inputs, tensors.train.targets
-    images = inputs.dtype == torch.uint8
-    samples: Dataset[Any] = Samples(tensors) if images else TensorDataset(inputs.float(), targets.float())
-    loader = DataLoader(samples, batch_size=plan.batch_size, shuffle=True)
+    is_image = inputs.dtype == torch.uint8
+    dataset: Dataset[Any] = Images(tensors) if is_image else TensorDataset(inputs.float(), targets.float())
+    loader = DataLoader(dataset, batch_size=plan.batch_size, shuffle=True)
     criterion = nn.CrossEntropyLoss() if plan.data.classes else nn.MSELoss()
 
     def epoch() -> None:
@@ -94,22 +93,20 @@ def source(
 def bare(
     plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
 ) -> Callable[[], None]:
-    """An epoch over tensors by index; images lie in memory as uint8 and are normalised batch by batch."""
-    inputs, targets = (tensor.to(device) for tensor in (tensors.train.inputs, tensors.train.targets))
-    images = inputs.dtype == torch.uint8
-    if not images:
+    """Return an epoch over tensors in memory; uint8 images are normalized batch by batch."""
+    inputs, targets = tensors.train.inputs.to(device), tensors.train.targets.to(device)
+    is_image = inputs.dtype == torch.uint8
+    if not is_image:
         inputs, targets = inputs.float(), targets.float()
-    loss_of = F.cross_entropy if plan.data.classes else F.mse_loss
+    loss_function = F.cross_entropy if plan.data.classes else F.mse_loss
 
     def epoch() -> None:
-        order = torch.randperm(len(inputs)).to(device)
-        for first in range(0, len(order), plan.batch_size):
-            ids = order[first : first + plan.batch_size]
-            x = inputs[ids]
-            if images:
+        for indices in torch.split(torch.randperm(len(inputs), device=device), plan.batch_size):
+            x = inputs[indices]
+            if is_image:
                 x = x.float().div_(255).sub_(tensors.mean).div_(tensors.std)
             optimizer.zero_grad()
-            loss_of(net(x), targets[ids]).backward()  # type: ignore[no-untyped-call]
+            loss_function(net(x), targets[indices]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     return epoch

@@ -1,0 +1,83 @@
+"""An ordinary LightningModule with its data, and `stock`: an ordinary Trainer with TensorBoard that runs it.
+
+The steps are small, so that the cost of everything around them shows.
+"""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.callbacks import Timer
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from bench.runs import BenchPayload
+from lockstep.launch.topology import RankContext
+from lockstep.lit.trainer import silence_warnings
+from lockstep.random_state import seed_all
+from lockstep.targets.locate import create
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Data(pl.LightningDataModule):
+    """Data in tensors, or a sample at a time, in this process or by workers."""
+
+    def __init__(self, samples: int, tensors: bool, workers: int = 0) -> None:
+        super().__init__()
+        self.samples, self.tensors, self.workers = samples, tensors, workers
+
+    def loader(self, samples: int, shuffle: bool) -> DataLoader[Any]:
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(samples, 64, generator=generator)
+        dataset: Any = TensorDataset(inputs, torch.randint(0, 10, (samples,), generator=generator))
+        dataset = dataset if self.tensors else list(dataset)
+        return DataLoader(dataset, batch_size=32, shuffle=shuffle, num_workers=self.workers)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return self.loader(self.samples, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return self.loader(self.samples // 10, shuffle=False)
+
+
+class Module(pl.LightningModule):
+    """Two layers whose loss is logged by step and by epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        loss = F.cross_entropy(self.net(batch[0]), batch[1])
+        self.log("train_loss", loss, on_step=True, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val_loss", F.cross_entropy(self.net(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+
+def run(payload: BenchPayload, context: RankContext) -> float:
+    """Train the plan's module by Lightning's own Trainer; return the seconds without validation and checkpoints."""
+    silence_warnings()
+    plan, timer = payload.plan, Timer()
+    seed_all(plan.seed)
+    module, data = create("model", plan.model.call), create("data", plan.data.call)  # type: ignore[union-attr]
+    trainer = pl.Trainer(
+        max_epochs=plan.max_epochs,
+        accelerator=plan.accelerator,
+        logger=TensorBoardLogger(plan.run_dir),
+        log_every_n_steps=plan.log_every_n_steps,
+        callbacks=[timer],
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, datamodule=data)
+    return timer.time_elapsed("train") - timer.time_elapsed("validate")

@@ -1,0 +1,132 @@
+"""Rows of the results: the values of a variant in each round, its baseline in the same rounds, and its goal."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from statistics import median, stdev
+
+from lockstep.plot import saved_figure
+from lockstep.text_table import figures, fitted_text
+
+LONG_ENOUGH = 0.3
+"""Seconds that each timing of a ratio must last: one-off costs, such as the choice of kernels, are part of it."""
+CONFIDENCE = 0.9
+"""One-sided confidence (Student's t) that the mean over rounds lies on one side of the goal."""
+INCONCLUSIVE = "inconclusive"
+HEADINGS = ("workload", "variant", "median", "min … max", "against", "ratio", "min … max", "goal", "met")
+COLORS = {"yes": "tab:green", "no": "tab:red", INCONCLUSIVE: "tab:orange", "": "tab:blue"}
+LABELS = {"yes": "goal met", "no": "goal missed", INCONCLUSIVE: INCONCLUSIVE, "": "no goal"}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The `values` of a variant and of its baseline, one for each round, in `unit`.
+
+    The score is the median over rounds of the ratio to the baseline, or of the values if there is no baseline. The goal
+    is met if the score is at most `goal`.
+    """
+
+    workload: str
+    variant: str
+    unit: str
+    values: tuple[float, ...]
+    baseline: str = ""
+    baseline_values: tuple[float, ...] = ()
+    goal: float | None = None
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """The ratio to the baseline in each round; empty without a baseline."""
+        pairs = zip(self.values, self.baseline_values, strict=True) if self.baseline else ()
+        return tuple(value / base for value, base in pairs)
+
+    @property
+    def score(self) -> float:
+        return median(self.ratios or self.values)
+
+    def conclusive(self, goal: float) -> bool:
+        """Whether the timings are long enough, and further from the goal than chance explains; counts always are."""
+        rounds = self.ratios or self.values
+        if self.unit == "calls":
+            return True
+        too_short = bool(self.baseline) and min(self.values + self.baseline_values) < LONG_ENOUGH
+        if len(rounds) < 2 or too_short:
+            return False
+        from scipy.special import stdtrit
+
+        error = stdtrit(len(rounds) - 1, CONFIDENCE) * stdev(rounds) / sqrt(len(rounds))
+        return bool(abs(self.score - goal) >= error)
+
+    @property
+    def goal_met(self) -> str:
+        """yes, no, inconclusive, or empty without a goal."""
+        if self.goal is None:
+            return ""
+        if not self.conclusive(self.goal):
+            return INCONCLUSIVE
+        return "yes" if self.score <= self.goal else "no"
+
+    def csv_row(self) -> dict[str, object]:
+        row: dict[str, object] = {"workload": self.workload, "variant": self.variant, "unit": self.unit}
+        row |= {"rounds": len(self.values), "baseline": self.baseline, "goal": self.goal, "goal_met": self.goal_met}
+        for prefix, values in (("", self.values), ("ratio_", self.ratios)):
+            for function in (median, min, max):
+                row[f"{prefix}{function.__name__}"] = function(values) if values else None
+        return row
+
+    def text_row(self) -> list[str]:
+        """Return the cells of the table under HEADINGS."""
+        score = signed(self.score) if self.baseline else "–"
+        goal = "–" if self.goal is None else f"≤ {self.goal:g}" + ("" if self.baseline else f" {self.unit}")
+        values = [self.workload, self.variant, f"{signed(median(self.values))} {self.unit}", span(self.values)]
+        return [*values, self.baseline or "–", score, span(self.ratios), goal, self.goal_met or "–"]
+
+
+def take_turns(
+    variants: Mapping[str, Callable[[], float]], rounds: int, report: Callable[[str], None]
+) -> dict[str, tuple[float, ...]]:
+    """Return the value of each variant in each round; variants alternate, so a slower machine slows all of them."""
+    values: dict[str, list[float]] = {name: [] for name in variants}
+    for number in range(1, rounds + 1):
+        for name, measure in variants.items():
+            report(f"round {number}/{rounds}, {name}")
+            values[name].append(measure())
+    return {name: tuple(numbers) for name, numbers in values.items()}
+
+
+def bench_table(rows: Sequence[Measurement], width: int | None = None) -> str:
+    """Format the rows as a table whose lines have at most `width` characters (None: any number)."""
+    return fitted_text(HEADINGS, [row.text_row() for row in rows], width, left=2)
+
+
+def signed(value: float) -> str:
+    return f"-{figures(-value)}" if value < 0 else figures(value)
+
+
+def span(values: Sequence[float]) -> str:
+    return f"{signed(min(values))} … {signed(max(values))}" if len(values) > 1 else "–"
+
+
+def draw(measurements: Sequence[Measurement], path: Path) -> None:
+    """Plot the ratios of seconds, if there are any, beside their goals: medians with the least and the most."""
+    rows = [row for row in measurements if row.baseline and row.unit == "s"]
+    if not rows:
+        return
+    with saved_figure(path, width=8, height=max(4.0, 1.5 + 0.3 * len(rows))) as figure:
+        axes = figure.subplots()
+        for index, row in enumerate(rows):
+            errors = [[row.score - min(row.ratios)], [max(row.ratios) - row.score]]
+            color, label = COLORS[row.goal_met], LABELS[row.goal_met]
+            axes.errorbar(row.score, index, xerr=errors, fmt="o", color=color, label=label, capsize=3)
+            if row.goal is not None:
+                axes.plot(row.goal, index, "|", color="black", label="goal: at most", markersize=16, markeredgewidth=2)
+        axes.axvline(1, color="grey", linestyle="--", linewidth=1)
+        names = [f"{row.workload}: {row.variant} / {row.baseline}" for row in rows]
+        axes.set_yticks(range(len(rows)), names, fontsize="small")
+        axes.invert_yaxis()
+        title, xlabel = "median of the rounds (bars: least and most)", "time / the baseline's time"
+        axes.set(title=title, xlabel=xlabel, xlim=(0, None))
+        handles, labels = axes.get_legend_handles_labels()
+        legend = dict(zip(labels, handles, strict=True))  # each label once
+        axes.legend(legend.values(), legend.keys(), fontsize="small")

@@ -1,0 +1,92 @@
+"""Ways to measure a run: by its metrics, by a module on its ranks, or by the time of a whole command."""
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from lockstep import data
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
+from lockstep.config_error import ConfigError, config_error, shell_quote_override
+from lockstep.data.mnist import FILES, find
+from lockstep.job import run
+from lockstep.launch.start import start_ranks
+from lockstep.plan import Plan
+from lockstep.world import World
+
+BASELINES = {"source": "bench.baselines", "bare": "bench.baselines", "stock": "bench.lightning_baseline"}
+"""The module of each baseline, which ranks run; `stock` is Lightning's own Trainer."""
+
+
+@dataclass(frozen=True)
+class BenchPayload:
+    """What a rank runs: the plan, by the baseline of this name or the engine in this module."""
+
+    plan: Plan
+    subject: str
+
+    @property
+    def world(self) -> World:
+        return self.plan.world
+
+
+@dataclass(frozen=True)
+class BenchContext:
+    """How thoroughly to measure; MNIST is below `root`, runs write into `scratch`, `report` prints the progress."""
+
+    quick: bool
+    rounds: int
+    root: str
+    scratch: Path
+    report: Callable[[str], None]
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A new folder that is removed at once: the checkpoints of dozens of runs are large."""
+        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as name:
+            yield Path(name)
+
+    def mnist(self) -> str:
+        """Return the override for MNIST's folder; raise ConfigError if a file is missing there."""
+        missing = [file.name for file in FILES if find(Path(self.root), file) is None]
+        if missing:
+            raise config_error("root", self.root, f"{missing[0]} is not below it", "root=FOLDER with MNIST/raw in it")
+        return override("data.root", Path(self.root).absolute())
+
+    def train_seconds(self, engine: str, *overrides: str) -> float:
+        """Return the seconds of training in a run by an engine, or by the baseline of this name in a like process."""
+        if engine in BASELINES:
+            return float(self.on_ranks(BASELINES[engine], engine, *overrides))
+        with self.folder() as folder:
+            return float(run([f"engine={engine}", *overrides, override("hydra.run.dir", folder)])["train_seconds"])
+
+    def on_ranks(self, module: str, subject: str, *overrides: str) -> Any:
+        """Start ranks that run `module` on the plan of these overrides; return what rank 0 returns."""
+        with self.folder() as folder:
+            plan = plan_from(compose_job([*overrides])[0], folder)
+            data.prepare(plan.data)
+            return start_ranks(BenchPayload(plan, subject), module)
+
+    def time_command(self, *words: str, status: int = 0) -> float:
+        """Return the seconds of a whole command; raise ConfigError if it exits with another status."""
+        began = time.perf_counter()
+        process = subprocess.run(
+            [sys.executable, *words], cwd=self.scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        seconds = time.perf_counter() - began
+        if process.returncode != status:
+            last = (process.stderr.strip() or "nothing").splitlines()[-1]
+            raise ConfigError(f"python {' '.join(words)}: exited with status {process.returncode}; last line: {last}")
+        return seconds
+
+
+def override(key: str, value: object) -> str:
+    """Return KEY=VALUE for a list of overrides, quoted for Hydra."""
+    return shlex.split(shell_quote_override(key, value))[0]
