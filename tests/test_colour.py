@@ -11,8 +11,8 @@ from typing import TextIO
 import pytest
 
 from lockstep.colour import painted
-from lockstep.compare.tolerance import IDENTICAL
 from lockstep.compare.comparison import Comparison
+from lockstep.compare.tolerance import IDENTICAL
 from lockstep.launch.exit import print_exit_reason
 from lockstep.sweep.rows import SweepRow
 from lockstep.sweep.table import format_table
@@ -53,7 +53,7 @@ def test_a_verdict_is_green_or_red(terminal: TextIO, monkeypatch: pytest.MonkeyP
     assert f"{RED}They differ first in loss, step 1" in apart.terminal_text()
     assert "\x1b" not in apart.text(), "as files have it"
     for number in range(20):
-        alike.of(f"weight {number}").add(1.0, 1.0, "step 1", (1, 0))
+        alike.quantity(f"weight {number}").add(1.0, 1.0, "step 1", (1, 0))
     monkeypatch.setenv("COLUMNS", "40")
     assert max(map(len, alike.terminal_text().splitlines()[:-1])) <= 40 < max(map(len, alike.text().splitlines()))
 

@@ -17,6 +17,7 @@ from lockstep import optimizers, sampler
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
+from lockstep.compare.comparison import difference
 from lockstep.compare.tolerance import (
     FLOAT32,
     FLOAT64,
@@ -26,7 +27,6 @@ from lockstep.compare.tolerance import (
     Tolerance,
     tolerance_between,
 )
-from lockstep.compare.comparison import difference
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.parallel import reduce

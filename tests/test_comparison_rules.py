@@ -14,8 +14,8 @@ import yaml
 import lockstep
 from lockstep.compare import compare
 from lockstep.compare.comparison_rules import EXPECTED, TABLE, UNKNOWN, WITH_ITSELF, rule_of
-from lockstep.compare.values import furthest
 from lockstep.compare.recorded_run import flattened
+from lockstep.compare.values import furthest
 from lockstep.config_error import ConfigError
 
 OWN = (
@@ -88,7 +88,16 @@ def test_each_thing_that_is_compared_is_seen_to_change(run: Path, tmp_path: Path
             assert not comparison.within_tolerance
             checked.add(quantity)
         shutil.rmtree(copy)
-    assert {"train", "test", "steps", "digest", "confusion matrix", "optimizer state", "schedule", WITH_ITSELF} <= checked
+    assert {
+        "train",
+        "test",
+        "steps",
+        "digest",
+        "confusion matrix",
+        "optimizer state",
+        "schedule",
+        WITH_ITSELF,
+    } <= checked
     assert {
         "position",
         "weights saved",
@@ -152,7 +161,11 @@ def test_a_previous_checkpoint_of_another_position_by_right_is_said_not_to_be_co
     tamper(copied, "config.yaml:checkpoint.every_n_steps")
     comparison = compare(run / "raw", copied)
     assert comparison.within_tolerance, comparison.text()
-    assert any("previous.ckpt:state_dict.layers" in key or key.startswith("previous.ckpt") for keys in comparison.left_out.values() for key in keys)
+    assert any(
+        "previous.ckpt:state_dict.layers" in key or key.startswith("previous.ckpt")
+        for keys in comparison.left_out.values()
+        for key in keys
+    )
 
 
 def test_what_is_no_checkpoint_is_said_to_be_none(run: Path, copied: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lockstep import loggers, schemas
@@ -21,8 +22,8 @@ from lockstep.job import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.loggers import tensorboard
-from lockstep.loggers.lightning_adapter import TensorBoardForTrainer
-from lockstep.loggers.tensorboard import TensorBoard
+from lockstep.loggers.lightning_adapter import TrainerTensorBoardLogger
+from lockstep.loggers.tensorboard import TensorBoardWriter
 from lockstep.loggers.trackers import set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
@@ -169,7 +170,7 @@ def test_a_table_takes_further_columns(make_own: MakePlan, tmp_path: Path) -> No
     own = loggers.create(make_own("logger=csv"), 0, 0, {})
     own.log_metrics({"train/loss": 0.5, "lr": 0.1}, 1)
     own.log_metrics({"mine": 2.0, "a,b": 3.0}, 2)
-    own.close({})
+    own.close()
     with (tmp_path / "csv" / "metrics.csv").open(newline="") as file:
         first, second = csv.DictReader(file)
     assert (first["train/loss"], first["lr"], first["step"], first["mine"]) == ("0.5", "0.1", "1", "")
@@ -181,13 +182,13 @@ def test_a_module_draws_by_tensorboards_own_writer(make_own: MakePlan, tmp_path:
     plan = make_own("logger=[tensorboard,csv]")
     own = loggers.create(plan, 0, 0, {"seed": 42})
     board, table = own.lightning
-    assert isinstance(board, TensorBoardForTrainer)
+    assert isinstance(board, TrainerTensorBoardLogger)
     board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
     for logger in (board, table):
         logger.log_metrics({"mine": 0.5}, step=3)
         logger.log_hyperparams({"net": {"width": 8}, "loss": torch.nn.MSELoss})
         logger.finalize("success")
-    own.close({"val/acc": 0.75})
+    own.close()
     events = events_of(tmp_path, images=0)
     assert (events.Tags()["images"], [point.step for point in events.Scalars("mine")]) == (["picture"], [3])
     written = b"".join(path.read_bytes() for path in (tmp_path / "tensorboard").glob("*/events*"))
@@ -204,9 +205,9 @@ def test_above_rank_0_nothing_is_written(make_own: MakePlan, tmp_path: Path) -> 
         for logger in (board, table):
             logger.log_metrics({"mine": 0.5}, step=3)
             logger.finalize("success")
-        assert isinstance(board, TensorBoardForTrainer)
+        assert isinstance(board, TensorBoardLogger)
         board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
-        own.close({})
+        own.close()
     finally:
         set_rank(0)  # this process is it again
     assert not list(tmp_path.iterdir())
@@ -262,12 +263,12 @@ def test_a_point_is_of_the_samples_of_all_ranks(engine: str, make_plan: MakePlan
 
 def test_points_reach_the_curves_in_their_order(tmp_path: Path) -> None:
     """Nothing is written one by one; what waits is on the disk after a flush."""
-    board = TensorBoard(tmp_path, {})
+    board = TensorBoardWriter(tmp_path, {})
     for step in (10, 20, 30):
         board.log_metrics({"train/loss": 1 / step, "lr": 0.5}, step)
-    assert len(board.waiting) == 3
-    board.flush()
-    assert not board.waiting
+    assert len(board.points) == 3
+    board.save()
+    assert not board.points
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, round(event.value, 6)) for event in found.Scalars("train/loss")] == [
         (10, 0.1),
@@ -275,12 +276,12 @@ def test_points_reach_the_curves_in_their_order(tmp_path: Path) -> None:
         (30, 0.033333),
     ]
     assert [event.value for event in found.Scalars("train/lr")] == [0.5, 0.5, 0.5]
-    board.fail()
+    board.finalize("failed")
 
 
 def test_points_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorboard, "FLUSH_SECONDS", 0.0)
-    board = TensorBoard(tmp_path, {})
+    board = TensorBoardWriter(tmp_path, {})
     board.log_metrics({"lr": 0.5}, 1)
-    assert not board.waiting
-    board.fail()
+    assert not board.points
+    board.finalize("failed")

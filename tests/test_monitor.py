@@ -172,7 +172,7 @@ def test_pictures_of_each_validation(engine: str, make_plan: MakePlan) -> None:
 def kept_of(plan: Plan, rank: int) -> PredictionSamples | None:
     with loggers.create(plan, rank, 0, {}) as opened:
         kept = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,)).begin_validation()
-        opened.close({})
+        opened.close()
     return kept
 
 
@@ -191,7 +191,7 @@ def test_pictures_take_no_more_than_their_share(make_plan: MakePlan) -> None:
         monitor = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,))
         for epoch in range(1, 101):
             monitor.end_epoch(True, torch.eye(2, dtype=torch.int64), epoch, epoch)
-        opened.close({})
+        opened.close()
     steps = [one.step for one in events_of(Path(plan.run_dir), images=0).Images("val/confusion")]
     assert (steps[0], steps[-1]) == (1, 100)
     assert len(steps) < 20

@@ -259,7 +259,7 @@ def test_a_finished_run_is_not_run_again(command: Command) -> None:
     ("overrides", "words"),
     [
         (["resume=true"], ["resume=true", "no run below logs/train", "resume=false"]),
-        (["ckpt_path=last"], ["ckpt_path=last", "no whole checkpoint below logs/train", "ckpt_path=null"]),
+        (["ckpt_path=last"], ["ckpt_path=last", "no undamaged checkpoint below logs/train", "ckpt_path=null"]),
         (["resume=true", "ckpt_path=a.ckpt", "hydra.run.dir=x"], ["ckpt_path=a.ckpt", "one of the two"]),
         (["resume=true", "engine=both", "hydra.run.dir=x"], ["resume=true", "engine=both is two runs"]),
         (["resume=true", "train=false", "hydra.run.dir=x"], ["resume=true", "train=false"]),
@@ -307,7 +307,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(command: Command) -> N
     last.write_bytes(b"torn")
     last.with_name("previous.ckpt").write_bytes(b"torn")
     ended = command.train(*QUICK, "ckpt_path=last")
-    assert refused(ended, "ckpt_path=last", "no whole checkpoint")
+    assert refused(ended, "ckpt_path=last", "no undamaged checkpoint")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

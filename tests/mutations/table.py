@@ -13,7 +13,10 @@ class Mutation(NamedTuple):
     test: str
 
 
-OPTIMIZERS, RESUME = "tests/test_optimizers.py", "tests/test_checkpoint.py::test_each_of_these_is_another_training"
+OPTIMIZERS, RESUME = (
+    "tests/test_optimizers.py",
+    "tests/test_checkpoint.py::test_options_of_another_training_are_refused",
+)
 CURVES, COMPARE = (
     "tests/test_loggers.py::test_a_point_is_of_the_samples_of_all_ranks",
     "tests/test_compare.py",
@@ -27,7 +30,7 @@ HERE = "tests/test_in_process.py::test_the_process_is_left_as_it_was[raw]"
 BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read"
 FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
 ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
-SYNCED = "tests/test_record_file.py::test_the_record_is_on_the_disk_before_the_checkpoint_that_counts_it[raw]"
+SYNCED = "tests/test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]"
 FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
 SHARDS, PIECES = "tests/test_parallel_sharded_module.py", "parallel/sharded_module.py"
 WHOLE = "steps/full_weights.py"
@@ -181,7 +184,7 @@ MUTATIONS = [
     Mutation(
         "the list of one run's hyper-parameters for all",
         "loggers/tensorboard.py",
-        "            self.writer.file_writer.add_summary(self._sessions()[0])\n",
+        "            self.writer.file_writer.add_summary(hparams_session(self.hparams, self.trial)[0])\n",
         "            self.writer.add_hparams(self.hparams, {})\n",
         "tests/test_monitor.py::test_a_run_by_tensorboards_reader[raw]",
     ),
@@ -195,8 +198,8 @@ MUTATIONS = [
     Mutation(
         "pictures at every validation, whatever they take",
         "monitor/epoch.py",
-        "        if began < self.rests_until and not last:\n            return\n",
-        "",
+        "(began < self.next_pictures and not last)",
+        "False",
         "tests/test_monitor.py::test_pictures_take_no_more_than_their_share",
     ),
     Mutation(
@@ -287,15 +290,15 @@ MUTATIONS = [
     Mutation(
         "an optimizer without its state",
         "record/fingerprint.py",
-        '                _add(sha, f"{name}.{key}", held(value) if isinstance(value, Tensor) else value)\n',
-        "                pass\n",
+        "for name, state in sorted(states,",
+        "for name, state in sorted(states[:0],",
         f"{FINGER}[<lambda>-optimizer0]",
     ),
     Mutation(
         "buffers that are not looked at",
         "record/fingerprint.py",
-        "_of_tensors(buffers_of(net), held),",
-        "_of_tensors({}, held),",
+        "sorted(buffers_of(net).items())",
+        "[]",
         f"{FINGER}[<lambda>-buffers0]",
     ),
     Mutation(
@@ -394,7 +397,7 @@ MUTATIONS = [
         "checkpoint/reading.py",
         "require(saved == measured,",
         "require(True,",
-        "tests/test_checkpoint.py::test_sums_of_other_metrics_are_not_gone_on_from",
+        "tests/test_checkpoint.py::test_sums_of_other_metrics_are_refused",
     ),
     Mutation(
         "a class that does not occur counts",
@@ -591,8 +594,8 @@ MUTATIONS = [
     Mutation(
         "gradients of manual optimization are forgotten",
         "checkpoint/saving.py",
-        "under_way = self.plan.model.manual or ",
-        "under_way = ",
+        "accumulating = plan.model.manual or ",
+        "accumulating = ",
         f"{SHARDS}::test_killed_in_a_step_it_ends_the_same[raw-job1]",
     ),
     Mutation(

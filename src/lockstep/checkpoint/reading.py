@@ -33,7 +33,8 @@ class ResumeState:
 
     def recorder(self, plan: Plan, rank: int, net: nn.Module) -> Recorder:
         """Return a recorder that continues the record from here."""
-        return Recorder(plan, rank, net, self.at.epochs, self.at.batch, self.content and self.content.offset)
+        offset = self.content.offset if self.content else None
+        return Recorder(plan, rank, net, self.at.epochs, self.at.batch, offset)
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:

@@ -36,8 +36,8 @@ def _compare_steps(comparison: Comparison, runs: Runs) -> None:
         where = f"epoch {epoch}, step {step}"
         a, b = (run.steps.get((epoch, step)) for run in runs)
         if a is None or b is None:
-            states = (MISSING if line is None else "there" for line in (a, b))
-            comparison.quantity("steps").add(*states, where, (step, -1))
+            left_state, right_state = (MISSING if line is None else "there" for line in (a, b))
+            comparison.quantity("steps").add(left_state, right_state, where, (step, -1))
             continue
         left, right = _step_values(a), _step_values(b)
         names = *FIELDS, *sorted((left.keys() | right.keys()) - {*FIELDS})
@@ -75,10 +75,11 @@ def _compare_fingerprints(comparison: Comparison, runs: Runs) -> None:
     for epoch, step in sorted((left.keys() & right.keys()) | ((left.keys() | right.keys()) & epoch_ends)):
         for kind in FINGERPRINTED:
             ranks = ((lines.get((epoch, step)) or {}).get(kind) or [MISSING] for lines in (left, right))
-            pairs = [*zip_longest(*ranks, fillvalue=MISSING)]
+            pairs: list[tuple[str, str]] = [*zip_longest(*ranks, fillvalue=MISSING)]
             rank = next((rank for rank, (one, other) in enumerate(pairs) if one != other), 0)
             where = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
-            compare_values(comparison, f"{RECORD}:fingerprint.{kind}", *pairs[rank], where, (step, FINGERPRINTS))
+            one, other = pairs[rank]
+            compare_values(comparison, f"{RECORD}:fingerprint.{kind}", one, other, where, (step, FINGERPRINTS))
 
 
 def _compare_validations(comparison: Comparison, runs: Runs) -> None:
@@ -98,10 +99,9 @@ def _compare_tensors(comparison: Comparison, runs: Runs) -> None:
     """Compare digests; show the elements that differ if the last checkpoints hold the recorded weights."""
     end = end_of(runs)
     for order, name in enumerate({**runs[0].lines["tensor"], **runs[1].lines["tensor"]}):
-        digests = tuple(run.lines["tensor"].get(name, {}).get("digest") for run in runs)
-        values: tuple[Any, Any] = digests
-        if digests[0] != digests[1] and all(name in run.weights for run in runs):
+        a, b = digests = [run.lines["tensor"].get(name, {}).get("digest") for run in runs]
+        if a != b and all(name in run.weights for run in runs):
             tensors = [run.weights[name] for run in runs]
-            if tuple(digest({name: tensor}) for tensor in tensors) == digests:
-                values = furthest(*tensors)
-        comparison.quantity(name, tensor=True).add(*values, "after the last epoch", (end, TENSORS + order))
+            if [digest({name: tensor}) for tensor in tensors] == digests:
+                a, b = furthest(*tensors)
+        comparison.quantity(name, tensor=True).add(a, b, "after the last epoch", (end, TENSORS + order))

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 from unittest.mock import patch
 
-from lightning.pytorch.loggers import Logger, MLFlowLogger, WandbLogger
+from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep import schemas
-from lockstep.loggers.table import version
+from lockstep.loggers.csv_table import version
 from lockstep.plan import Plan
 
 
@@ -20,12 +20,12 @@ def create_wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> WandbLogger:
     """Start a wandb run in wandb/; each resume starts another, since logged points cannot be withdrawn."""
     folder = Path(plan.run_dir) / "wandb"
     folders = {f"WANDB_{kind}_DIR": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
-    with environment(folders | {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}):
+    with _environment(folders | {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}):
         import wandb
 
-        name = run_name(plan, steps)
+        name = _run_name(plan, steps)
         mode: Literal["offline", "online"] = "offline" if choice.offline else "online"
-        settings = wandb.Settings(mode=mode, console="off")  # else it takes this process's own streams
+        settings = wandb.Settings(mode=mode, console="off")  # else it redirects this process's streams
         run = wandb.init(project=choice.project, name=name, dir=plan.run_dir, settings=settings)
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
@@ -35,35 +35,29 @@ def create_wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> WandbLogger:
 def create_mlflow(choice: schemas.MLflow, plan: Plan, steps: int) -> MLFlowLogger:
     """Start a run in the file store mlruns/; each resume starts another."""
     store = (Path(plan.run_dir).absolute() / "mlruns").as_uri()
-    with environment({"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}):
-        logger = MLFlowLogger(choice.experiment, run_name(plan, steps), store)
+    with _environment({"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}):
+        logger = MLFlowLogger(choice.experiment, _run_name(plan, steps), store)
         _ = logger.experiment  # its run begins
     return logger
 
 
 def set_rank(rank: int) -> None:
-    """Tell Lightning whether this is rank 0: the fork server has imported it before anyone knew."""
+    """Tell Lightning the rank of this process."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]
 
 
-def run_name(plan: Plan, steps: int) -> str:
+def _run_name(plan: Plan, steps: int) -> str:
     return "/".join(filter(None, (plan.name, version(plan.resume, steps))))
 
 
-def finish(logger: Logger, *, failed: bool) -> None:
-    """End what its `finalize` leaves open for the next stage of a Trainer: wandb's run, and its process with it."""
-    if isinstance(logger, WandbLogger):
-        logger.experiment.finish(exit_code=int(failed))
-
-
 @contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables that hold within, and no warning of Lightning's that a store is new."""
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and silence Lightning's warning that a store is new."""
     logger = logging.getLogger("lightning.pytorch.loggers")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with patch.dict(os.environ, values):
+        with patch.dict(os.environ, variables):
             yield
     finally:
         logger.setLevel(level)

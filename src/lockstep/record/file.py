@@ -100,6 +100,6 @@ def read_lines(path: Path, offset: RecordOffset) -> bytes:
             lines = record.read(offset.size)
     except OSError as error:
         raise DamagedRecord(f"cannot be read ({error.strerror})") from None
-    if hashlib.sha256(lines).hexdigest() != offset.sha256:
+    if hashlib.sha256(lines).hexdigest() != offset.sha256 or 1 + lines.count(b"\n") != offset.lines:
         raise DamagedRecord("is not what it was when the checkpoint was saved")
     return lines
