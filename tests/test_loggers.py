@@ -177,6 +177,14 @@ def test_a_table_takes_further_columns(make_own: MakePlan, tmp_path: Path) -> No
     assert (second["mine"], second["a,b"], second["step"], second["lr"]) == ("2.0", "3.0", "2", "")
 
 
+def test_resumed_run_has_a_second_table(make_own: MakePlan, tmp_path: Path) -> None:
+    plan = make_own("logger=csv")
+    for resume, steps in ((False, 0), (True, 4)):
+        loggers.create(replace(plan, resume=resume), 0, steps, {}).close()
+    tables = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("metrics.csv")}
+    assert tables == {"csv/metrics.csv", "csv/from_step_5/metrics.csv"}
+
+
 def test_a_module_draws_by_tensorboards_own_writer(make_own: MakePlan, tmp_path: Path) -> None:
     """What a Trainer and a LightningModule are handed: `self.logger.experiment`, points, hyper-parameters."""
     plan = make_own("logger=[tensorboard,csv]")

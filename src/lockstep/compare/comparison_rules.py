@@ -9,22 +9,21 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Literal
 
-How = Literal["exact", "bound", "bits", "itself", "not"]
+How = Literal["exact", "bound", "bits", "not"]
 
 
 @dataclass(frozen=True)
 class Rule:
     """How a value is compared, and as part of which quantity.
 
-    `exact`: equal in any two worlds. `bound`: within the tolerance. `bits`: only if the tolerance is 0. `itself`: with
-    what the same run says elsewhere. `not`: not compared; `quantity` is then the reason.
+    `exact`: equal in any two worlds. `bound`: within the tolerance. `bits`: only if the tolerance is 0. `not`: not
+    compared; `quantity` is then the reason.
     """
 
     how: How
     quantity: str
 
 
-WITH_ITSELF = "each run with itself"
 UNKNOWN = Rule("not", "what no run of this version leaves")
 BITS_ONLY = "what is equal only where identical bits are expected"
 EXPECTED = "what the tolerance accounts for"
@@ -89,7 +88,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("bits", "partial gradients", RANKS, "gradients*"),
     ("bits", "buffers of each rank", RANKS, "buffers*"),
     ("bits", "what a module has logged so far", RANKS, "module*"),
-    ("itself", WITH_ITSELF, "last.ckpt:", "state_dict.* lockstep.record*"),
+    ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
     (
         *("not", "Lightning's own state, which follows from the position", "last.ckpt:"),
         "pytorch-lightning_version loops* callbacks* hparams* hyper_parameters*",
@@ -115,7 +114,7 @@ def _table() -> dict[str, Rule]:
 
 
 TABLE = _table()
-EXACT = frozenset(rule.quantity for rule in TABLE.values() if rule.how in ("exact", "itself"))
+EXACT = frozenset(rule.quantity for rule in TABLE.values() if rule.how == "exact")
 """The quantities that are identical in every world, at every step."""
 
 

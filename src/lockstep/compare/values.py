@@ -29,7 +29,7 @@ def compare_values(comparison: Comparison, key: str, a: object, b: object, where
         comparison.leave_out(rule.quantity, pattern)
     elif rule.how == "bits" and comparison.tolerance.within:
         comparison.leave_out(BITS_ONLY, pattern)
-    elif rule.how != "itself":
+    else:
         comparison.quantity(rule.quantity).add(*furthest(a, b), where, when)
 
 

@@ -5,20 +5,22 @@ Each rank is told its number: the fork server has imported Lightning before the 
 
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch.loggers as pl_loggers
 from lightning.pytorch.loggers.logger import DummyLogger
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loggers import HyperParameter, Loggers
 from lockstep.loggers.csv_table import CSVWriter
-from lockstep.loggers.tensorboard import FOLDER, TensorBoardWriter
+from lockstep.loggers.tensorboard import FOLDER, HyperParameter, TensorBoardWriter
 from lockstep.loggers.trackers import create_mlflow, create_wandb, set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
 from lockstep.targets import locate
+
+if TYPE_CHECKING:
+    from lockstep.loggers import Loggers
 
 FILLED = ("save_dir",)
 """A parameter of this name of a user's logger is the run's folder, unless it is given."""
@@ -51,7 +53,7 @@ def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.
     raise TypeError(choice)
 
 
-def trainer_loggers(loggers: Loggers) -> list[pl_loggers.Logger]:
+def trainer_loggers(loggers: "Loggers") -> list[pl_loggers.Logger]:
     """Return the loggers of a Trainer. On rank 0 they write to the same place as `loggers`, on other ranks nowhere."""
     set_rank(loggers.rank)
     adapters = {TensorBoardWriter: TrainerTensorBoardLogger, CSVWriter: TrainerLogger}

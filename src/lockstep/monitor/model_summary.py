@@ -79,14 +79,13 @@ def summary_text(title: str, layers: Sequence[Layer], trained: int, width: int) 
     parameters, flops = sum(layer.parameters for layer in layers), sum(layer.flops for layer in layers)
     rows = [*layers, Layer("total", "", "", parameters, flops)]
     cells = [
-        (*_shown(row), f"{row.parameters:,}" if row.parameters else "–", figures(row.flops / 1e6 or None))
+        (
+            *(row.name, row.kind, row.output or ("–" if row.kind else "")),
+            *(f"{row.parameters:,}" if row.parameters else "–", figures(row.flops / 1e6 or None)),
+        )
         for row in rows
     ]
     table = fitted_text(HEADINGS, cells, width, left=3)
     trained_line = f"{trained:,} of {parameters:,} parameters are trained"
     title_lines, last_lines = (wrap(line, max(20, width), subsequent_indent=GAP) for line in (title, trained_line))
     return "\n".join(["", *title_lines, table, *last_lines, ""])
-
-
-def _shown(layer: Layer) -> tuple[str, str, str]:
-    return layer.name, layer.kind, layer.output or ("–" if layer.kind else "")
