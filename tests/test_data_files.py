@@ -21,8 +21,8 @@ from lockstep.data import cifar10 as cifar10_files
 from lockstep.data.cifar10 import CLASSES, RECORD, cifar10
 from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
-from lockstep.data.own import load
 from lockstep.data.text import SHAKESPEARE, text
+from lockstep.data.user_data import load
 from lockstep.schemas import OwnData
 from tests.conftest import MakeOwn
 from tests.test_own_code import trained
@@ -279,7 +279,7 @@ class Calls:
     ("name", "sentence"),
     [
         ("torn", "is damaged (Compressed file ended before the end-of-stream marker was reached); write the folder"),
-        ("short", "is damaged (1000 bytes are no whole images of 3073); write the folder of another"),
+        ("short", "is damaged (1000 bytes are not a multiple of 3073); write the folder of another"),
         ("classes", "is damaged (pixels of shape (1, 3072) and 1 classes); write the folder of another"),
         ("calls", "is damaged (it would call builtins.print); write the folder of another"),
         ("missing", "is damaged (data_batch_1 is not there); write the folder of another"),

@@ -10,7 +10,7 @@ from torch.utils.data import default_collate
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.data.mappings import FromMappings, SampleKeys
+from lockstep.data.mappings import SampleKeys
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, MODULES, SINGLE, VIRTUAL, by_both, trained
 
@@ -23,11 +23,11 @@ def test_of_lists_and_of_a_collate_function_of_theirs() -> None:
     keys = SampleKeys("x", "y")
     wanted = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
     for made in (
-        FromMappings(keys, default_collate)(samples),
-        FromMappings(keys, lambda own: default_collate([*own]))(samples),
+        keys.collate(default_collate, samples),
+        keys.collate(lambda own: default_collate([*own]), samples),
     ):
         assert all(torch.equal(own, other) for own, other in zip(made, wanted, strict=True))
-    assert torch.equal(FromMappings(SampleKeys("x", None), default_collate)(samples)[0], wanted[0])
+    assert torch.equal(SampleKeys("x", None).collate(default_collate, samples)[0], wanted[0])
 
 
 def digest_of(run: Path) -> str:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.data.own import describe, load
 from lockstep.data.tensors import TensorData
+from lockstep.data.user_data import describe, load
 from lockstep.schemas import OwnData
 
 OWN = Path(__file__).parent / "own_code"

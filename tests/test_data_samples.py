@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.samples import SampleData, targets_for_loss
+from lockstep.data.samples import SampleData, as_batch, targets_for_loss
 from lockstep.data.seeded import seed_sample
 from tests.split_loading import split_loader
 
@@ -28,11 +28,16 @@ class Draws(Dataset[tuple[Tensor, int]]):
 def batches(
     rank: int = 0, world: int = 1, workers: int = 0, epoch: int = 4, first: int = 0, seed: int = 9
 ) -> list[Tensor]:
+    """Return the inputs of this rank's samples in each batch."""
     data = SampleData(Draws(), Draws(), Draws(), 23, (4,), seed, {"num_workers": workers})
-    found = [*split_loader(data, rank=rank, world=world, begin=(epoch, first), precision="64-true")]
-    assert all(torch.equal(batch.inputs[:, 0].long(), batch.ids) for batch in found)
-    assert all(torch.equal(batch.targets, batch.ids) for batch in found)
-    return [batch.inputs for batch in found]
+    loader = split_loader(data, rank=rank, world=world, begin=(epoch, first), seed=seed)
+    found = []
+    for inputs, targets in loader:
+        share = loader.shares.popleft()
+        assert torch.equal(inputs[: share.count, 0].long(), share.ids)
+        assert torch.equal(targets[: share.count], share.ids)
+        found.append(inputs[: share.count])
+    return found
 
 
 def test_a_sample_is_drawn_under_its_own_seed() -> None:
@@ -76,10 +81,10 @@ def test_the_ranks_own_generators_go_on_as_if_nothing_was_drawn(workers: int) ->
 
 def test_an_evaluation_is_the_same_in_each_epoch() -> None:
     """Lightning turns the page of its sampler too."""
-    loader = split_loader(SampleData(Draws(), Draws(), Draws(), 23, (4,), 9), stage="val", precision="64-true")
-    first = [batch.inputs for batch in loader]
+    loader = split_loader(SampleData(Draws(), Draws(), Draws(), 23, (4,), 9), stage="val")
+    first = [inputs for inputs, _ in loader]
     loader.set_epoch(3)
-    assert all(map(torch.equal, first, [batch.inputs for batch in loader]))
+    assert all(map(torch.equal, first, [inputs for inputs, _ in loader]))
 
 
 def test_one_number_a_sample_is_a_column() -> None:
@@ -99,7 +104,8 @@ def test_whole_numbers_are_classes(kind: torch.dtype) -> None:
 def test_what_is_no_pair_is_refused() -> None:
     split = [{"x": torch.zeros(3)}] * 4
     loader = split_loader(SampleData(split, split, split, 1, (3,), 9))
+    batch = next(iter(loader))
     with pytest.raises(
         ConfigError, match=r"a batch of it is a mapping, .*; write data._inputs_=KEY data._targets_=KEY, of x"
     ):
-        next(iter(loader))
+        as_batch(batch, "pairs", torch.float32)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.compare import compare
-from lockstep.data.own import load
+from lockstep.data.user_data import load
 from lockstep.plan import Plan
 from lockstep.schemas import OwnData
 from tests.checkpoints import net_state

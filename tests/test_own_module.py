@@ -259,11 +259,9 @@ def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
     )
     orders = []
     for epoch in range(3):
-        again.set_epoch(epoch)
-        orders.append(again.order().tolist())
-        assert again.order().tolist() == orders[-1]
-    resumed.set_epoch(2)
-    assert resumed.order().tolist() == orders[2] != orders[1]
+        orders.append(again.order(epoch).tolist())
+        assert again.order(epoch).tolist() == orders[-1]
+    assert resumed.order(2).tolist() == orders[2] != orders[1]
 
 
 def test_a_module_that_ends_its_epochs_early(make_own: MakeOwn) -> None:

@@ -33,9 +33,9 @@ def test_ranks_that_read_other_samples_are_ended(engine: str, make_own: MakeOwn,
     with pytest.raises(ConfigError) as refused:
         trained(make_own(*CLOCK, *DDP, f"engine={engine}"))
     assert str(refused.value) == (
-        "data: ranks read other samples of it, and here each reads all and keeps its own share; write one that reads "
-        "the same on every rank, and draws from the process's generators (of webdataset nodesplitter=None, "
-        "shuffle(…, rng=random))."
+        "data: ranks read different samples from it, but each rank has to read all samples and keeps its slice; write "
+        "one that reads the same on every rank and draws from the process's generators (for webdataset "
+        "nodesplitter=None, shuffle(…, rng=random))."
     )
     assert "step" not in (tmp_path / "run" / "record.jsonl").read_text()
 

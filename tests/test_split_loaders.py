@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lockstep.data.tensors import Split, TensorData
-from lockstep.loaders import split_loaders
-from lockstep.loaders.split_loaders import ALIGNED, to_device_if_fits
+from lockstep.data.tensors import Batch, Split, TensorData
+from lockstep.loaders import in_memory
+from lockstep.loaders.in_memory import ALIGNED, to_device_if_fits
 from lockstep.sampler import epoch_order, rank_slices
 from tests.split_loading import CPU, split_loader
 
@@ -26,9 +26,13 @@ def images(samples: int = 23) -> TensorData:
 @pytest.mark.parametrize("make", [numbers, images])
 def test_blocks_change_nothing(make: type, block: int, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three ranks, a ragged last batch of which rank 2 has nothing, and an epoch that begins at its second batch."""
-    monkeypatch.setattr(split_loaders, "BLOCK_BYTES", block)
+    monkeypatch.setattr(in_memory, "BLOCK_BYTES", block)
     data = make()
-    found = [*split_loader(data, rank=rank, world=3, begin=(4, 1))]
+    loader = split_loader(data, rank=rank, world=3, begin=(4, 1))
+    batches = [*loader]
+    found = [
+        Batch(*(tensor[: share.count] for tensor in batch)) for batch, share in zip(batches, loader.shares, strict=True)
+    ]
     slices = [*rank_slices(epoch_order(23, 1, 4), 7, rank, 3)][1:]
     wanted = [data.as_float(data.train[ids], torch.float32) for ids in slices]
     assert len(found) == len(wanted) == 3
@@ -55,7 +59,7 @@ def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(make: type, m
     device, data = torch.device("cuda", 0), make()
     there = to_device_if_fits(data, device)
     assert there.train.inputs.device == device
-    monkeypatch.setattr(split_loaders, "RESIDENT", 0.0)
+    monkeypatch.setattr(in_memory, "RESIDENT", 0.0)
     assert to_device_if_fits(data, device) is data
     own, other = (split_loader(which, device=device) for which in (there, data))
     for one, two in zip(own, other, strict=True):

@@ -117,5 +117,7 @@ def test_shards_in_an_order_by_the_clock_are_told(
     job = (*in_folder(SHUFFLED, folder), "+data.by_clock=true", "engine=raw")
     plan = make_own(*job, *DDP)
     assert "data=ShardsData: read twice under one seed it gives other samples" in capfd.readouterr().err
-    with pytest.raises(ConfigError, match=r"^data: ranks read other samples of it, .* \(of webdataset nodesplitter"):
+    with pytest.raises(
+        ConfigError, match=r"^data: ranks read different samples from it, .* \(for webdataset nodesplitter"
+    ):
         trained(plan)

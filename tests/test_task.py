@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lockstep.checkpoint.identity import identity
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.data.own import load
+from lockstep.data.user_data import load
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.schemas import OwnData

@@ -151,9 +151,9 @@ def inspect(
         if isinstance(one, schemas.OwnCallback):
             check(one.key, one.call)
     if isinstance(choice, schemas.OwnData):
-        from lockstep.data.own import describe, made_by, streams_of  # with torch
+        from lockstep.data.user_data import create_data, describe, streams_of  # with torch
 
-        made = made_by(choice, seed)
+        made = create_data(choice, seed)
         facts["streams"] = streams_of(choice, made) is not None
         facts["loaders"] = is_data_module(made) or facts["streams"]
         if not facts["loaders"]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_synced
 from lockstep.checkpoint.identity import identity
-from lockstep.disk import not_written, of_the_disk
+from lockstep.disk import find_disk_error, write_error
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
@@ -184,8 +184,8 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
     try:
         write_synced(path, lambda file: torch.save(dict(checkpoint), file), backup=PREVIOUS, also=also)
     except (OSError, RuntimeError) as error:
-        cause = of_the_disk(error, path.parents[1])
+        cause = find_disk_error(error, path.parents[1])
         writer_failed = error.__context__ is None and "PytorchStreamWriter" in str(error)  # it may say no more
         if cause is None and not writer_failed:
             raise
-        raise not_written(path.parents[1], cause, f"{FOLDER}/{path.name}") from None
+        raise write_error(path.parents[1], cause, f"{FOLDER}/{path.name}") from None

@@ -1,10 +1,11 @@
 """`python -m lockstep.collectives`: the tour of the primitives, the failure cases and the partition."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.topology import is_rank_zero
+from lockstep.text_table import terminal_width
 from lockstep.tool_command import options, run_command
 
 COMMAND = "python -m lockstep.collectives"
@@ -39,38 +40,27 @@ python -m lockstep.collectives partition    which rank gets which samples in whi
 """
 
 
-def tour(words: Sequence[str]) -> int:
+def dispatch(words: Sequence[str]) -> int:
+    """Run the subcommand, or the tour without one; ranks import no more than theirs needs."""
+    subcommand = words[0] if words and words[0] in ("failures", "partition") else ""
+    keys, context = words[bool(subcommand) :], rank_from_env()
+    if subcommand == "failures":
+        from lockstep.collectives.failures import FailureOptions, run_failures
+
+        return run_failures(options(FailureOptions, keys, COMMAND))
+    if subcommand == "partition":
+        from lockstep.collectives.partition import PartitionOptions, describe
+
+        if is_rank_zero(context):
+            print(describe(options(PartitionOptions, keys, COMMAND), terminal_width()))
+        return 0
     from lockstep.collectives.runner import TourOptions, run_tour
 
-    context = rank_from_env()
-    started = {} if context is None else {"devices": context.local_world_size}
-    return run_tour(options(TourOptions, words, COMMAND, **started))
-
-
-def failures(words: Sequence[str]) -> int:
-    from lockstep.collectives.failures import FailureOptions, run_failures
-
-    return run_failures(options(FailureOptions, words, COMMAND))
-
-
-def partition(words: Sequence[str]) -> int:
-    from lockstep.collectives.partition import PartitionOptions, describe
-    from lockstep.text_table import terminal_width
-
-    if is_rank_zero(rank_from_env()):
-        print(describe(options(PartitionOptions, words, COMMAND), terminal_width()))
-    return 0
-
-
-SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"failures": failures, "partition": partition}
-
-
-def dispatch(words: Sequence[str]) -> int:
-    return SUBCOMMANDS[words[0]](words[1:]) if words and words[0] in SUBCOMMANDS else tour(words)
+    return run_tour(options(TourOptions, keys, COMMAND, **({"devices": context.local_world_size} if context else {})))
 
 
 def main(words: Sequence[str]) -> int:
-    """Exit status 0: all as expected; 1: not, or a rank failed; 2: invalid input."""
+    """Return exit status 0: all as expected; 1: not, or a rank failed; 2: invalid input."""
     return run_command(dispatch, words, HELP)
 
 

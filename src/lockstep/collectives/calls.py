@@ -1,7 +1,6 @@
-"""How primitives are called that take more than a line: every rank makes the same call, or the others wait for it.
+"""The calls of primitives that take more than a line: every rank makes the same call, or the others wait for it.
 
-`input` is what the rank brings, `output` where the result goes (the same tensor where it replaces the input). What
-differs from rank to rank follows from the rank and the root alone.
+`input` is what the rank sends, `output` receives the result (the same tensor if the result replaces the input).
 """
 
 import time
@@ -13,11 +12,11 @@ from torch import Tensor
 from lockstep.private_api.torch import default_store
 
 DELAY = 0.05
-"""Seconds that each rank arrives at the barrier after the one before it."""
+"""Seconds by which each rank arrives at the barrier after the one before it."""
 
 
 def send_recv(input: Tensor, output: Tensor, root: int) -> None:
-    """Blocking: `send` returns when the tensor may be changed again, `recv` when it has arrived."""
+    """Blocking: `send` returns when the tensor may be changed again, `recv` when the message has arrived."""
     if dist.get_rank() == 0:
         input += 1
         dist.send(input, dst=1)
@@ -26,7 +25,7 @@ def send_recv(input: Tensor, output: Tensor, root: int) -> None:
 
 
 def ping_pong(input: Tensor, output: Tensor, root: int) -> None:
-    """There and back: two messages, one after the other, timed on one clock."""
+    """Send a message there and back, so that one clock times both."""
     if dist.get_rank() == 0:
         dist.send(input, dst=1)
         dist.recv(input, src=1)
@@ -36,22 +35,18 @@ def ping_pong(input: Tensor, output: Tensor, root: int) -> None:
 
 
 def isend_irecv(input: Tensor, output: Tensor, root: int) -> None:
-    """Both return at once: until `wait`, a rank may compute, but neither change `input` nor read `output`."""
-    if dist.get_rank() == 0:
-        transfers = dist.isend(input, dst=1), dist.irecv(output, src=1)
-    elif dist.get_rank() == 1:
-        received = dist.irecv(output, src=0)
-        transfers = dist.isend(input, dst=0), received
-    else:
+    """Both calls return at once; until `wait`, a rank must neither change `input` nor read `output`."""
+    rank = dist.get_rank()
+    if rank > 1:
         output.copy_(input)
         return
-    for transfer in transfers:
+    for transfer in (dist.isend(input, dst=1 - rank), dist.irecv(output, src=1 - rank)):
         assert transfer is not None
         transfer.wait()
 
 
 def batched(input: Tensor, output: Tensor, root: int) -> None:
-    """All transfers of a rank are posted together, so their order can't make ranks wait in a circle."""
+    """All transfers of a rank are posted together, so that their order cannot deadlock."""
     rank, world = dist.get_rank(), dist.get_world_size()
     right = dist.P2POp(dist.isend, input, (rank + 1) % world)
     left = dist.P2POp(dist.irecv, output, (rank - 1) % world)
@@ -60,12 +55,12 @@ def batched(input: Tensor, output: Tensor, root: int) -> None:
 
 
 def gather(input: Tensor, output: Tensor, root: int) -> None:
-    """Only the root has a list for the shares; here views of the output."""
+    """Only the root passes a list for the shares: views of its output."""
     dist.gather(input, list(output.chunk(dist.get_world_size())) if dist.get_rank() == root else None, dst=root)
 
 
 def scatter(input: Tensor, output: Tensor, root: int) -> None:
-    """Only the root has a list of shares."""
+    """Only the root passes a list of shares."""
     dist.scatter(output, list(input.chunk(dist.get_world_size())) if dist.get_rank() == root else None, src=root)
 
 
@@ -79,10 +74,10 @@ def counted_barrier(input: Tensor, output: Tensor, root: int) -> None:
 
 
 def barrier(input: Tensor, output: Tensor, root: int) -> None:
-    """nccl's barrier is an all-reduce on the GPU, and wants to be told which."""
+    """Name the GPU for nccl, whose barrier is an all-reduce on it."""
     dist.barrier(device_ids=[torch.cuda.current_device()] if dist.get_backend() == "nccl" else None)
 
 
-def own_device() -> torch.device:
-    """nccl passes GPU tensors only; gloo and mpi get tensors of the CPU."""
+def tensor_device() -> torch.device:
+    """Return the GPU for nccl, which passes no other tensors, and the CPU for gloo and mpi."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")

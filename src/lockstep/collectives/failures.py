@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from lockstep.collectives.calls import own_device
+from lockstep.collectives.calls import tensor_device
+from lockstep.collectives.ranks import TourPayload
 from lockstep.collectives.runner import RankOptions, world_of
 from lockstep.config_error import ConfigError, require, shorten
 from lockstep.files import save_table
@@ -32,12 +33,10 @@ from lockstep.tool_command import make_output_dir
 from lockstep.world import World
 
 Group = dist.ProcessGroup | None
-
-CALLED = "called"
-"""A file that ranks touch right before the call: the launcher times from it the call of a rank that crashed."""
-
 SLACK = 5.0
-"""Seconds beyond its timeout after which a case counts as a hang."""
+"""Seconds beyond the timeout after which a rank is ended."""
+START = 30.0
+"""Seconds within which ranks start and end: the time of a rank that crashed has them in it."""
 
 
 @dataclass(frozen=True)
@@ -54,94 +53,83 @@ class FailureOptions(RankOptions):
 
 
 @dataclass(frozen=True)
-class FailurePayload:
-    """What the launcher hands to the ranks of a case."""
-
-    world: World
-    case: str
-
-
-@dataclass(frozen=True)
 class FailureCase:
-    """Every rank makes `call(group, timeout)`; it is caught if the message of rank 0 matches `pattern`."""
+    """The last rank makes its own call (with the timeout); it is caught if the message of rank 0 matches `pattern`."""
 
     title: str
-    call: Callable[[Group, float], object]
+    others: Callable[[Group], object]
+    last: Callable[[Group, float], object]
     pattern: str
 
 
 def ones(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.ones(count, dtype=dtype, device=own_device())
+    return torch.ones(count, dtype=dtype, device=tensor_device())
 
 
-def is_last() -> bool:
-    return dist.get_rank() == dist.get_world_size() - 1
-
-
-def different_collectives(group: Group, timeout: float) -> None:
-    if is_last():
-        dist.broadcast(ones(4), src=0, group=group)
-    else:
-        dist.all_reduce(ones(4), group=group)
-
-
-def invalid_peer(group: Group, timeout: float) -> None:
-    """Send to a rank that gloo has no entry for: it crashes or never answers, until torch's or gloo's timeout."""
+def send_from_rank_0(rank: int) -> None:
+    """Send to a rank. gloo has no entry for one that does not exist: it crashes or waits until its timeout."""
     if dist.get_rank() == 0:
-        dist.send(ones(4), dst=dist.get_world_size() + 5)
-
-
-def different_sizes(group: Group, timeout: float) -> None:
-    if dist.get_rank() == 0:
-        dist.send(ones(4), dst=1)
-    elif dist.get_rank() == 1:
-        dist.recv(ones(3), src=0)
-
-
-def missing_rank(group: Group, timeout: float) -> None:
-    if is_last():
-        time.sleep(timeout + 1)
-    else:
-        dist.all_reduce(ones(4), group=group)
+        dist.send(ones(4), dst=rank)
 
 
 CASES = {
     "root": FailureCase(
         "broadcast from a root that does not exist",
+        lambda group: dist.broadcast(ones(4), src=dist.get_world_size() + 5, group=group),
         lambda group, _timeout: dist.broadcast(ones(4), src=dist.get_world_size() + 5, group=group),
         "root rank|Global rank",
     ),
     "shapes": FailureCase(
         "all-reduce of different shapes",
-        lambda group, _timeout: dist.all_reduce(ones(3 if is_last() else 4), group=group),
+        lambda group: dist.all_reduce(ones(4), group=group),
+        lambda group, _timeout: dist.all_reduce(ones(3), group=group),
         r"\[4\].*\[3\]",
     ),
     "dtypes": FailureCase(
         "all-reduce of different dtypes",
-        lambda group, _timeout: dist.all_reduce(ones(4, torch.float64 if is_last() else torch.float32), group=group),
+        lambda group: dist.all_reduce(ones(4), group=group),
+        lambda group, _timeout: dist.all_reduce(ones(4, torch.float64), group=group),
         "Float.*Double",
     ),
-    "collectives": FailureCase("different collectives", different_collectives, "ALLREDUCE.*BROADCAST"),
-    "peer": FailureCase(
-        "send to a rank that does not exist (gloo crashes, or waits)", invalid_peer, "rank 0|Wait timeout|Timed out"
+    "collectives": FailureCase(
+        "different collectives",
+        lambda group: dist.all_reduce(ones(4), group=group),
+        lambda group, _timeout: dist.broadcast(ones(4), src=0, group=group),
+        "ALLREDUCE.*BROADCAST",
     ),
-    "sizes": FailureCase("receive of another size than was sent (gloo crashes)", different_sizes, "rank 1"),
-    "missing": FailureCase("the last rank does not call the all-reduce", missing_rank, "monitoredBarrier"),
+    "peer": FailureCase(
+        "send to a rank that does not exist (gloo crashes, or waits)",
+        lambda _group: send_from_rank_0(dist.get_world_size() + 5),
+        lambda _group, _timeout: None,
+        "rank 0|Wait timeout|Timed out",
+    ),
+    "sizes": FailureCase(
+        "receive of another size than was sent (gloo crashes)",
+        lambda _group: send_from_rank_0(dist.get_world_size() - 1),
+        lambda _group, _timeout: dist.recv(ones(3), src=0),
+        r"rank [1-9]",
+    ),
+    "missing": FailureCase(
+        "the last rank does not call the all-reduce",
+        lambda group: dist.all_reduce(ones(4), group=group),
+        lambda _group, timeout: time.sleep(timeout + 1),
+        "monitoredBarrier",
+    ),
 }
 
 
 def run_failures(options: FailureOptions, names: Sequence[str] = tuple(CASES)) -> int:
-    """Print the outcome of each case; return exit status 1 if one wasn't caught within its time."""
+    """Print the outcome of each case; return exit status 1 if one was not caught."""
     if rank_from_env() is not None:
-        raise ConfigError("failures: each starts ranks of its own; write it without torchrun or SLURM around it.")
+        raise ConfigError("failures: each case starts its own ranks; run it without torchrun or SLURM.")
     world = world_of(options)
     make_output_dir(Path(world.folder))
     rows: list[dict[str, object]] = []
-    for name in names:
+    for number, name in enumerate(names, start=1):
         message, seconds = run_case(name, world)
         caught = is_caught(CASES[name], message, seconds, options.timeout)
         verdict = f"{'caught' if caught else 'NOT CAUGHT'} after {seconds:.1f} s"
-        print(f"{len(rows) + 1}/{len(names)} {CASES[name].title}: {verdict}")
+        print(f"{number}/{len(names)} {CASES[name].title}: {verdict}")
         print(textwrap.indent(textwrap.fill(shorten(message), terminal_width() - 6), " " * 6), flush=True)
         rows.append({"case": CASES[name].title, "message": message, "seconds": f"{seconds:.1f}", "caught": caught})
     save_table(Path(world.folder) / "failures.csv", rows)
@@ -151,33 +139,32 @@ def run_failures(options: FailureOptions, names: Sequence[str] = tuple(CASES)) -
 
 
 def is_caught(case: FailureCase, message: str, seconds: float, timeout: float) -> bool:
-    return bool(re.search(case.pattern, message)) and seconds <= timeout + SLACK
+    limit = timeout + SLACK + (START if message.startswith("rank ") else 0)
+    return bool(re.search(case.pattern, message)) and seconds <= limit
 
 
 def run_case(name: str, world: World) -> tuple[str, float]:
-    """Start ranks for one case; return the message, which may be that a rank died, and the seconds until it came."""
+    """Start ranks for one case; return the message and the seconds until it came, with the start if a rank died."""
     folder = Path(world.folder, name)
     folder.mkdir()
-    began = time.time()
+    began = time.monotonic()
     try:
-        outcome: tuple[str, float] = start_ranks(FailurePayload(replace(world, folder=str(folder)), name), __name__)
+        outcome: tuple[str, float] = start_ranks(TourPayload(replace(world, folder=str(folder)), case=name), __name__)
         return outcome
     except RankFailed as error:
-        lines, called = str(error).strip().splitlines(), folder / CALLED
-        if called.exists():  # the ranks' start doesn't count
-            began = called.stat().st_mtime
-        return " ".join(dict.fromkeys((lines[0], lines[-1]))), time.time() - began
+        lines = str(error).strip().splitlines()
+        return " ".join(dict.fromkeys((lines[0], lines[-1]))), time.monotonic() - began
 
 
-def run(payload: FailurePayload, context: RankContext) -> tuple[str, float]:
-    """Make the call of a case on this rank; return the message, and after how many seconds it came."""
+def run(payload: TourPayload, context: RankContext) -> tuple[str, float]:
+    """Make the call of a case on this rank; return the message and the seconds until it came."""
     timeout = payload.world.process_group.timeout
     with exit_if_hung(timeout):
         group = debug_group(timeout)
-        Path(payload.world.folder, CALLED).touch()
         began = time.monotonic()
         try:
-            CASES[payload.case].call(group, timeout)
+            case = CASES[payload.case]
+            case.last(group, timeout) if context.rank == context.world_size - 1 else case.others(group)
             message = "no error: the call returned"
         except (RuntimeError, ValueError) as error:
             message = " ".join(str(error).split())
@@ -185,7 +172,7 @@ def run(payload: FailurePayload, context: RankContext) -> tuple[str, float]:
 
 
 def debug_group(timeout: float) -> Group:
-    """Return a second group of all ranks, which compares their calls, once all are connected.
+    """Create a second group of all ranks, which compares their calls, and wait until all are connected.
 
     A rank that fails at once and ends would break the group for one that still connects.
     """
@@ -198,10 +185,7 @@ def debug_group(timeout: float) -> Group:
 
 @contextmanager
 def exit_if_hung(timeout: float) -> Iterator[None]:
-    """End the process soon after its timeout, even if torch never gives the interpreter back.
-
-    File descriptor 2 is silenced meanwhile: torch's C++ logs to it, which would garble the report.
-    """
+    """End the process soon after its timeout, even if torch never returns; its C++ logs to stderr are dropped."""
     stderr = os.dup(2)
     with Path(os.devnull).open("w") as null:
         os.dup2(null.fileno(), 2)

@@ -1,7 +1,7 @@
-"""The line t = α + n·β through measured times: α is the latency of a call, 1/β the bandwidth of long messages.
+"""Fit the line t = α + n·β to measured times: α is the latency of a call, 1/β the bandwidth of long messages.
 
-Times span five orders of magnitude, so the fit minimises the sum of log²((α + n·β) / t): plain least squares would fit
-the largest message alone. How well a line fits, the median of |α + n·β - t| / t says.
+Times span five orders of magnitude, so the fit minimizes the squares of relative errors, ((α + n·β) / t - 1)², with
+neither α nor β below 0: plain least squares would fit the largest message alone.
 """
 
 import math
@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from scipy.optimize import least_squares
+from scipy.optimize import nnls
 
 from lockstep.collectives.timing import Timing
 from lockstep.plot import saved_figure
@@ -21,13 +21,10 @@ from lockstep.text_table import figures, fitted_text
 COLUMNS = 4
 """Panels of the plot beside each other."""
 
-FLAT = 1e-3
-"""Where the largest message takes less than this share of α longer, nothing is known about β."""
-
 
 @dataclass(frozen=True)
 class Fit:
-    """A row of fit.csv; the bandwidths are 1/β, in 10⁹ bytes per second, or None where time doesn't grow with size."""
+    """A row of fit.csv; the bandwidths are 1/β in 10⁹ bytes per second, or None if time does not grow with size."""
 
     primitive: str
     alpha_us: float
@@ -40,30 +37,22 @@ class Fit:
 
 
 def fit_line(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """α and β, at least 0; where time does not grow with size, the geometric mean and 0."""
+    """Return α and β."""
     size, time = np.array(sizes, dtype=float), np.array(seconds, dtype=float)
-    mean, largest = float(np.exp(np.log(time).mean())), float(size.max())
-    if largest == 0:
-        return mean, 0.0
-    start = np.log([time.min(), max(time.max() - time.min(), FLAT * time.min())])
-    # the unknowns are log α and log(largest·β): both in the same unit, and neither below 0
-    solved = least_squares(
-        lambda logs: np.log(np.exp(logs[0]) + size / largest * np.exp(logs[1])) - np.log(time),
-        start, xtol=1e-12, ftol=1e-12, gtol=1e-12,
-    )  # fmt: skip
-    alpha, longest = (float(value) for value in np.exp(solved.x))
-    return (alpha, longest / largest) if longest > FLAT * alpha else (mean, 0.0)
+    scale = size.max() or 1.0
+    (alpha, longest), _ = nnls(np.stack([1 / time, size / scale / time], axis=1), np.ones(len(time)))
+    return float(alpha), float(longest / scale)
 
 
 def fit_all(timings: Sequence[Timing]) -> list[Fit]:
     """Fit a line for each primitive, in the order in which they were measured."""
     fits = []
     for name, group in groupby(timings, key=lambda timing: timing.primitive):
-        measured = list(group)
-        alpha, beta = fit_line([one.bytes for one in measured], [one.seconds for one in measured])
-        error = median(abs(alpha + one.bytes * beta - one.seconds) / one.seconds for one in measured)
+        rows = list(group)
+        alpha, beta = fit_line([row.bytes for row in rows], [row.seconds for row in rows])
+        error = median(abs(alpha + row.bytes * beta - row.seconds) / row.seconds for row in rows)
         algorithm = 1e-9 / beta if beta else None
-        fits.append(Fit(name, 1e6 * alpha, algorithm, algorithm and algorithm * measured[0].bus_factor, error))
+        fits.append(Fit(name, 1e6 * alpha, algorithm, algorithm and algorithm * rows[0].bus_factor, error))
     return fits
 
 
@@ -78,21 +67,21 @@ def fit_table(fits: Sequence[Fit], width: int | None = None) -> str:
 
 def draw(timings: Sequence[Timing], fits: Sequence[Fit], path: Path) -> None:
     """Plot a panel for each primitive that moves bytes: measured points and the fitted line, on logarithmic axes."""
-    measured = {fit: [one for one in timings if one.primitive == fit.primitive and one.bytes] for fit in fits}
-    drawn = [fit for fit in fits if measured[fit]]
-    rows = max(1, math.ceil(len(drawn) / COLUMNS))
+    points = {fit: [row for row in timings if row.primitive == fit.primitive and row.bytes] for fit in fits}
+    fits = [fit for fit in fits if points[fit]]
+    rows = max(1, math.ceil(len(fits) / COLUMNS))
     with saved_figure(path, width=14, height=3.2 * rows) as figure:
         panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False).flatten()
-        for panel, fit in zip(panels, drawn, strict=False):
-            sizes = [one.bytes for one in measured[fit]]
+        for panel, fit in zip(panels, fits, strict=False):
+            sizes = [row.bytes for row in points[fit]]
             slope = f" + n / ({figures(fit.algorithm_GB_per_s)} GB/s)" if fit.algorithm_GB_per_s else ""
+            panel.loglog(sizes, [1e6 * row.seconds for row in points[fit]], "o", markersize=4, label="measured")
             label = f"fit: {figures(fit.alpha_us)} µs{slope}"
-            panel.loglog(sizes, [1e6 * one.seconds for one in measured[fit]], "o", markersize=4, label="measured")
             panel.loglog(sizes, [1e6 * fit.seconds(size) for size in sizes], label=label)
             panel.set_title(fit.primitive, fontsize="medium")
             panel.tick_params(labelbottom=True)
             panel.legend(fontsize="x-small", loc="upper left")
-        for empty in panels[len(drawn) :]:
-            empty.set_visible(False)
+        for panel in panels[len(fits) :]:
+            panel.set_visible(False)
         figure.supxlabel("message size n in bytes")
-        figure.supylabel("time t in µs, the slowest rank's")
+        figure.supylabel("time t in µs on the slowest rank")

@@ -1,8 +1,8 @@
-"""Which rank gets which samples in which epoch: by the sampler that training uses, and by torch's DistributedSampler.
+"""Show which rank gets which samples in which epoch, by the sampler that training uses and by DistributedSampler.
 
-Both walk the same permutation, seeded by `seed` + epoch. Ours splits it into global batches and each batch over the
+Both walk the same permutation, seeded by `seed` + epoch. Lockstep splits it into global batches and each batch over the
 ranks, so every sample is on one rank, once. DistributedSampler repeats the first samples until all ranks have equally
-many, so that they make equally many steps; those samples count twice.
+many; those samples count twice.
 """
 
 import textwrap
@@ -36,7 +36,7 @@ class PartitionOptions:
 
 
 def lockstep_batches(options: PartitionOptions, epoch: int, rank: int) -> list[list[str]]:
-    """The batches of one rank, by the sampler of training."""
+    """Return the batches of one rank by the sampler of training."""
     batch_size, world = options.devices * options.batch_size_per_device, options.devices
     order = epoch_order(options.samples, options.seed, epoch)
     batches = batch_count(options.samples, batch_size, options.drop_last)
@@ -45,41 +45,41 @@ def lockstep_batches(options: PartitionOptions, epoch: int, rank: int) -> list[l
 
 
 def torch_batches(options: PartitionOptions, epoch: int, rank: int) -> list[list[str]]:
-    """The same by torch's DistributedSampler; position p of its padded order is on rank p mod W, * if padding."""
+    """Return the batches by DistributedSampler: position p of its padded order is on rank p mod W, * is padding."""
     data: Any = range(options.samples)
     sampler = DistributedSampler[int](data, options.devices, rank, seed=options.seed, drop_last=options.drop_last)
     sampler.set_epoch(epoch)
     padding = (index * options.devices + rank >= options.samples for index in count())
-    shown = [f"{sample}{'*' * repeat}" for sample, repeat in zip(sampler, padding, strict=False)]
+    samples = [f"{sample}{'*' * repeated}" for sample, repeated in zip(sampler, padding, strict=False)]
     size = options.batch_size_per_device
-    return [shown[start : start + size] for start in range(0, len(shown), size)]
+    return [samples[start : start + size] for start in range(0, len(samples), size)]
 
 
 def describe(options: PartitionOptions, width: int) -> str:
-    """The page: two blocks an epoch, a paragraph for each rank."""
+    """Format two blocks an epoch, with a paragraph for each rank."""
     world = f"{options.devices} rank{'s' if options.devices > 1 else ''}, {options.batch_size_per_device} a rank"
     page = [f"{options.samples} samples on {world} in each batch; | ends a batch, * marks a repeat"]
     samplers = {"Lockstep": lockstep_batches, f"DistributedSampler(shuffle=True, seed={options.seed})": torch_batches}
     for epoch in range(options.epochs):
         for name, batches in samplers.items():
+            ranks = [batches(options, epoch, rank) for rank in range(options.devices)]
             page += ["", f"epoch {epoch}: {name}"]
-            shares = [batches(options, epoch, rank) for rank in range(options.devices)]
-            page += [paragraph(rank, share, width) for rank, share in enumerate(shares)]
-            page.append(summary(options, [list(chain.from_iterable(share)) for share in shares]))
+            page += [paragraph(rank, rank_batches, width) for rank, rank_batches in enumerate(ranks)]
+            page.append(summary(options, [[*chain.from_iterable(rank_batches)] for rank_batches in ranks]))
     return "\n".join(page)
 
 
 def paragraph(rank: int, batches: Sequence[Sequence[str]], width: int) -> str:
-    """Lines break between batches only."""
+    """Format the batches of a rank; lines break between batches only."""
     head = f"  rank {rank}: "
     text = "\xa0| ".join("\xa0".join(batch) or "–" for batch in batches) or "–"
     return textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * len(head)).replace("\xa0", " ")
 
 
-def summary(options: PartitionOptions, shares: Sequence[Sequence[str]]) -> str:
-    """How many samples each rank sees."""
-    counts = [len(share) for share in shares]
-    distinct = len({sample.rstrip("*") for share in shares for sample in share})
+def summary(options: PartitionOptions, ranks: Sequence[Sequence[str]]) -> str:
+    """Say how many samples each rank sees."""
+    counts = [len(samples) for samples in ranks]
+    distinct = len({sample.rstrip("*") for samples in ranks for sample in samples})
     repeated = f"{sum(counts) - distinct} repeated" if sum(counts) > distinct else "none repeated"
     rest = f"; {options.samples - distinct} left out" if distinct < options.samples else ""
     return f"  seen: {' + '.join(map(str, counts))} = {sum(counts)} of {options.samples} samples, {repeated}{rest}"

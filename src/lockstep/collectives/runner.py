@@ -1,4 +1,4 @@
-"""The tour from its options to its exit status: start the ranks, check what they saw, print it and save it."""
+"""The tour from its options to its exit status: start the ranks, check what they saw, print and save it."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,8 +18,6 @@ from lockstep.schemas.process_group import Backend
 from lockstep.text_table import terminal_width, width_shown
 from lockstep.tool_command import make_output_dir, output_dir
 from lockstep.world import World
-
-ENGINE = "lockstep.collectives.ranks"
 
 
 @dataclass(frozen=True)
@@ -43,19 +41,16 @@ class TourOptions(RankOptions):
         require(self.devices >= 1, "devices", self.devices, "it must be 1 or more", "devices=2, say")
 
 
-def run_tour(options: TourOptions, engine: str = ENGINE) -> int:
-    """Exit status 1 if some rank does not hold what it must."""
+def run_tour(options: TourOptions) -> int:
+    """Return exit status 1 if some rank does not hold what it must."""
     world = world_of(options)
-    last = world.world_size - 1
-    reason = f"there are ranks 0 to {last}" if last else "there is rank 0 alone"
-    require(
-        0 <= options.root <= last, "root", options.root, reason, f"root={last}" + (", or one below" if last else "")
-    )
-    folder, prints = Path(world.folder), is_rank_zero(rank_from_env())
+    last, folder, prints = world.world_size - 1, Path(world.folder), is_rank_zero(rank_from_env())
+    require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")
     if prints:
         make_output_dir(folder)
-    with external_process_group(world):
-        result: TourResult = start_ranks(TourPayload(world, options.root, options.bench), engine)
+    with external_process_group(world) as external:
+        payload = TourPayload(world, options.root, options.bench)
+        result: TourResult = start_ranks(payload, "lockstep.collectives.ranks", external)
     checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root, world.backend)
     failed = [check.primitive for check in checks if check.result == "fail"]
     if prints:
@@ -64,33 +59,33 @@ def run_tour(options: TourOptions, engine: str = ENGINE) -> int:
         if result.timings:
             show_benchmark(result, folder)
         passed = sum(check.result == "pass" for check in checks)
-        named = f" ({', '.join(dict.fromkeys(failed))})" if failed else ""
-        print(f"\n{passed} checks passed, {len(failed)} failed{named}\n  {folder}", flush=True)
+        names = f" ({', '.join(dict.fromkeys(failed))})" if failed else ""
+        print(f"\n{passed} checks passed, {len(failed)} failed{names}\n  {folder}", flush=True)
     return 1 if failed else 0
 
 
 def show_benchmark(result: TourResult, folder: Path) -> None:
-    """The measured times and the fitted lines: two files and a plot; the fits on the terminal."""
+    """Save the times and the fitted lines as two CSV files and a plot, and print the fits."""
     from lockstep.collectives.fit import draw, fit_all, fit_table
 
-    lines = fit_all(result.timings)
-    save_table(folder / "bench.csv", [timing.cells() for timing in result.timings])
-    save_table(folder / "fit.csv", [asdict(line) for line in lines])
-    draw(result.timings, lines, folder / "bench.png")
-    print(f"\n{fit_table(lines, width_shown())}", flush=True)
+    fits = fit_all(result.timings)
+    save_table(folder / "bench.csv", [timing.csv_row() for timing in result.timings])
+    save_table(folder / "fit.csv", [asdict(fit) for fit in fits])
+    draw(result.timings, fits, folder / "bench.png")
+    print(f"\n{fit_table(fits, width_shown())}", flush=True)
 
 
 def world_of(options: RankOptions) -> World:
-    """The ranks that were started from outside, or so many on this machine."""
+    """Return the world of the ranks that an outside launcher started, or of `devices` ranks on this machine."""
     devices, process_group = options.devices, ProcessGroup(options.backend, options.init_method, options.timeout)
     require_backend(process_group)
     accelerator = accelerator_of(devices, options.backend)
     context, nodes = rank_from_env(), 1
     if context is not None:
-        nodes = context.world_size // context.local_world_size
-        reason = f"{context.local_world_size} processes were started on this machine from outside"
-        hint = f"devices={context.local_world_size}, or leave it out"
-        require(devices == context.local_world_size, "devices", devices, reason, hint)
+        started = context.local_world_size
+        nodes = context.world_size // started
+        reason = f"{started} processes were started on this machine from outside"
+        require(devices == started, "devices", devices, reason, f"devices={started}, or leave it out")
     folder = str(output_dir("collectives"))
     world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, folder)
     check_launchable(world)
@@ -98,7 +93,7 @@ def world_of(options: RankOptions) -> World:
 
 
 def accelerator_of(devices: int, backend: Backend) -> Literal["cpu", "gpu"]:
-    """A GPU for each rank, where nccl is asked for, or no backend is and there are enough."""
+    """Return gpu if nccl is asked for, or if no backend is and each rank can have a GPU."""
     if backend in ("gloo", "mpi"):
         return "cpu"
     gpus = gpu_count()

@@ -1,4 +1,4 @@
-"""Check what every rank held after each primitive against what it must hold."""
+"""Check what every rank held after each primitive, and format the results."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from lockstep.collectives.primitives import Numbers, Primitive
-from lockstep.collectives.ranks import Observation, broken
+from lockstep.collectives.ranks import Observation, is_broken
 from lockstep.collectives.timing import BYTES
 from lockstep.text_table import columns_text
 
@@ -18,7 +18,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Check:
-    """A row of tour.csv; `result` is pass, fail, or – where there is nothing to check."""
+    """A row of tour.csv; `result` is pass, fail, or – if there is nothing to check."""
 
     primitive: str
     rank: int
@@ -35,7 +35,7 @@ def check_all(
     root: int,
     backend: str,
 ) -> list[Check]:
-    """Return all rows of the tour; the last of `observations` may be of a primitive that broke the group."""
+    """Return all rows of the tour; primitives without observations were not tried."""
     table: list[Check] = []
     for primitive in primitives:
         if primitive.name in observations:
@@ -49,20 +49,20 @@ def check_all(
 
 
 def check(primitive: Primitive, ranks: Sequence[Observation], root: int, backend: str) -> list[Check]:
-    """An error on all ranks means that the backend can't do it; an error on some is a failure of all."""
+    """Return a row for each rank: an error on all of them means no support, an error on some is a failure of all."""
     explanation = primitive.explain(BYTES * primitive.count(len(ranks)), len(ranks))
-    errors = {rank: " ".join(one.error.split()) for rank, one in enumerate(ranks) if one.error}
-    if broken(ranks):
+    errors = {number: " ".join(rank.error.split()) for number, rank in enumerate(ranks) if rank.error}
+    if is_broken(ranks):
         results = ["fail"] * len(ranks)
         explanation = "; ".join(f"rank {rank}: {error}" for rank, error in errors.items())
     elif errors:
         results, explanation = ["–"] * len(ranks), f"{backend}: {errors[0]}"
     else:
-        expected = primitive.expected([one.before for one in ranks], root)
-        results = [compare(one.after, numbers) for one, numbers in zip(ranks, expected, strict=True)]
+        expected = primitive.expected([rank.before for rank in ranks], root)
+        results = [compare(rank.after, numbers) for rank, numbers in zip(ranks, expected, strict=True)]
     return [
-        Check(primitive.name, rank, text_of(one.before), text_of(one.after), result, explanation)
-        for rank, (one, result) in enumerate(zip(ranks, results, strict=True))
+        Check(primitive.name, number, text_of(rank.before), text_of(rank.after), result, explanation)
+        for number, (rank, result) in enumerate(zip(ranks, results, strict=True))
     ]
 
 
@@ -75,7 +75,6 @@ def compare(after: Sequence[float], expected: Numbers | None) -> str:
 
 
 def text_of(numbers: Sequence[float]) -> str:
-    """Format as 10 -11 2.5: short, and enough to tell ranks apart."""
     return " ".join(f"{number:g}" for number in numbers) or "–"
 
 

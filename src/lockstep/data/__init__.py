@@ -1,4 +1,4 @@
-"""The data sets: `prepare` fetches and checks files once, `load` gives the splits."""
+"""The data sets: `prepare` fetches and checks files once, `load` returns the splits."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def prepare(choice: Data) -> None:
-    """Get the files of this data set onto this machine, and check them; raises ConfigError where that fails.
+    """Fetch and check the files of a data set. Imports no torch unless it downloads, so that errors come at once.
 
-    Imports no torch unless it has to download, so that a bad path is refused at once.
+    Raises:
+        ConfigError: they cannot be fetched, or are damaged.
     """
     if isinstance(choice, MNIST):
         from lockstep.data import mnist
@@ -26,22 +27,22 @@ def prepare(choice: Data) -> None:
 
 
 def load_splits(choice: Data, seed: int, samples: "Samples") -> "TensorData | SampleData":
-    """Return the splits, built in or the user's own, under this seed, of what the task takes for samples.
+    """Return the splits of built-in data, or of a user's, created under this seed, for a task that takes `samples`.
 
     Raises:
         ConfigError: a split has another size than the plan says.
     """
     if isinstance(choice, BuiltIn):
-        return replace(load(choice), own_targets=samples == "inputs")
-    from lockstep.data import own
+        return replace(load(choice), reconstructs=samples == "inputs")
+    from lockstep.data import user_data
 
-    splits = own.load(choice, seed, samples)  # type: ignore[arg-type]
+    splits = user_data.load(choice, seed, samples)  # type: ignore[arg-type]
     _require_sizes(choice, splits)
     return splits
 
 
 def load(choice: Data) -> "TensorData":
-    """Return the splits of a built-in data set. What is random in them is fixed, whatever the run's seed.
+    """Return the splits of a built-in data set, whose random numbers do not depend on the run's seed.
 
     Raises:
         ConfigError: a split has another size than the schema says.
@@ -53,7 +54,7 @@ def load(choice: Data) -> "TensorData":
 
 
 def _require_sizes(choice: Data, splits: "TensorData | SampleData") -> None:
-    """Steps, schedules and the weight of each sample in its gradient are computed from the sizes of the schema."""
+    """Check the sizes from which steps, schedules and the weight of each sample in its gradient are computed."""
     names = {"train": "train_samples", "validation": "val_size", "test": "test_size"}
     for (name, field), split in zip(names.items(), (splits.train, splits.val, splits.test), strict=True):
         count = getattr(choice, field, len(split))

@@ -1,4 +1,4 @@
-"""Samples that are mappings, as of a `datasets` table: which of their keys a plain net takes for input and target."""
+"""Samples that are mappings, like rows of a `datasets` table: which keys a plain net takes for input and target."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,59 +13,45 @@ from lockstep.config_error import config_error, require
 
 @dataclass(frozen=True)
 class SampleKeys:
-    """`targets`: None where a sample is its input alone."""
+    """`targets` is None if a sample is its own target."""
 
     inputs: str
     targets: str | None
 
-    @property
-    def named(self) -> dict[str, str]:
-        """By their keys on the command line."""
-        given = {"data._inputs_": self.inputs, "data._targets_": self.targets}
-        return {name: key for name, key in given.items() if key is not None}
-
-    def of(self, own: Any) -> tuple[Any, ...]:
-        """The input and the target of a sample, or of a batch.
+    def of(self, sample: Any) -> tuple[Any, ...]:
+        """Return the input and the target of a sample, or of a batch.
 
         Raises:
             ConfigError: it is no mapping, or has no such key.
         """
-        reason = f"a sample is a {type(own).__name__}, and has no keys"
-        require(isinstance(own, Mapping), "data._inputs_", self.inputs, reason, "nothing in its place")
-        for name, key in self.named.items():
-            if key not in own:
-                raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, own))}")
-        return tuple(own[key] for key in self.named.values())
+        reason = f"a sample is a {type(sample).__name__}, and has no keys"
+        require(isinstance(sample, Mapping), "data._inputs_", self.inputs, reason, "nothing in its place")
+        keys = {"data._inputs_": self.inputs} | ({} if self.targets is None else {"data._targets_": self.targets})
+        for name, key in keys.items():
+            if key not in sample:
+                raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, sample))}")
+        return tuple(sample[key] for key in keys.values())
 
     def of_batch(self, batch: Any) -> list[Any]:
-        """The same; numbers of lists, which torch's collate function has put together place by place, in one tensor."""
-        found = self.of(batch)
-        return [torch.stack(own, 1) if _is_by_place(own) else own for own in found]
+        """Return the inputs and targets of a batch; lists of numbers, which torch collates by place, as one tensor."""
+        values = self.of(batch)
+        return [torch.stack(value, 1) if _is_by_place(value) else value for value in values]
+
+    def collate(self, function: Callable[..., Any], samples: Sequence[Any]) -> Any:
+        """Collate samples by a function; torch's own gets the named values alone, as others may not be collatable."""
+        if function is not default_collate:
+            return self.of_batch(function(samples))
+        pairs = [self.of(sample) for sample in samples]
+        return default_collate(
+            [tuple(torch.tensor(value) if isinstance(value, list) else value for value in pair) for pair in pairs]
+        )
 
 
 def keys_of(choice: Any) -> SampleKeys | None:
-    """Return which keys of a sample are asked for, or None if samples are no mappings."""
+    """Return the keys of samples that the data's configuration names, or None."""
     inputs = getattr(choice, "input_key", None)
     return None if inputs is None else SampleKeys(inputs, choice.target_key)
 
 
-@dataclass(frozen=True)
-class FromMappings:
-    """A collate function around another, of which the keys' values alone are left."""
-
-    keys: SampleKeys
-    collate: Callable[..., Any]
-
-    def __call__(self, samples: Sequence[Any]) -> Any:
-        if self.collate is not default_collate:
-            return self.keys.of_batch(self.collate(samples))
-        return default_collate([tuple(map(_as_tensor, self.keys.of(own))) for own in samples])
-
-
-def _as_tensor(own: Any) -> Any:
-    """A table without a format has lists in its columns."""
-    return torch.tensor(own) if isinstance(own, list) else own
-
-
-def _is_by_place(own: Any) -> bool:
-    return isinstance(own, list) and len(own) > 0 and all(isinstance(part, Tensor) for part in own)
+def _is_by_place(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(item, Tensor) for item in value)

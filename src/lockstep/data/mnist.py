@@ -1,4 +1,4 @@
-"""MNIST: its four files, plain or .gz, or downloaded from torchvision's mirrors, and the data set made of them.
+"""MNIST: its four files, plain or .gz, or downloaded from torchvision's mirrors.
 
 Source: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits.
 """
@@ -8,12 +8,11 @@ import hashlib
 import io
 import math
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from lockstep.config_error import ConfigError, config_error
-from lockstep.data.download import download, downloading
+from lockstep.data.download import RemoteFile, download
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
     from lockstep.data.tensors import TensorData
 
 
-@dataclass(frozen=True)
-class IdxFile:
-    """A file of MNIST: what its content must be, uncompressed."""
+class IdxFile(NamedTuple):
+    """A file of MNIST: a magic number and sizes, 32-bit integers, then bytes; and the SHA-256 of it uncompressed."""
 
     name: str
     sizes: tuple[int, ...]
@@ -31,38 +29,36 @@ class IdxFile:
 
     @property
     def header_length(self) -> int:
-        """Bytes of the magic number and the sizes, 32-bit integers."""
         return 4 + 4 * len(self.sizes)
 
     @property
     def length(self) -> int:
-        """Bytes of the file."""
+        """Return the bytes of the uncompressed file."""
         return self.header_length + math.prod(self.sizes)
 
+    def content(self, stream: IO[bytes] | gzip.GzipFile) -> bytearray:
+        """Return the content, and one byte more of a longer one: six megabytes may unpack to gigabytes."""
+        return bytearray(stream.read(self.length + 1))
 
-TRAIN_IMAGES = IdxFile(
-    "train-images-idx3-ubyte",
-    (60_000, 28, 28),
-    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    def problem(self, packed: bytes) -> str:
+        """Return what is wrong with a downloaded .gz file."""
+        content = self.content(gzip.GzipFile(fileobj=io.BytesIO(packed)))
+        return "" if hashlib.sha256(content).hexdigest() == self.sha256 else "its bits are not MNIST's"
+
+
+IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
+FILES = (
+    IdxFile(f"train-{IMAGES}", (60_000, 28, 28), "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    IdxFile(f"train-{LABELS}", (60_000,), "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    IdxFile(f"t10k-{IMAGES}", (10_000, 28, 28), "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    IdxFile(f"t10k-{LABELS}", (10_000,), "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
 )
-TRAIN_LABELS = IdxFile(
-    "train-labels-idx1-ubyte", (60_000,), "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
-)
-TEST_IMAGES = IdxFile(
-    "t10k-images-idx3-ubyte",
-    (10_000, 28, 28),
-    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-)
-TEST_LABELS = IdxFile(
-    "t10k-labels-idx1-ubyte", (10_000,), "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
-)
-FILES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
 
 
 def find(root: Path, file: IdxFile) -> Path | None:
-    """Its path below `root`, plain or .gz, if it is there."""
+    """Return the path of a file below `root`, plain or .gz, or None."""
     folders = (root / "MNIST" / "raw", root / "raw", root)
-    candidates = [folder / (file.name + ending) for folder in folders for ending in ("", ".gz")]
+    candidates = [folder / (file.name + suffix) for folder in folders for suffix in ("", ".gz")]
     return next((path for path in candidates if path.is_file()), None)
 
 
@@ -73,18 +69,18 @@ def read(root: Path, file: IdxFile, check: bool = False) -> bytearray:
         check: whether to compare the SHA-256.
 
     Raises:
-        ConfigError: it is not there, cannot be read, or is damaged.
+        ConfigError: the file is missing, cannot be read, or is damaged.
     """
     path = find(root, file)
     if path is None:
         raise config_error("data.root", root, f"{file.name} is no longer there", "the folder that holds MNIST/raw")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            content = read_bounded(stream, file)
+            content = file.content(stream)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _damaged(path, "a whole gzip file", str(error) or type(error).__name__) from None
     except OSError as error:
-        raise unreadable(root, path, error) from None
+        raise _unreadable(root, path, error) from None
     if len(content) != file.length:
         raise _damaged(path, f"{file.length} bytes", "more" if len(content) > file.length else f"{len(content)}")
     if check and (digest := hashlib.sha256(content).hexdigest()) != file.sha256:
@@ -92,23 +88,18 @@ def read(root: Path, file: IdxFile, check: bool = False) -> bytearray:
     return content
 
 
-def read_bounded(stream: IO[bytes] | gzip.GzipFile, file: IdxFile) -> bytearray:
-    """Return the content, and a byte more where there is more: six megabytes may unpack to gigabytes."""
-    return bytearray(stream.read(file.length + 1))
-
-
-def unreadable(root: str | Path, path: Path, error: OSError) -> ConfigError:
+def _unreadable(root: Path, path: Path, error: OSError) -> ConfigError:
     reason = f"{path} cannot be read ({error.strerror})"
     return config_error("data.root", root, reason, "a folder that can be, or data=digits, which needs no file")
 
 
-def _damaged(path: Path, expected: str, found: str) -> ConfigError:
+def _damaged(path: Path, expected: str, actual: str) -> ConfigError:
     hint = "replace it by MNIST's own, or write data=digits, which needs no file"
-    return ConfigError(f"data=mnist: {path} is damaged: expected {expected}, found {found}; {hint}.")
+    return ConfigError(f"data=mnist: {path} is damaged: expected {expected}, found {actual}; {hint}.")
 
 
 def prepare(root: str) -> None:
-    """Check the four files below `root`; download those that are not there.
+    """Check the four files below `root`; download the missing ones.
 
     Raises:
         ConfigError: a file is damaged, or missing and cannot be downloaded.
@@ -117,49 +108,33 @@ def prepare(root: str) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise config_error("data.root", root, "it is a file", "the folder that holds (or will hold) MNIST/raw")
-        missing = any(find(folder, file) is None for file in FILES)
+        missing = [file for file in FILES if find(folder, file) is None]
     except OSError as error:
-        raise unreadable(root, Path(error.filename or root), error) from None
+        raise _unreadable(folder, Path(error.filename or root), error) from None
     if missing:
-        download_missing(folder)
+        from torchvision.datasets import MNIST
+
+        remote = [
+            RemoteFile(name, [mirror + name for mirror in MNIST.mirrors], 2 * file.length, file.problem)
+            for file, name in ((file, f"{file.name}.gz") for file in missing)
+        ]
+        download("mnist", folder, folder / "MNIST" / "raw", remote)
     for file in FILES:
         read(folder, file, check=True)
 
 
-def download_missing(root: Path) -> None:
-    """Fetch the files that are not below `root` into its MNIST/raw.
-
-    Raises:
-        ConfigError: the folder cannot be written or is locked for too long, or no mirror has a file.
-    """
-    from torchvision.datasets import MNIST
-
-    folder = root / "MNIST" / "raw"
-    with downloading(root, folder, ".download.lock", len(FILES) * len(MNIST.mirrors)):
-        for file in FILES:
-            if find(root, file) is not None:  # another process may have fetched it before this one had the lock
-                continue
-
-            def problem(packed: bytes, file: IdxFile = file) -> str:
-                content = read_bounded(gzip.GzipFile(fileobj=io.BytesIO(packed)), file)
-                return "" if hashlib.sha256(content).hexdigest() == file.sha256 else "its bits are not MNIST's"
-
-            urls = [f"{mirror}{file.name}.gz" for mirror in MNIST.mirrors]
-            download("mnist", root, folder / f"{file.name}.gz", urls, 2 * file.length, problem)
-
-
 def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "TensorData":
-    """Uint8 images (n, 1, 28, 28) and classes. The last `val_size` of the 60,000 are the validation split.
+    """Return uint8 images (n, 1, 28, 28) and classes. The last `val_size` of the 60,000 are the validation split.
 
-    samples: train on so many of the first alone.
+    Args:
+        samples: train on so many of the first alone.
     """
     from lockstep.data.tensors import Split, TensorData, split_three
 
-    folder = Path(root)
-    images, labels = _tensor(folder, TRAIN_IMAGES)[:, None], _tensor(folder, TRAIN_LABELS).long()
-    train, val, _ = split_three(images, labels, val_size, 0)
+    images, labels, test_images, test_labels = (_tensor(Path(root), file) for file in FILES)
+    train, val, _ = split_three(images[:, None], labels.long(), val_size, 0)
     train = Split(train.inputs[:samples], train.targets[:samples])
-    test = Split(_tensor(folder, TEST_IMAGES)[:, None], _tensor(folder, TEST_LABELS).long())
+    test = Split(test_images[:, None], test_labels.long())
     return TensorData(train, val, test, outputs=10, mean=mean, std=std)
 
 

@@ -1,28 +1,25 @@
-"""Data whose samples are made one by one: a map-style Dataset of the user's own, read by torch's DataLoader.
+"""Data sets whose samples are made one by one, and batches of any loader as a plain net takes them."""
 
-Each sample is made under random numbers of its own, so an augmentation is a function of (seed, epoch, sample): the same
-for any number of ranks and workers, and after a resume.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, default_collate
 
 from lockstep.config_error import ConfigError
-from lockstep.data.seeded import SampleReader
+from lockstep.data.seeded import Seeded
 from lockstep.data.tensors import Batch, as_float
 from lockstep.schemas.task import Samples
 
 
 @dataclass
 class SampleData:
-    """Train, validation and test data set. `loader`: arguments of torch's DataLoader beside those that a plan has.
+    """A data set of each split, of which one may be empty.
 
-    samples: what a sample is.
+    loader: arguments of torch's DataLoader beside those that a plan has.
+    samples: what the task takes for a sample.
     """
 
     train: Any
@@ -34,65 +31,56 @@ class SampleData:
     loader: Mapping[str, Any] = field(default_factory=dict)
     samples: Samples = "pairs"
 
-    def reader(self, dataset: Any) -> SampleReader:
-        """Return a reader of one of the splits."""
-        options = {**self.loader}
-        return SampleReader(dataset, options.pop("collate_fn", default_collate), self.seed, options)
+    @property
+    def datasets(self) -> dict[str, Dataset[Any]]:
+        return {"train": self.train, "val": self.val, "test": self.test}
 
     def first(self, dtype: torch.dtype) -> Tensor:
-        """The first training sample as the net takes it: (1, *shape)."""
-        return as_batch(self.reader(self.train).source.__getitems__([(0, 0)]), self.samples, dtype).inputs
+        """Return the first training sample as the net takes it: (1, *shape)."""
+        source = Seeded(self.train, self.loader.get("collate_fn", default_collate), self.seed)
+        return as_batch(source.__getitems__([(0, 0)]), self.samples, dtype).inputs
 
 
-@dataclass
-class Streams:
-    """IterableDatasets, by train, val and test; map-style Datasets may stand beside them."""
-
-    splits: Mapping[str, Any]
-    loader: Mapping[str, Any]
-
-
-def as_batch(made: Any, samples: Samples, dtype: torch.dtype) -> Batch:
-    """A batch of a user's loader, which is on its device, as a plain net takes it; which samples it has is not told.
+def as_batch(batch: Any, samples: Samples, dtype: torch.dtype) -> Batch:
+    """Return a batch of a user's loader, which is on its device, as a plain net takes it, without sample ids.
 
     Raises:
         ConfigError: its samples are something else.
     """
-    inputs, targets = pair_of(made, samples)
-    batch = as_float(Batch(inputs, targets_for_loss(targets), torch.arange(0)), dtype)
-    return batch._replace(targets=batch.inputs) if samples == "inputs" else batch
+    inputs, targets = pair_of(batch, samples)
+    converted = as_float(Batch(inputs, targets_for_loss(targets), torch.arange(0)), dtype)
+    return converted._replace(targets=converted.inputs) if samples == "inputs" else converted
 
 
 def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of a batch.
+    """Return inputs and targets of a batch.
 
     Raises:
         ConfigError: its samples are something else.
     """
-    parts = [batch] if isinstance(batch, Tensor) else batch if isinstance(batch, list | tuple) else []
-    if len(parts) in (1, 2) and all(isinstance(part, Tensor) for part in parts):
-        inputs = parts[0]
-        if samples == "inputs":
+    tensors = [batch] if isinstance(batch, Tensor) else [*batch] if isinstance(batch, list | tuple) else []
+    if len(tensors) in (1, 2) and all(isinstance(tensor, Tensor) for tensor in tensors):
+        inputs, targets = tensors[0], tensors[-1]
+        if samples == "inputs" or (samples == "any" and len(tensors) == 1):
             return inputs, inputs
-        if samples == "sequences" and _are_tokens(parts):
-            return (
-                (inputs.long(), parts[1].long()) if len(parts) == 2 else (inputs[:, :-1].long(), inputs[:, 1:].long())
-            )
-        if samples in ("pairs", "any", "theirs") and len(parts) == 2:
-            return inputs, parts[1]
-        if samples == "any":
-            return inputs, inputs
+        if samples == "sequences" and _are_tokens(inputs, targets):
+            if len(tensors) == 2:
+                return inputs.long(), targets.long()
+            if inputs.shape[1] > 1:
+                return inputs[:, :-1].long(), inputs[:, 1:].long()
+        if samples in ("pairs", "any", "theirs") and len(tensors) == 2:
+            return inputs, targets
     if isinstance(batch, Mapping):
         raise ConfigError(
             "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data._inputs_=KEY "
             f"data._targets_=KEY, of {', '.join(map(str, batch))}."
         )
-    names = ", ".join(_named(part) for part in parts)
-    held = f"({names})" if isinstance(batch, list | tuple) else names or type(batch).__name__
-    raise ConfigError(f"data: a batch of it is {held}, and {WANTED[samples]}.")
+    names = ", ".join(map(_description, tensors))
+    batch_name = f"({names})" if isinstance(batch, list | tuple) else names or type(batch).__name__
+    raise ConfigError(f"data: a batch of it is {batch_name}, and {EXPECTED[samples]}.")
 
 
-WANTED = {
+EXPECTED = {
     "pairs": "a plain net is trained on pairs of tensors; write a dataset whose samples are (input, target)",
     "any": "a plain net is trained on tensors; write a dataset whose samples are (input, target)",
     "inputs": "a net that gives back its input is trained on tensors; write a dataset whose samples begin with one",
@@ -100,20 +88,22 @@ WANTED = {
     "are such, or pairs of such and the numbers that come next",
     "theirs": "a plain net is trained on pairs of tensors; write a LightningModule for others",
 }
-"""By what samples are: what a batch of something else is told."""
+"""By the samples that a task takes: the end of the message about others."""
 
 
-def _are_tokens(parts: Sequence[Tensor]) -> bool:
-    whole = all(part.dim() == 2 and not part.is_floating_point() for part in parts)
-    return whole and parts[0].shape == parts[-1].shape and (len(parts) == 2 or parts[0].shape[1] > 1)
+def _are_tokens(inputs: Tensor, targets: Tensor) -> bool:
+    are_integers = not (inputs.is_floating_point() or targets.is_floating_point())
+    return are_integers and inputs.dim() == 2 and inputs.shape == targets.shape
 
 
-def _named(part: Any) -> str:
-    return f"{type(part).__name__} {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+def _description(value: Any) -> str:
+    return f"{type(value).__name__} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def targets_for_loss(targets: Tensor) -> Tensor:
-    """Real numbers as (batch, outputs), where one a sample would be compared with every output; classes as int64."""
+    """Return real numbers as (batch, outputs), so that one per sample is not compared with every output; classes as
+    int64.
+    """
     if targets.is_floating_point():
         return targets[:, None] if targets.dim() == 1 else targets
     return targets.long().flatten() if targets.dim() == 2 and targets.shape[1] == 1 else targets.long()

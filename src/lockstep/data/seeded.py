@@ -1,9 +1,9 @@
-"""A sample is made under random numbers of its own, in whatever process, batch and order it is asked for."""
+"""Samples that are functions of (seed, epoch, sample): drawn alike in any process, batch and order."""
 
 import multiprocessing
 import random
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -17,49 +17,64 @@ from lockstep.random_state import numpy_state, preserve_generators
 Place = tuple[int, int]
 """An epoch, from 0, and the number of a sample in its split."""
 
+PRESERVED = (
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "prefetch_factor",
+    "multiprocessing_context",
+)
+"""Options of a user's DataLoader that are preserved."""
+
 
 class Seeded(Dataset[Any]):
-    """Batches of a dataset, each asked for by its samples' places; `collate` puts them together, but no empty ones.
+    """Batches of a dataset by the places of their samples; `collate` makes a batch, but not of no samples.
 
-    To seed numpy's and Python's generators takes longer than many a sample, so it ends with a first batch that draws
-    nothing from them, and begins again with the first that does, which is then made anew: not the first batch of all,
-    as a data set may keep what it has made. torch's is always seeded: `torch.initial_seed()` reads it without a draw.
+    Seeding numpy's and Python's generators takes longer than many a sample. So it stops after a first batch that draws
+    nothing from them, and begins again with the first batch that does, which is then made again. It is not the first
+    batch that is made twice, since a data set may cache its samples. torch's generator is always seeded:
+    `torch.initial_seed()` reads it without a draw.
     """
 
     def __init__(self, dataset: Any, collate: Callable[..., Any], seed: int) -> None:
         self.dataset, self.collate, self.seed = dataset, collate, seed
-        self.draws: bool | None = None  # nobody knows before the first batch
+        self.draws: bool | None = None  # unknown before the first batch
 
     def __getitems__(self, places: Sequence[Place]) -> Any:
-        """A batch, or None of no samples. The process's own generators go on as if nobody had drawn for it."""
+        """Return a batch, or None for no samples. The process's generators are preserved."""
         if not places:
             return None
         if self.draws is False:
-            own, before = torch.get_rng_state(), (numpy_state(), random.getstate())
-            made = self._made(places, seed_torch)
-            torch.set_rng_state(own)
+            torch_state, before = torch.get_rng_state(), _numpy_and_python()
+            batch = self._batch(places, seed_torch)
+            torch.set_rng_state(torch_state)
             self.draws = _drawn_since(before)
             if not self.draws:
-                return made
+                return batch
             before[0].restore()
             random.setstate(before[1])
         if get_worker_info() is not None and self.draws:
-            return self._made(places, seed_sample)
+            return self._batch(places, seed_sample)
         with preserve_generators():
-            return self._made(places, seed_sample)
+            return self._batch(places, seed_sample)
 
-    def _made(self, places: Sequence[Place], seed: Callable[[int, int, int], None]) -> Any:
-        """Of a first batch it is seen whether any sample, or `collate`, draws from numpy's or Python's generator."""
+    def _batch(self, places: Sequence[Place], seed: Callable[[int, int, int], None]) -> Any:
+        """Make a batch; see by the first one whether a sample or `collate` draws from numpy's or Python's generator."""
         samples, drawn, before = [], False, None
         for place in places:
             drawn = drawn or _drawn_since(before)
             seed(self.seed, *place)
-            before = (numpy_state(), random.getstate()) if self.draws is None else None
+            before = _numpy_and_python() if self.draws is None else None
             samples.append(self.dataset[place[1]])
-        made = self.collate(samples)
+        batch = self.collate(samples)
         if self.draws is None:
             self.draws = drawn or _drawn_since(before)
-        return made
+        return batch
+
+
+def _numpy_and_python() -> tuple[Any, Any]:
+    return numpy_state(), random.getstate()
 
 
 def _drawn_since(before: tuple[Any, Any] | None) -> bool:
@@ -67,58 +82,57 @@ def _drawn_since(before: tuple[Any, Any] | None) -> bool:
 
 
 def seed_of(seed: int, epoch: int, sample: int) -> int:
-    """64 bits."""
+    """Return 64 bits."""
     return int.from_bytes(blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest(), "little")
 
 
 def seed_torch(seed: int, epoch: int, sample: int) -> None:
-    """Its generator for the CPU alone."""
+    """Seed torch's generator for the CPU."""
     torch.default_generator.manual_seed(seed_of(seed, epoch, sample) >> 1)
 
 
 def seed_sample(seed: int, epoch: int, sample: int) -> None:
     """Seed torch's generator for the CPU, numpy's and Python's."""
-    own = seed_of(seed, epoch, sample)
-    torch.default_generator.manual_seed(own >> 1)
-    np.random.seed(own & 0xFFFFFFFF)
-    random.seed(own)
+    sample_seed = seed_of(seed, epoch, sample)
+    torch.default_generator.manual_seed(sample_seed >> 1)
+    np.random.seed(sample_seed & 0xFFFFFFFF)
+    random.seed(sample_seed)
 
 
 class SampleReader:
-    """Batches of a map-style data set, read by torch's DataLoader; each sample is made under its own seed.
+    """Batches of a map-style data set, read by torch's DataLoader; each sample is drawn under its own seed.
 
     It is the DataLoader's batch sampler itself, as workers may outlive an epoch.
     """
 
     def __init__(self, dataset: Any, collate: Callable[..., Any], seed: int, options: Mapping[str, Any]) -> None:
-        """`options`: of the DataLoader, beside its order."""
-        self.source = Seeded(dataset, collate, seed)
-        self.slices: Sequence[Tensor] = []
+        self.slices: Iterable[Tensor] = ()
         self.epoch = 0
         self.loader = DataLoader(
-            self.source,
+            Seeded(dataset, collate, seed),
             batch_sampler=self,
-            collate_fn=as_made,
+            collate_fn=_collated,
             generator=torch.Generator(),  # the workers' seed would be drawn from the rank's own generator
-            **with_context(options),
+            **options,
         )
 
     def __iter__(self) -> Iterator[list[Place]]:
         return ([(self.epoch, sample) for sample in ids.tolist()] for ids in self.slices)
 
-    def batches(self, epoch: int, slices: Sequence[Tensor]) -> Iterator[Any]:
+    def batches(self, epoch: int, slices: Iterable[Tensor]) -> Iterator[Any]:
         """Yield a batch for each tensor of ids; None for no ids."""
         self.epoch, self.slices = epoch, slices
         return iter(self.loader)
 
 
-def as_made(batch: Any) -> Any:
-    """For a DataLoader, in place of a collate function: `Seeded` calls the user's."""
+def _collated(batch: Any) -> Any:
+    """Return a batch as it is, in place of a collate function: `Seeded` calls the user's."""
     return batch
 
 
-def with_context(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a DataLoader whose workers are forked by default, as in a script; a rank itself has a fork server."""
-    forks = options.get("num_workers") and options.get("multiprocessing_context") is None
-    forks = forks and "fork" in multiprocessing.get_all_start_methods()
-    return {**options, "multiprocessing_context": "fork"} if forks else {**options}
+def loader_options(loader: "DataLoader[Any]") -> dict[str, Any]:
+    """Return a DataLoader's options; workers are forked by default, as in a script, though ranks have a fork server."""
+    options = {name: getattr(loader, name) for name in PRESERVED}
+    if options["num_workers"] and options["multiprocessing_context"] is None:
+        options["multiprocessing_context"] = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+    return options

@@ -1,11 +1,12 @@
-"""A data set is three pairs of tensors; a batch is an index into them, so no sample is ever touched alone in Python."""
+"""A data set in memory is three pairs of tensors; a batch is an index into them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
 
 
 class Batch(NamedTuple):
@@ -27,18 +28,15 @@ class Split:
         return len(self.inputs)
 
     def __getitem__(self, indices: Tensor) -> Batch:
-        """By `index_select`, which copies whole rows; brackets would go through images byte by byte."""
+        """Return a batch by `index_select`, which copies complete rows; brackets would copy images byte by byte."""
         return Batch(self.inputs.index_select(0, indices), self.targets.index_select(0, indices), indices)
-
-    def to(self, device: torch.device) -> "Split":
-        return Split(self.inputs.to(device), self.targets.to(device))
 
 
 @dataclass(frozen=True)
 class TensorData:
     """Train, validation and test split; images stay uint8 until they are on the device.
 
-    own_targets: whether each input, as the net takes it, is its target.
+    reconstructs: whether each input, as the net takes it, is its target.
     """
 
     train: Split
@@ -47,26 +45,40 @@ class TensorData:
     outputs: int
     mean: float = 0.0
     std: float = 1.0
-    own_targets: bool = False
+    reconstructs: bool = False
+    loader: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
+        """Return the shape of one sample."""
         return tuple(self.train.inputs.shape[1:])
 
+    @property
+    def splits(self) -> dict[str, Split]:
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+    @property
+    def datasets(self) -> dict[str, Dataset[Any]]:
+        """Return pairs of float32 inputs and targets, for a LightningModule."""
+        pairs = {
+            name: as_float(Batch(split.inputs, split.targets, torch.arange(0)), torch.float32, self.mean, self.std)
+            for name, split in self.splits.items()
+        }
+        return {name: TensorDataset(pair.inputs, pair.targets) for name, pair in pairs.items()}
+
     def first(self, dtype: torch.dtype) -> Tensor:
-        """The first training sample as the net takes it: (1, *shape)."""
+        """Return the first training sample as the net takes it: (1, *shape)."""
         first = torch.zeros(1, dtype=torch.int64, device=self.train.inputs.device)
         return self.as_float(self.train[first], dtype).inputs
 
     def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
-        """A batch as the net takes it."""
-        whole = as_float(batch, dtype, self.mean, self.std)
-        return Batch(whole.inputs, whole.inputs, whole.ids) if self.own_targets else whole
+        """Return a batch as the net takes it."""
+        converted = as_float(batch, dtype, self.mean, self.std)
+        return Batch(converted.inputs, converted.inputs, converted.ids) if self.reconstructs else converted
 
 
 def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1.0) -> Batch:
-    """Pixels 0…255 become (x/255 - mean)/std, real numbers `dtype`; integers other than pixels, and classes, stay."""
+    """Convert pixels 0…255 to (x/255 - mean)/std and real numbers to `dtype`; other integers and classes stay."""
     inputs, targets, ids = batch
     if inputs.dtype == torch.uint8:
         inputs = inputs.to(dtype).div_(255).sub_(mean).div_(std)
@@ -76,21 +88,19 @@ def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1
 
 
 def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> tuple[Split, Split, Split]:
-    """Train, val, test: consecutive stretches of the rows, in this order."""
-    train, val = len(inputs) - val_size - test_size, len(inputs) - test_size
-    stretches = (slice(0, train), slice(train, val), slice(val, None))
-    first, second, third = (Split(inputs[stretch], targets[stretch]) for stretch in stretches)
-    return first, second, third
+    """Return train, val and test: consecutive ranges of the rows, in this order."""
+    sizes = [len(inputs) - val_size - test_size, val_size, test_size]
+    train, val, test = map(Split, torch.split(inputs, sizes), torch.split(targets, sizes))
+    return train, val, test
 
 
 def split_rows(total: int, sizes: Mapping[str, float]) -> dict[str, list[int]]:
-    """The rows of train, val and test; no rows to train on where the others take all.
+    """Return the rows of train, val and test, always the same; none to train on if the others take all.
 
     Args:
-        sizes: of val and test, in rows or, below 1, as shares of all.
+        sizes: of val and test, in rows or, below 1, as fractions of all.
     """
-    counts = {name: round(size * total) if 0 < size < 1 else int(size) for name, size in sizes.items()}
-    train = max(0, total - sum(counts.values()))
+    val, test = (round(size * total) if 0 < size < 1 else int(size) for size in (sizes["val"], sizes["test"]))
+    train = max(0, total - val - test)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
-    cut = train + counts["val"]
-    return {"train": order[:train], "val": order[train:cut], "test": order[cut:]}
+    return {"train": order[:train], "val": order[train : train + val], "test": order[train + val :]}

@@ -1,4 +1,4 @@
-"""Slices of a batch that is made already: samples r, r + W, … of whatever holds them, for rank r of W."""
+"""Slices of a complete batch: samples r, r + W, … of any structure of tensors, for rank r of W."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -16,72 +16,68 @@ def samples_in(batch: Any) -> int:
     """Return the samples of a batch: the length of its first tensor or array, as Lightning counts them.
 
     Raises:
-        ConfigError: it holds none.
+        ConfigError: the batch has no tensor.
     """
-    first = next((own for own in _leaves(batch) if isinstance(own, Tensor | np.ndarray)), None)
+    first = next((leaf for leaf in _leaves(batch) if isinstance(leaf, Tensor | np.ndarray)), None)
     if first is None:
         raise ConfigError(
-            f"data: a batch of it is a {type(batch).__name__} without a tensor, so nobody can tell its samples; write "
-            "a loader of tensors, or a Dataset."
+            f"data: its batches are of type {type(batch).__name__} without a tensor, so their samples cannot be "
+            "counted; write a loader of tensors, or a Dataset."
         )
     return len(first) if first.ndim else 1
 
 
-def part_of(batch: Any, rows: slice) -> Any:
-    """Return some samples of a batch; what does not belong to single samples stays."""
-    return batch if rows == slice(0, None, 1) else _part(batch, samples_in(batch), rows)
+def slice_batch(batch: Any, rows: slice) -> Any:
+    """Return some samples of a batch; values that do not belong to single samples stay."""
+    return batch if rows in (slice(None), slice(0, None, 1)) else _slice(batch, samples_in(batch), rows)
 
 
 def fingerprint(batch: Any) -> bytes:
     """Return a hash of a batch's values, equal for equal samples in any process."""
-    found = blake2b(digest_size=16)
-    for own in _leaves(batch):
-        if isinstance(own, Tensor):
-            own = own.detach().cpu().contiguous().view(-1).view(uint8).numpy()
-        found.update(own.tobytes() if isinstance(own, np.ndarray) else repr(own).encode())
-    return found.digest()
+    digest = blake2b(digest_size=16)
+    for leaf in _leaves(batch):
+        if isinstance(leaf, Tensor):
+            leaf = leaf.detach().cpu().contiguous().view(-1).view(uint8).numpy()
+        digest.update(leaf.tobytes() if isinstance(leaf, np.ndarray) else repr(leaf).encode())
+    return digest.digest()
 
 
-def _is_dataclass(own: Any) -> bool:
-    return is_dataclass(own) and not isinstance(own, type)
-
-
-def _part(own: Any, samples: int, rows: slice) -> Any:
-    if isinstance(own, Tensor | np.ndarray):
-        return own[rows] if own.ndim and len(own) == samples else own
-    if isinstance(own, Mapping):
-        parts = {key: _part(value, samples, rows) for key, value in own.items()}
-        return type(own)(parts) if not isinstance(own, dict) else parts  # type: ignore[call-arg]
-    if isinstance(own, tuple) and hasattr(own, "_fields"):
-        return type(own)(*(_part(value, samples, rows) for value in own))
-    if isinstance(own, list | tuple):
-        if len(own) == samples and not any(_is_batch(value) for value in own):
-            return own[rows]
-        return type(own)(_part(value, samples, rows) for value in own)
-    if _is_dataclass(own):
-        made = copy.copy(own)  # its __init__ may take other arguments
-        for field in fields(own):
-            object.__setattr__(made, field.name, _part(getattr(own, field.name), samples, rows))
-        return made
-    return own
-
-
-def _is_batch(value: Any) -> bool:
-    return isinstance(value, Tensor | np.ndarray | Mapping | list | tuple) or _is_dataclass(value)
-
-
-def _leaves(own: Any) -> Iterator[Any]:
-    """Yield tensors, arrays and plain values; of other objects the name of their type."""
-    if isinstance(own, Mapping):
-        for key, value in own.items():
-            yield key
-            yield from _leaves(value)
-    elif isinstance(own, list | tuple):
-        for value in own:
-            yield from _leaves(value)
-    elif _is_dataclass(own):
-        for field in fields(own):
-            yield from _leaves(getattr(own, field.name))
+def _slice(value: Any, samples: int, rows: slice) -> Any:
+    if isinstance(value, Tensor | np.ndarray):
+        return value[rows] if value.ndim and len(value) == samples else value
+    if isinstance(value, list | tuple):
+        if len(value) == samples and not any(_is_structure(item) for item in value):
+            return value[rows]
+        items = [_slice(item, samples, rows) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if not _is_structure(value):
+        return value
+    sliced: Any = copy.copy(value)  # its __init__ may take other arguments
+    if isinstance(value, Mapping):
+        for key in value:
+            sliced[key] = _slice(value[key], samples, rows)
     else:
-        plain = isinstance(own, Tensor | np.ndarray | np.generic | str | bytes | int | float | complex | None)
-        yield own if plain else type(own).__name__
+        for name in (field.name for field in fields(value)):
+            object.__setattr__(sliced, name, _slice(getattr(value, name), samples, rows))
+    return sliced
+
+
+def _is_structure(value: Any) -> bool:
+    is_instance = is_dataclass(value) and not isinstance(value, type)
+    return is_instance or isinstance(value, Tensor | np.ndarray | Mapping | list | tuple)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield tensors, arrays and plain values; of other objects the name of their type."""
+    if isinstance(value, Tensor | np.ndarray | np.generic | str | bytes | int | float | complex | None):
+        yield value
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield key
+            yield from _leaves(value[key])
+    elif _is_structure(value):
+        items = value if isinstance(value, list | tuple) else [getattr(value, field.name) for field in fields(value)]
+        for item in items:
+            yield from _leaves(item)
+    else:
+        yield type(value).__name__

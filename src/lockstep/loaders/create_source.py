@@ -1,23 +1,50 @@
-"""Where the batches of a user's module come from: a LightningDataModule, the module itself, or data of another kind."""
+"""Choose where the batches of a run come from: the user's loaders, or data sets with a loader for each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from lockstep import data, schemas
 from lockstep.config_error import config_error
-from lockstep.data.samples import SampleData, Streams
-from lockstep.data.tensors import Batch, TensorData, as_float
+from lockstep.data.samples import SampleData
+from lockstep.data.tensors import TensorData
+from lockstep.loaders.in_memory import InMemory, to_device_if_fits
 from lockstep.loaders.loader_source import LoaderSource
+from lockstep.plan import Plan
+from lockstep.precision import dtype_of
 from lockstep.schemas.own_data import BATCH_SIZE
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_data_module
 
 
+class DatasetSource(LoaderSource):
+    """The source of data without loaders: `datasets` by stage, `options` of a DataLoader for each."""
+
+    def __init__(
+        self,
+        choice: schemas.Data,
+        module: Any,
+        seed: int,
+        batch_size: int | None,
+        datasets: Mapping[str, "Dataset[Any]"],
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__(choice, module, seed, batch_size, owner=None)
+        self.datasets, self.options = datasets, options
+
+    def has_loader(self, stage: str) -> bool:
+        dataset: Any = self.datasets.get(stage, ())
+        return isinstance(dataset, IterableDataset) or len(dataset) > 0
+
+    def user_loaders(self, stage: str) -> list[Any]:
+        dataset = self.datasets[stage]
+        shuffle = stage == "train" and not isinstance(dataset, IterableDataset)
+        return [DataLoader(dataset, batch_size=self.batch_size or BATCH_SIZE, shuffle=shuffle, **self.options)]
+
+
 def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> LoaderSource:
-    """Return the source of a data set's loaders.
+    """Return the source of the loaders of a LightningModule, or of a plain net whose data is in loaders.
 
     Args:
         module: None before it is created.
@@ -29,53 +56,27 @@ def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int 
     if isinstance(choice, schemas.ModelLoaders):
         return LoaderSource(choice, module, seed, batch_size, module)
     if not isinstance(choice, schemas.OwnLoaders):
-        return DatasetSource(choice, module, seed, batch_size, data.load_splits(choice, seed, samples="theirs"))
-    from lockstep.data.own import made_by, streams_of
+        splits = data.load_splits(choice, seed, samples="theirs")
+        return DatasetSource(choice, module, seed, batch_size, splits.datasets, splits.loader)
+    from lockstep.data.user_data import create_data, streams_of
 
-    created = made_by(choice, seed)
+    created = create_data(choice, seed)
     if is_data_module(created):
         return LoaderSource(choice, module, seed, batch_size, created)
     streams = streams_of(choice, created)
     if streams is None:
         reason = f"it makes a {type(created).__name__}, and not a LightningDataModule"
         raise config_error(f"data.{KEY}", choice.call[KEY], reason, "the path of a LightningDataModule")
-    return DatasetSource(choice, module, seed, batch_size, streams)
+    return DatasetSource(choice, module, seed, batch_size, *streams)
 
 
-class DatasetSource(LoaderSource):
-    """A source of data without loaders (Datasets, tensors, streams, built-in): it makes one for each split."""
-
-    def __init__(
-        self,
-        choice: schemas.Data,
-        module: Any,
-        seed: int,
-        batch_size: int | None,
-        splits: TensorData | SampleData | Streams,
-    ) -> None:
-        super().__init__(choice, module, seed, batch_size, owner=None)
-        self.splits = splits
-
-    def has_loader(self, stage: str) -> bool:
-        if isinstance(self.splits, Streams):
-            return stage in self.splits.splits
-        return len(getattr(self.splits, stage)) > 0
-
-    def user_loaders(self, stage: str) -> list[Any]:
-        return [self._loader(stage)]
-
-    def batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:
-        return [self.batch_size]
-
-    def _loader(self, stage: str) -> "DataLoader[Any]":
-        """Return a loader of pairs (inputs, targets), or of what an IterableDataset yields."""
-        if isinstance(self.splits, Streams):
-            size = self.batch_size or BATCH_SIZE
-            return DataLoader(self.splits.splits[stage], batch_size=size, **self.splits.loader)
-        split = getattr(self.splits, stage)
-        options: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": stage == "train"}
-        if isinstance(self.splits, SampleData):
-            return DataLoader(split, **options, **self.splits.loader)
-        samples = Batch(split.inputs, split.targets, torch.arange(len(split)))
-        inputs, targets, _ = as_float(samples, torch.float32, self.splits.mean, self.splits.std)
-        return DataLoader(TensorDataset(inputs, targets), **options)
+def create_net_source(plan: Plan, splits: TensorData | SampleData, module: Any) -> LoaderSource:
+    """Return the source of the loaders of a plain net; data in memory is fetched in blocks."""
+    datasets: Mapping[str, Dataset[Any]] = splits.datasets
+    if isinstance(splits, TensorData):
+        device, *_ = plan.strategy.devices(plan)
+        resident = to_device_if_fits(splits, device)
+        datasets = {
+            stage: InMemory(resident, split, device, dtype_of(plan)) for stage, split in resident.splits.items()
+        }
+    return DatasetSource(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)

@@ -1,7 +1,7 @@
-"""Which samples are in which global batch of a user's DataLoader, epoch by epoch.
+"""Which samples are in which global batch of a map-style data set, epoch by epoch.
 
-Its own sampler is replaced by the contract's order where it shuffles or goes in order; any other one is asked under the
-seed of the epoch, the same on every rank, and its batches are shared out.
+The sampler of a DataLoader is replaced by the contract's order if it shuffles or goes in order. Any other one is drawn
+under the seed of the epoch, the same on every rank, and its batches are divided.
 """
 
 from collections.abc import Sequence
@@ -16,66 +16,57 @@ from lockstep.sampler import epoch_order
 
 
 class GlobalBatches:
-    """The global batches of a map-style data set; `set_epoch` selects the order.
+    """The order and the batches of a DataLoader.
 
-    batch_size: instead of the loader's own, where the plan says so. regular: whether all but the last have this size.
+    regular: whether all batches but the last have `batch_size` samples: the plan's, or else the loader's.
     """
 
     def __init__(self, loader: "DataLoader[Any]", seed: int, batch_size: int | None = None) -> None:
-        self.loader, self.seed, self.epoch = loader, seed, 0
-        self.fixed = False  # the same in each epoch
+        self.loader, self.seed = loader, seed
         self.drawn: tuple[int, list[Any]] = (-1, [])
         sampler: Any = loader.batch_sampler
         self.regular = type(sampler) is BatchSampler
-        self.batch_size = (batch_size or sampler.batch_size) if self.regular else None
-        self.drop_last = self.regular and sampler.drop_last
+        self.batch_size: int = (batch_size or sampler.batch_size) if self.regular else 0
+        self.drop_last: bool = self.regular and sampler.drop_last
 
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = 0 if self.fixed else epoch
-
-    def batches(self) -> Sequence[Tensor]:
-        """Return the int64 sample ids of each batch of the epoch."""
-        if not self.regular:
-            return [torch.as_tensor(own) for own in self._drawn(self.loader.batch_sampler)]
-        batches = torch.split(self.order(), self.batch_size or 1)
-        short = self.drop_last and len(batches) > 0 and len(batches[-1]) < (self.batch_size or 1)
-        return batches[:-1] if short else batches
+    def irregular(self, epoch: int) -> Sequence[Tensor]:
+        """Return the int64 sample ids of each batch of a user's batch sampler."""
+        return [torch.as_tensor(ids) for ids in self._drawn(self.loader.batch_sampler, epoch)]
 
     @property
     def samples(self) -> int:
-        """Return the samples of an epoch, including those that `drop_last` drops."""
-        return len(self.order()) if self.regular else sum(map(len, self.batches()))
+        """Return the samples of the first epoch, including those that `drop_last` drops."""
+        return len(self.order(0)) if self.regular else sum(map(len, self.irregular(0)))
 
-    def order(self) -> Tensor:
-        """Return the order of samples in an epoch of regular batches."""
+    def order(self, epoch: int, fixed: bool = False) -> Tensor:
+        """Return the int64 sample ids of an epoch of regular batches; `fixed`: without shuffling."""
         batched: Any = self.loader.batch_sampler
         sampler, samples = batched.sampler, len(self.loader.dataset)  # type: ignore[arg-type]
-        divided = isinstance(sampler, DistributedSampler)
-        if self.fixed or type(sampler) is SequentialSampler or (divided and not sampler.shuffle):
+        distributed = isinstance(sampler, DistributedSampler)
+        if fixed or type(sampler) is SequentialSampler or (distributed and not sampler.shuffle):
             return torch.arange(samples)
         permuted = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples
-        if divided or permuted:
-            return epoch_order(samples, self.seed, self.epoch)
-        return torch.as_tensor(self._drawn(sampler), dtype=torch.int64)
+        if distributed or permuted:
+            return epoch_order(samples, self.seed, epoch)
+        return torch.as_tensor(self._drawn(sampler, epoch), dtype=torch.int64)
 
-    def _drawn(self, sampler: Any) -> list[Any]:
-        """Return what a user's sampler draws in this epoch: a function of (seed, epoch).
+    def _drawn(self, sampler: Any, epoch: int) -> list[Any]:
+        """Return what a user's sampler draws in an epoch: a function of (seed, epoch).
 
-        One that goes by a generator within it is drawn once for each epoch, also for those before a resume.
+        A sampler with its own generator is drawn once for each epoch, also for those before a resume.
         """
         last, _ = self.drawn
-        if last != self.epoch:
-            first = last + 1 if last < self.epoch else self.epoch
-            for epoch in range(first, self.epoch + 1):
-                self.drawn = epoch, self._draw(sampler, epoch)
+        if last != epoch:
+            for each in range(last + 1 if last < epoch else epoch, epoch + 1):
+                self.drawn = each, self._draw(sampler, each)
         return self.drawn[1]
 
     def _draw(self, sampler: Any, epoch: int) -> list[Any]:
         with preserve_generators():
             seed_all(self.seed + epoch)
-            for own in (sampler, getattr(sampler, "sampler", None)):
-                if isinstance(generator := getattr(own, "generator", None), torch.Generator):
+            for each in (sampler, getattr(sampler, "sampler", None)):
+                if isinstance(generator := getattr(each, "generator", None), torch.Generator):
                     generator.manual_seed(self.seed + epoch)
-                if own is not None and hasattr(own, "set_epoch"):
-                    own.set_epoch(epoch)
+                if each is not None and hasattr(each, "set_epoch"):
+                    each.set_epoch(epoch)
             return list(sampler)

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torch.utils.data import DataLoader, IterableDataset
+
 from lockstep import schemas
 from lockstep.config_error import ConfigError
+from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
-from lockstep.loaders.step_collectives import require_samples
-from lockstep.loaders.user_loaders import rank_loader
+from lockstep.loaders.stream_loader import StreamLoader
 from lockstep.random_state import seeded
 from lockstep.targets.kinds import is_combined_loader, overrides, replace_method
 
@@ -17,14 +19,16 @@ STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
 
 
 class LoaderSource:
-    """The source whose `owner` has train_dataloader and its like: a LightningDataModule, or the module itself."""
+    """The source of a user's loaders.
+
+    owner: the LightningDataModule or LightningModule whose methods return them; None if there are only data sets.
+    """
 
     def __init__(self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None, owner: Any) -> None:
         self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
         self.owner = owner
-        self.originals: dict[str, Callable[[], Any]] = {
-            stage: getattr(owner, METHOD[stage]) for stage in STAGES if owner is not None
-        }
+        methods = () if owner is None else STAGES
+        self.originals: dict[str, Callable[[], Any]] = {stage: getattr(owner, METHOD[stage]) for stage in methods}
 
     @property
     def is_data_module(self) -> bool:
@@ -39,7 +43,7 @@ class LoaderSource:
         for each in {id(self.module): self.module, id(self.owner): self.owner}.values():
             if hasattr(each, "setup"):
                 replace_method(each, "setup", setup)
-                replace_method(each, "prepare_data", lambda _: None)  # done before any rank was started
+                replace_method(each, "prepare_data", lambda _: None)  # it was called before any rank started
 
     def has(self, stage: str) -> bool:
         """Whether there is a loader for this stage, and a step of the module that takes it."""
@@ -50,47 +54,49 @@ class LoaderSource:
         return overrides(self.owner, METHOD[stage])
 
     def user_loaders(self, stage: str) -> list[Any]:
-        """Return the loaders as the user makes them.
+        """Return the loaders as the user creates them.
 
         Raises:
             ConfigError: training takes several at a time, or one that combines several.
         """
         returned = seeded(self.seed, self.originals[stage])
+        loaders = [*returned.values()] if isinstance(returned, Mapping) else returned
+        loaders = [*loaders] if isinstance(loaders, list | tuple) else [loaders]
+        method = f"{type(self.owner).__name__}.{METHOD[stage]}"
         if is_combined_loader(returned):
             raise ConfigError(
-                f"{type(self.owner).__name__}.{METHOD[stage]}: it returns a CombinedLoader, and only single loaders "
+                f"{method}: it returns a CombinedLoader, and only single loaders "
                 f"are divided among ranks; return {'one loader' if stage == 'train' else 'a list of loaders'}."
             )
-        if isinstance(returned, Mapping):
-            returned = [*returned.values()]
-        loaders = [*returned] if isinstance(returned, list | tuple) else [returned]
         if stage == "train" and len(loaders) != 1:
             raise ConfigError(
-                f"{type(self.owner).__name__}.train_dataloader: it returns {len(loaders)} loaders at a time, and a "
-                "training step takes one; write one loader."
+                f"{method}: it returns {len(loaders)} loaders at a time, and a training step takes one; write one "
+                "loader."
             )
         return loaders
 
     def loaders(self, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
         """Return loaders of this rank's slices of the user's."""
         loaders = self.user_loaders(stage)
-        sizes = self.batch_sizes(stage, len(loaders))
+        sizes = self._batch_sizes(stage, len(loaders))
         return [
-            rank_loader(loader, rank_slice, self.seed, stage == "train", size)
+            (MapLoader if _has_index(loader) else StreamLoader)(loader, rank_slice, self.seed, stage == "train", size)
             for loader, size in zip(loaders, sizes, strict=True)
         ]
 
-    def require_samples(self, stage: str, loaders: Sequence[RankLoader], ranks: int) -> None:
-        """Raise if an evaluation step with collectives would get a batch of fewer samples than ranks."""
-        require_samples(self.module, STEP[stage], self.choice.name, loaders, ranks)
-
-    def batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:
+    def _batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:
         """Return each loader's global batch size; None keeps that of the loader.
 
-        Loaders of an evaluation keep theirs as one process has them: a LightningDataModule may divide its batch size by
+        A loader of an evaluation has the size of a single process: a LightningDataModule may divide its batch size by
         the number of ranks.
         """
-        if stage != "train":
-            known = getattr(self.choice, f"{stage}_batch_sizes", ())
-            return [size or None for size in known] if len(known) == loaders else [None] * loaders
-        return [self.batch_size if getattr(self.choice, "regular", True) else None] * loaders
+        if stage == "train":
+            return [self.batch_size if getattr(self.choice, "regular", True) else None]
+        sizes = () if self.owner is None else getattr(self.choice, f"{stage}_batch_sizes", ())
+        return [size or None for size in sizes] if len(sizes) == loaders else [None] * loaders
+
+
+def _has_index(loader: Any) -> bool:
+    """Whether it is a DataLoader that makes batches of a map-style data set."""
+    is_map = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+    return is_map and loader.batch_sampler is not None

@@ -1,4 +1,4 @@
-"""The data of one rank: its share of each loader, made once, and how a batch gets to the device."""
+"""The data of one rank: its slice of each loader, and how a batch gets to the device."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -6,13 +6,16 @@ from typing import Any
 
 import torch
 
+from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Batch
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
+from lockstep.loaders.loader_source import METHOD, STAGES, STEP, LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
+from lockstep.loaders.step_collectives import require_samples
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
+from lockstep.sampler import EVALUATION_BATCH
 from lockstep.structures import map_tensors
 from lockstep.targets.kinds import overrides
 
@@ -23,9 +26,8 @@ TRANSFER_HOOKS = ("on_before_batch_transfer", TO_DEVICE, "on_after_batch_transfe
 class RankData:
     """Loaders by stage (train, val, test).
 
-    source: whose loaders they are shares of.
     begin: where training begins, which may be within an epoch.
-    virtual_ranks: into so many parts a batch of training is divided in this process.
+    virtual_ranks: among which a batch of training is divided in this process.
     """
 
     def __init__(
@@ -42,21 +44,26 @@ class RankData:
 
     def runs(self, stage: str) -> bool:
         """Whether there is a loader and a step for a stage, and the plan leaves it some batches."""
-        return self.source.has(stage) and getattr(self.plan.trainer, f"limit_{stage}_batches") != 0
+        plan = self.plan
+        is_planned = stage != "val" or plan.model.lightning or plan.steps.validates
+        return is_planned and self.source.has(stage) and getattr(plan.trainer, f"limit_{stage}_batches") != 0
 
     def loaders(self, stage: str) -> list[RankLoader]:
         if stage not in self.of_stage:
-            training = stage == "train"
+            plan, training = self.plan, stage == "train"
             rank_slice = RankSlice(self.context.rank, self.context.world_size, self.virtual_ranks if training else 1)
             self.of_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
             for loader in loaders:
                 loader.begin = (self.begin.epochs, self.begin.batch)
                 loader.set_epoch(self.begin.epochs if training else 0)
-                loader.accumulation = self.plan.steps.batches_per_step
-                loader.fixed = training and self.plan.trainer.overfit_batches > 0
-                loader.limit = getattr(self.plan.trainer, f"limit_{stage}_batches")
+                loader.accumulation = plan.steps.batches_per_step
+                loader.limit = getattr(plan.trainer, f"limit_{stage}_batches")
+                if training:
+                    loader.fixed, loader.drop_last = plan.trainer.overfit_batches > 0, plan.drop_last
+                elif not plan.model.lightning and not isinstance(plan.data, schemas.Loaders):
+                    loader.evaluation_batch = EVALUATION_BATCH
             if not training:
-                self.source.require_samples(stage, loaders, self.context.world_size)
+                require_samples(self.module, STEP[stage], plan.data.name, loaders, self.context.world_size)
         return self.of_stage[stage]
 
     def dataloader(self, stage: str) -> Any:
@@ -65,12 +72,12 @@ class RankData:
         return loaders[0] if len(loaders) == 1 else loaders
 
     def next_share(self, stage: str, loader: int = 0) -> BatchShare:
-        """Return which part of a global batch the next batch is, in the order in which the loader has yielded them."""
+        """Return this rank's share of the next batch, in the order in which the loader has yielded them."""
         return self.of_stage[stage][loader].shares.popleft()
 
     def transfer(self, batch: Any, loader: int = 0) -> Any:
         """Convert a batch to the plan's dtype, and move it by the hooks of the module or its LightningDataModule."""
-        if isinstance(batch, Batch):  # of built-in data: it is there
+        if isinstance(batch, Batch):  # of data in memory, which is on the device
             return batch
         dtype = dtype_of(self.plan)
         batch = map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, batch)

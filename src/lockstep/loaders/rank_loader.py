@@ -1,4 +1,4 @@
-"""What all loaders of a rank share: which slice of each global batch it takes, and what it tells of each batch."""
+"""What all loaders of a rank have in common: its slice of each global batch, and a description of each batch."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -7,10 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
+ALL_ROWS = [slice(None)]
+
 
 @dataclass(frozen=True)
 class RankSlice:
-    """Which slice of each global batch is taken: that of `rank` of `world_size`, divided among `virtual_ranks`."""
+    """The slice of each global batch for `rank` of `world_size`, which is divided among `virtual_ranks`."""
 
     rank: int
     world_size: int
@@ -19,14 +21,14 @@ class RankSlice:
 
 @dataclass
 class BatchShare:
-    """What a rank has of a global batch.
+    """A rank's share of a global batch.
 
     ids: of this process's samples, int64.
     samples: of the global batch.
     step_samples: of the optimizer step, over all batches and ranks; None if they are not known yet.
     is_dummy: whether the rank has no samples of the batch, and its batch is another rank's sample of weight 0.
     others: batches of virtual ranks above 0, each with its number of samples.
-    count: samples of this rank, or of virtual rank 0; by default as many as there are ids.
+    count: samples of this rank, or of virtual rank 0.
     """
 
     ids: Tensor
@@ -36,69 +38,71 @@ class BatchShare:
     others: Sequence[tuple[Any, int]] = field(default_factory=list)
     count: int = 0
 
-    def __post_init__(self) -> None:
-        self.count = self.count or self.ids.shape[0]  # len of a tensor takes 1 µs
-
 
 class RankLoader:
-    """A loader of this rank's slice of each global batch. `shares` describe the batches that it has yielded, in turn.
+    """A loader of this rank's slice of each global batch. `shares` describe the yielded batches, in their order.
 
+    loader: the user's, whose attributes (`dataset`, `batch_size`, …) this one has too.
     begin: the epoch and the batch at which training begins.
-    accumulation: returns the batches of an optimizer step of an epoch.
-    limit: how many batches of an epoch are used, or which fraction of them.
+    accumulation: returns the batches of an optimizer step in an epoch.
+    limit: the number of batches of an epoch that are used, or their fraction.
     fixed: whether all epochs have the same batches.
+    drop_last: whether a last batch that is not full is left out.
+    evaluation_batch: samples that a batch of an evaluation has at least.
     `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
     """
 
     batch_sampler: Any = None
+    accumulation: Callable[[int], int] = staticmethod(lambda _: 1)
+    begin = (0, 0)
+    limit: int | float = 1.0
+    fixed = drop_last = False
+    evaluation_batch = 1
+    epoch = 0
 
-    def __init__(self, rank_slice: RankSlice, seed: int, training: bool) -> None:
-        self.slice, self.seed, self.training = rank_slice, seed, training
+    def __init__(self, loader: Any, rank_slice: RankSlice, seed: int, training: bool) -> None:
+        self.loader, self.slice, self.seed, self.training = loader, rank_slice, seed, training
         self.shares: deque[BatchShare] = deque()
-        self.begin = (0, 0)
-        self.accumulation: Callable[[int], int] = lambda _: 1
-        self.limit: int | float = 1.0
-        self.fixed = False
         self.sampler: Any = self
-        self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the user's loader: `dataset`, `batch_size`, …"""
         if name == "loader" or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.loader, name)
-
-    @property
-    def accumulate(self) -> int:
-        """Return the batches of an optimizer step of the epoch."""
-        return self.accumulation(self.epoch)
 
     def limited(self, batches: int) -> int:
         """Return how many of an epoch's batches are used."""
         return min(self.limit, batches) if isinstance(self.limit, int) else int(self.limit * batches)
 
-    def share_of(self, ids: Tensor, step_samples: int | None) -> tuple[list[slice], BatchShare]:
-        """Return which rows of a global batch are for this rank, or for each virtual rank.
+    def share_of(self, ids: Tensor, samples: int, step_samples: int | None) -> tuple[list[slice], BatchShare]:
+        """Return the rows of a global batch for this rank, or for each virtual rank, and a description of them.
 
-        A rank without samples has none in an evaluation, and a dummy in training.
+        A rank without samples has no rows in an evaluation, and another rank's sample in training.
         """
-        ranks = self.slice
-        if self.training and ranks.virtual_ranks > 1:
-            slices = [slice(rank, None, ranks.virtual_ranks) for rank in range(ranks.virtual_ranks)]
-            return slices, BatchShare(ids, len(ids), step_samples, count=len(ids[slices[0]]))
-        rows = slice(ranks.rank, None, ranks.world_size)
-        if len(rank_ids := ids[rows]):
-            return [rows], BatchShare(rank_ids, len(ids), step_samples)
-        dummy = [slice(1)] if self.training and len(ids) else []
-        return dummy, BatchShare(rank_ids, len(ids), step_samples, is_dummy=True)
+        rank, world_size, virtual_ranks = self.slice.rank, self.slice.world_size, self.slice.virtual_ranks
+        if virtual_ranks > 1:
+            slices = [slice(index, None, virtual_ranks) for index in range(virtual_ranks)]
+            return slices, BatchShare(ids, samples, step_samples, count=-(-samples // virtual_ranks))
+        if rank >= samples:
+            dummy = [slice(1)] if self.training and samples else []
+            return dummy, BatchShare(ids[:0], samples, step_samples, is_dummy=True)
+        if world_size == 1:  # an index takes 1 µs
+            return ALL_ROWS, BatchShare(ids, samples, step_samples, count=samples)
+        rows = slice(rank, None, world_size)
+        return [rows], BatchShare(ids[rows], samples, step_samples, count=-((rank - samples) // world_size))
 
     @property
     def first(self) -> int:
         """Return the batch at which the epoch begins: not 0 if training resumes within it."""
         return self.begin[1] if self.training and self.begin[0] == self.epoch else 0
+
+    @property
+    def sampled_epoch(self) -> int:
+        """Return the epoch under which samples are drawn: an evaluation is always the same."""
+        return self.epoch if self.training else 0
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError

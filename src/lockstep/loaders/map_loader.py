@@ -1,0 +1,98 @@
+"""A rank's slices of the batches of a map-style data set: the same samples at the same step for any number of ranks.
+
+Data in memory is fetched by index; other data by the user's workers and collate function, each sample under its seed.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from lockstep.batch_math import batch_count
+from lockstep.data.seeded import SampleReader, loader_options
+from lockstep.loaders.global_batches import GlobalBatches
+from lockstep.loaders.in_memory import InMemory
+from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
+
+
+class MapLoader(RankLoader):
+    """The batches of a DataLoader whose data set has an index."""
+
+    def __init__(
+        self, loader: "DataLoader[Any]", rank_slice: RankSlice, seed: int, training: bool, batch_size: int | None
+    ) -> None:
+        super().__init__(loader, rank_slice, seed, training)
+        self.batches = GlobalBatches(loader, seed, batch_size)
+        self.reader: SampleReader | None = None
+
+    def __len__(self) -> int:
+        """Return the batches of an epoch; of an evaluation those in which this rank has samples, but at least 1.
+
+        Lightning rejects a loader without batches on one rank alone.
+        """
+        batches = self._epoch()
+        return len(batches) if self.training else max(1, sum(len(ids) > self.slice.rank for ids in batches))
+
+    @property
+    def smallest_batch(self) -> int:
+        """Return the samples of the smallest batch; the number of ranks if there is no batch."""
+        return min(map(len, self._epoch()), default=self.slice.world_size)
+
+    @property
+    def sampled_epoch(self) -> int:
+        return 0 if self.fixed else super().sampled_epoch
+
+    def _epoch(self) -> Sequence[Tensor]:
+        """Return the ids of each global batch of the epoch."""
+        source, epoch = self.batches, 0 if self.fixed else self.epoch
+        if not source.regular:
+            batches = source.irregular(epoch)
+            return batches[: self.limited(len(batches))]
+        order = source.order(epoch, self.fixed)
+        count = self.limited(batch_count(len(order), source.batch_size, self.drop_last or source.drop_last))
+        used = order[: count * source.batch_size]
+        return torch.split(used, max(source.batch_size, self.evaluation_batch)) if count else ()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.shares.clear()  # an epoch that was ended early leaves some
+        planned: deque[tuple[int, BatchShare]] = deque()
+        fetched = self._fetch(self._slices(planned))
+        for batch in fetched:
+            ranks, share = planned.popleft()
+            if ranks > 1:
+                sizes = [len(share.ids[rank::ranks]) for rank in range(1, ranks)]
+                share.others = [*zip(islice(fetched, ranks - 1), sizes, strict=True)]
+            self.shares.append(share)
+            yield batch
+
+    def _slices(self, planned: "deque[tuple[int, BatchShare]]") -> Iterator[Tensor]:
+        """Yield the ids of each batch for this rank, or for each virtual rank, and describe them in `planned`."""
+        batches, accumulate = self._epoch(), self.accumulation(self.epoch)
+        sizes = [ids.shape[0] for ids in batches]  # len of a tensor takes 1 µs
+        for number in range(self.first, len(batches)):
+            ids, begin = batches[number], number - number % accumulate
+            slices, share = self.share_of(ids, sizes[number], sum(sizes[begin : begin + accumulate]))
+            if slices:
+                planned.append((len(slices), share))
+            if len(slices) == 1 and not share.is_dummy:
+                yield share.ids
+            else:
+                yield from (ids[rows] for rows in slices)
+
+    def _fetch(self, slices: Iterable[Tensor]) -> Iterator[Any]:
+        """Yield a batch for each tensor of ids; None for no ids."""
+        dataset = self.loader.dataset
+        if isinstance(dataset, InMemory):
+            return dataset.batches(slices)
+        if type(dataset) is TensorDataset and self.loader.collate_fn is default_collate:
+            # an index is faster than any worker, and nothing random happens
+            tensors = dataset.tensors
+            return ([tensor.index_select(0, ids) for tensor in tensors] if len(ids) else None for ids in slices)
+        if self.reader is None:
+            options = {**loader_options(self.loader), "persistent_workers": self.loader.persistent_workers}
+            self.reader = SampleReader(dataset, self.loader.collate_fn, self.seed, options)
+        return self.reader.batches(self.sampled_epoch, slices)

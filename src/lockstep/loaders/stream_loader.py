@@ -1,0 +1,107 @@
+"""A rank's slices of the batches of an iterable, which every rank reads completely under the seed of the epoch."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, IterableDataset
+
+from lockstep.config_error import ConfigError
+from lockstep.data.seeded import loader_options, seed_sample
+from lockstep.loaders.batch_slices import fingerprint, samples_in, slice_batch
+from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.parallel.messages import all_gather_bytes
+from lockstep.random_state import preserve_generators, random_state, restore_random_state
+
+END = object()
+
+
+class StreamLoader(RankLoader):
+    """The batches of an iterable: of an IterableDataset's samples, or complete batches, which are divided.
+
+    has_samples: whether batches are made here of samples, by the loader's collate function.
+    """
+
+    def __init__(self, loader: Any, rank_slice: RankSlice, seed: int, training: bool, batch_size: int | None) -> None:
+        super().__init__(loader, rank_slice, seed, training)
+        self.is_checked = False
+        self.has_samples = isinstance(loader, DataLoader) and loader.batch_size is not None
+        self.global_batch_size: int = (batch_size or loader.batch_size) if self.has_samples else 0
+
+    def __len__(self) -> int:
+        """Return the batches of an epoch; raise TypeError if the data has no length."""
+        return self.limited(len(self.loader))
+
+    def __iter__(self) -> Iterator[Any]:
+        self.shares.clear()
+        end = 0
+        most = self.limit if isinstance(self.limit, int) else None if self.limit == 1 else len(self)
+        step_is_known = self.accumulation(self.epoch) == 1
+        for number, (batch, samples) in enumerate(islice(self._global_batches(), most)):
+            ids = torch.arange(end, end + samples)
+            end += samples
+            if number < self.first:
+                continue
+            slices, share = self.share_of(ids, samples, samples if step_is_known else None)
+            if slices:
+                first, *share.others = ((self._rows(batch, rows, len(ids[rows])), len(ids[rows])) for rows in slices)
+                self.shares.append(share)
+                yield first[0]
+
+    def _rows(self, batch: Any, rows: slice, samples: int) -> Any:
+        """Return some samples of a global batch; None for no samples."""
+        if samples == 0:
+            return None
+        return self.loader.collate_fn(batch[rows]) if self.has_samples else slice_batch(batch, rows)
+
+    def first_fingerprint(self) -> bytes:
+        """Return the fingerprint of the first global batch, read without workers."""
+        return next((fingerprint(batch) for batch, _ in self._global_batches(workers=False)), b"")
+
+    def _global_batches(self, workers: bool = True) -> Iterator[tuple[Any, int]]:
+        """Yield each global batch and the number of its samples, drawn under the seed of the epoch.
+
+        Raises:
+            ConfigError: ranks read different samples.
+        """
+        with preserve_generators():
+            seed_sample(self.seed, self.sampled_epoch, -1)
+            batches = iter(self._batches(workers))
+            state = random_state([])
+        while True:
+            with preserve_generators():
+                restore_random_state(state, [])
+                batch: Any = next(batches, END)
+                state = random_state([])
+            self._require_equal(batch)
+            if batch is END:
+                return
+            yield batch, len(batch) if self.has_samples else samples_in(batch)
+
+    def _require_equal(self, batch: Any) -> None:
+        """Raise if the first batch differs between ranks."""
+        if self.is_checked or not dist.is_initialized():
+            return
+        self.is_checked = True
+        if len({*all_gather_bytes(b"" if batch is END else fingerprint(batch))}) > 1:
+            raise ConfigError(
+                "data: ranks read different samples from it, but each rank has to read all samples and keeps its "
+                "slice; write one that reads the same on every rank and draws from the process's generators (for "
+                "webdataset nodesplitter=None, shuffle(…, rng=random))."
+            )
+
+    def _batches(self, workers: bool) -> Any:
+        """Return an iterable of global batches."""
+        if not isinstance(self.loader, DataLoader):
+            return self.loader
+        options = loader_options(self.loader) if workers else {}
+        options["generator"] = torch.Generator().manual_seed(self.seed + self.sampled_epoch)
+        if self.has_samples:
+            options |= {"batch_size": self.global_batch_size, "drop_last": self.loader.drop_last, "collate_fn": list}
+        else:
+            options |= {"batch_size": None, "collate_fn": self.loader.collate_fn}
+            if not isinstance(self.loader.dataset, IterableDataset):
+                options["sampler"] = self.loader.sampler
+        return DataLoader(self.loader.dataset, **options)
