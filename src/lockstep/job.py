@@ -179,7 +179,7 @@ def run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple
     }
     metrics["total_seconds"] = time.perf_counter() - began
     save_metrics(folder, metrics)
-    return metrics, f"\n{comparison.terminal_text()}\n"
+    return metrics, f"\n{comparison.text(coloured=True)}\n"
 
 
 def leave_config(plan: Plan) -> None:

@@ -22,7 +22,7 @@ def main() -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    print(comparison.terminal_text())
+    print(comparison.text(coloured=True))
     return 0 if comparison.within_tolerance else 1
 
 

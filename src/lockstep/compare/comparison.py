@@ -1,7 +1,6 @@
 """The verdict on each quantity of two runs: identical, within a bound, or different, and where it differs first."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
@@ -12,7 +11,6 @@ from lockstep.compare.comparison_rules import EXACT
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
 from lockstep.files import save_json
 from lockstep.run_files import COMPARISON
-from lockstep.text_table import terminal_width
 
 WIDTH = 116
 """Characters of a line that lists several things."""
@@ -93,12 +91,12 @@ class Comparison:
     def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
-    def terminal_text(self) -> str:
-        """Return `text` in the terminal's width; a verdict within the tolerance is green, others are red."""
-        return self.text(painted, min(WIDTH, terminal_width()))
+    def text(self, coloured: bool = False) -> str:
+        """Return a line for each quantity that is not identical, one for all others, one for what is not compared.
 
-    def text(self, paint: Callable[[str, Colour], str] = lambda text, _: text, columns: int = WIDTH) -> str:
-        """Return a line for each quantity that is not identical, one for all others, one for what is not compared."""
+        Args:
+            coloured: whether the verdict is green or red if stdout is a terminal.
+        """
         identical = [quantity for quantity in self.quantities.values() if quantity.verdict == "identical"]
         others = [quantity for quantity in self.quantities.values() if quantity.verdict != "identical"]
         width = max((len(quantity.name) for quantity in others), default=0)
@@ -111,12 +109,13 @@ class Comparison:
             names.append(f"{tensors} parameters and buffers")
         for title, listed in (("identical", names), ("not compared", sorted(self.left_out))):
             if listed:
-                lines += wrap(f"{title}: {', '.join(listed)}", columns, initial_indent="  ", subsequent_indent="    ")
-        verdict = paint(self.verdict, "green" if self.within_tolerance else "red")
+                lines += wrap(f"{title}: {', '.join(listed)}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+        colour: Colour = "green" if self.within_tolerance else "red"
+        verdict = painted(self.verdict, colour if coloured else None)
         interrupted = "; neither run finished" if self.unfinished else ""
         lines.append(f"{verdict}; expected: {self.tolerance}{interrupted}")
         if (first := self.first_divergence) is not None:
-            lines.append(paint(f"They differ first in {first.name}, {first.first}.", "red"))
+            lines.append(f"They differ first in {first.name}, {first.first}.")
             lines += [self.likely] if self.likely else []
         return "\n".join(lines)
 

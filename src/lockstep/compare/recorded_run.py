@@ -12,7 +12,6 @@ import yaml
 
 from lockstep.config_error import config_error
 from lockstep.run_files import CONFIG, CONFUSION, METRICS, RECORD
-from lockstep.strategies.registry import STRATEGIES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,11 +47,9 @@ class RecordedRun:
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
             hint = f"{folder / 'lightning'} or {folder / 'raw'}"
             raise config_error("run", folder, "it holds two runs", hint)
-        if not self.run_metadata:
-            reason = f"there is neither {RECORD} nor {METRICS} in this folder"
+        if not self.run_metadata.keys() >= REQUIRED:
+            reason = f"there is neither {RECORD} nor {METRICS} of this version in it"
             raise config_error("run", folder, reason, "the folder of a run, logs/train/…")
-        if not (self.run_metadata.keys() >= REQUIRED and self.run_metadata["strategy"] in STRATEGIES):
-            raise config_error("run", folder, "another version left it", "the folder of a run of this version")
         self.config = self._read(CONFIG, yaml.safe_load)
         self.confusion = self._read(CONFUSION, _confusion_counts)
 

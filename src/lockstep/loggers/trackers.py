@@ -2,8 +2,6 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 from unittest.mock import patch
@@ -20,7 +18,7 @@ def create_wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> WandbLogger:
     """Start a wandb run in wandb/; each resume starts another, since logged points cannot be withdrawn."""
     folder = Path(plan.run_dir) / "wandb"
     folders = {f"WANDB_{kind}_DIR": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
-    with _environment(folders | {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}):
+    with patch.dict(os.environ, folders | {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}):
         import wandb
 
         name = _run_name(plan, steps)
@@ -34,8 +32,9 @@ def create_wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> WandbLogger:
 
 def create_mlflow(choice: schemas.MLflow, plan: Plan, steps: int) -> MLFlowLogger:
     """Start a run in the file store mlruns/; each resume starts another."""
+    logging.getLogger("lightning.pytorch.loggers").setLevel(logging.ERROR)  # it warns of every new store
     store = (Path(plan.run_dir).absolute() / "mlruns").as_uri()
-    with _environment({"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}):
+    with patch.dict(os.environ, {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}):
         logger = MLFlowLogger(choice.experiment, _run_name(plan, steps), store)
         _ = logger.experiment  # its run begins
     return logger
@@ -48,16 +47,3 @@ def set_rank(rank: int) -> None:
 
 def _run_name(plan: Plan, steps: int) -> str:
     return "/".join(filter(None, (plan.name, version(plan.resume, steps))))
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and silence Lightning's warning that a store is new."""
-    logger = logging.getLogger("lightning.pytorch.loggers")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with patch.dict(os.environ, variables):
-            yield
-    finally:
-        logger.setLevel(level)

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lockstep.structures import tensors_in
-from lockstep.text_table import GAP, figures, fitted_text
+from lockstep.text_table import columns_text, figures
 
 HEADINGS = ("layer", "kind", "output", "parameters", "MFLOPs")
 
@@ -74,18 +73,15 @@ def _measure(net: nn.Module, layers: dict[nn.Module, Layer], forward: Callable[[
         layers[module].flops = totals.get(name, 0) - sum(totals.get(child, 0) for child in children)
 
 
-def summary_text(title: str, layers: Sequence[Layer], trained: int, width: int) -> str:
+def summary_text(title: str, layers: Sequence[Layer], trained: int) -> str:
     """Return the table, with a line of totals and one of what is trained."""
-    parameters, flops = sum(layer.parameters for layer in layers), sum(layer.flops for layer in layers)
-    rows = [*layers, Layer("total", "", "", parameters, flops)]
+    total = Layer("total", "", "", sum(layer.parameters for layer in layers), sum(layer.flops for layer in layers))
     cells = [
         (
             *(row.name, row.kind, row.output or ("–" if row.kind else "")),
             *(f"{row.parameters:,}" if row.parameters else "–", figures(row.flops / 1e6 or None)),
         )
-        for row in rows
+        for row in (*layers, total)
     ]
-    table = fitted_text(HEADINGS, cells, width, left=3)
-    trained_line = f"{trained:,} of {parameters:,} parameters are trained"
-    title_lines, last_lines = (wrap(line, max(20, width), subsequent_indent=GAP) for line in (title, trained_line))
-    return "\n".join(["", *title_lines, table, *last_lines, ""])
+    last_line = f"{trained:,} of {total.parameters:,} parameters are trained"
+    return "\n".join(["", title, columns_text(HEADINGS, cells, left=3), last_line, ""])

@@ -15,7 +15,6 @@ from lockstep.plan import Plan
 from lockstep.progress import notice, print_beside_bar
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.schemas.logger import tensorboard_of
-from lockstep.text_table import terminal_width
 
 ONE_SAMPLE = "one sample"
 
@@ -90,7 +89,7 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
             content = f"parameters; its forward takes no such batch ({error})"
     if rank == 0:
         trained = sum(parameter.numel() for parameter in net.parameters() if parameter.requires_grad)
-        print_beside_bar(summary_text(f"{plan.model.name}: {content}", layers, trained, terminal_width()))
+        print_beside_bar(summary_text(f"{plan.model.name}: {content}", layers, trained))
 
 
 def _show_graph(writer: Any, net: nn.Module, example: Example) -> None:
