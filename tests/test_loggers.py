@@ -22,9 +22,8 @@ from lockstep.job import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.loggers import tensorboard
-from lockstep.loggers.lightning_adapter import TrainerTensorBoardLogger
+from lockstep.loggers.lightning_adapter import TrainerTensorBoardLogger, set_rank
 from lockstep.loggers.tensorboard import TensorBoardWriter
-from lockstep.loggers.trackers import set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import OWN, ROOT, Command, MakePlan, events_of

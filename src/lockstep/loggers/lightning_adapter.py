@@ -1,20 +1,26 @@
 """Lightning's loggers: those of a plan are created here, and all loggers are handed to a Trainer as Lightning's.
 
+The trackers (Weights & Biases, MLflow) stay within the run's folder and off the network.
+
 Each rank is told its number: the fork server has imported Lightning before the ranks were known.
 """
 
+import logging
+import os
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from unittest.mock import patch
 
 import lightning.pytorch.loggers as pl_loggers
 from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loggers.csv_table import CSVWriter
+from lockstep.loggers.csv_table import CSVWriter, version
 from lockstep.loggers.tensorboard import FOLDER, HyperParameter, TensorBoardWriter
-from lockstep.loggers.trackers import create_mlflow, create_wandb, set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
 from lockstep.targets import locate
@@ -43,14 +49,49 @@ def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.
     set_rank(0)
     match choice:
         case schemas.Wandb():
-            return create_wandb(choice, plan, steps)
+            return _create_wandb(choice, plan, steps)
         case schemas.MLflow():
-            return create_mlflow(choice, plan, steps)
+            return _create_mlflow(choice, plan, steps)
         case schemas.OwnLogger():
             logger: pl_loggers.Logger = locate.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
             _require_logger(choice, type(logger), f"it creates a {type(logger).__name__}, not a Logger of Lightning")
             return logger
     raise TypeError(choice)
+
+
+def _create_wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> pl_loggers.WandbLogger:
+    """Start a wandb run in wandb/; each resume starts another, since logged points cannot be withdrawn."""
+    folder = Path(plan.run_dir) / "wandb"
+    folders = {f"WANDB_{kind}_DIR": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
+    with patch.dict(os.environ, folders | {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}):
+        import wandb
+
+        name = _run_name(plan, steps)
+        mode: Literal["offline", "online"] = "offline" if choice.offline else "online"
+        settings = wandb.Settings(mode=mode, console="off")  # else it redirects this process's streams
+        run = wandb.init(project=choice.project, name=name, dir=plan.run_dir, settings=settings)
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    return pl_loggers.WandbLogger(name, plan.run_dir, offline=choice.offline, project=choice.project, experiment=run)
+
+
+def _create_mlflow(choice: schemas.MLflow, plan: Plan, steps: int) -> pl_loggers.MLFlowLogger:
+    """Start a run in the file store mlruns/; each resume starts another."""
+    logging.getLogger("lightning.pytorch.loggers").setLevel(logging.ERROR)  # it warns of every new store
+    store = (Path(plan.run_dir).absolute() / "mlruns").as_uri()
+    with patch.dict(os.environ, {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}):
+        logger = pl_loggers.MLFlowLogger(choice.experiment, _run_name(plan, steps), store)
+        _ = logger.experiment  # its run begins
+    return logger
+
+
+def set_rank(rank: int) -> None:
+    """Tell Lightning the rank of this process."""
+    rank_zero_only.rank = rank  # type: ignore[attr-defined]
+
+
+def _run_name(plan: Plan, steps: int) -> str:
+    return "/".join(filter(None, (plan.name, version(plan.resume, steps))))
 
 
 def trainer_loggers(loggers: "Loggers") -> list[pl_loggers.Logger]:
