@@ -18,7 +18,7 @@ OPTIMIZERS, RESUME = (
     "tests/test_checkpoint.py::test_options_of_another_training_are_refused",
 )
 CURVES, COMPARE = (
-    "tests/test_loggers.py::test_a_point_is_of_the_samples_of_all_ranks",
+    "tests/test_loggers.py::test_points_are_of_all_ranks",
     "tests/test_compare.py",
 )
 BOUNDS = f"{COMPARE}::test_bounds_are_those_of_the_docs"
@@ -193,28 +193,28 @@ MUTATIONS = [
         "loggers/tensorboard.py",
         "            self.writer.file_writer.add_summary(hparams_session(self.hparams, self.trial)[0])\n",
         "            self.writer.add_hparams(self.hparams, {})\n",
-        "tests/test_monitor.py::test_a_run_by_tensorboards_reader[raw]",
+        "tests/test_monitor.py::test_run_in_tensorboard[raw]",
     ),
     Mutation(
         "a difference that is always zero",
         "monitor/difference.py",
         'line["loss_sum"] / line["samples"] for',
         'line["loss_sum"] * 0 for',
-        "tests/test_monitor.py::test_a_difference_is_seen_where_there_is_one",
+        "tests/test_monitor.py::test_differences_of_two_runs",
     ),
     Mutation(
         "pictures at every validation, whatever they take",
         "monitor/epoch.py",
         "(began < self.next_pictures and not last)",
         "False",
-        "tests/test_monitor.py::test_pictures_take_no_more_than_their_share",
+        "tests/test_monitor.py::test_pictures_take_a_share_of_the_time",
     ),
     Mutation(
         "right answers among the wrong",
         "sums/running.py",
         "confidence.where(predicted != targets, -1.0)",
         "confidence",
-        "tests/test_monitor.py::test_the_surest_wrong_answers_are_kept",
+        "tests/test_monitor.py::test_most_confident_errors_are_collected",
     ),
     Mutation(
         "buckets are not kept",
