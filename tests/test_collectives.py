@@ -11,7 +11,6 @@ import pytest
 from lockstep.collectives.__main__ import main
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.runner import TourOptions
-from lockstep.launch.worker import LOOPBACK_INTERFACE
 from tests.conftest import Command, free_port
 
 TOUR = (sys.executable, "-m", "lockstep.collectives")
@@ -91,7 +90,7 @@ def test_on_two_machines(command: Command) -> None:
     started = [
         command.popen(
             *(*TORCHRUN, *nodes, f"--node-rank={node}", "-m", "lockstep.collectives", "timeout=30"),
-            GLOO_SOCKET_IFNAME=LOOPBACK_INTERFACE,
+            GLOO_SOCKET_IFNAME="lo",
         )
         for node in (0, 1)
     ]

@@ -19,10 +19,15 @@ from lockstep.command_line.run_dir import remove_empty_dirs
 from lockstep.config_error import ConfigError, require
 from lockstep.fast_exit import exit_fast
 from lockstep.job import execute, planning, prepare, run
-from lockstep.launch.debugger import is_debugged
-from lockstep.launch.exit import exit_now, let_rank_zero_print, print_exit_reason
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed, format_error
+from lockstep.launch.failure import (
+    RankFailed,
+    exit_now,
+    format_error,
+    is_debugged,
+    let_rank_zero_print,
+    print_exit_reason,
+)
 from lockstep.launch.stop_handler import signals_end_command
 from lockstep.launch.topology import RankContext
 from lockstep.schemas import Command

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, require
-from lockstep.launch.exit import print_exit_reason
+from lockstep.launch.failure import print_exit_reason
 from lockstep.plan_checks import require_inside
 
 NEW: list[Path] = []
