@@ -643,7 +643,7 @@ MUTATIONS = [
         "session/epoch_timing.py",
         "if not module.automatic_optimization:",
         "if False:",
-        "tests/test_monitor.py::test_forward_is_told_from_backward",
+        "tests/test_monitor.py::test_phases_of_a_step",
     ),
     Mutation(
         "a number parts from its unit",
