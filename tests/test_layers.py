@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
+    {"private_api", "config_error", "constraints", "errors", "files", "streams", "batch_math", "nets", "objectives"},
     {"structures"},
     {
         "safe_loading",

@@ -61,16 +61,14 @@ def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
 def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_own: MakePlan) -> None:
     plan = make_own(*words)
     assert [logger.name for logger in plan.logger] == names
-    assert [logger.arguments for logger in plan.logger if isinstance(logger, schemas.OwnLogger)] in (
-        [],
-        [{"file": "a"}],
-    )
+    users = [logger.arguments for logger in plan.logger if isinstance(logger, schemas.UserLogger)]
+    assert users in ([], [{"file": "a"}])
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("logger=[csv,none]",), "logger=[none,csv]: none goes with no other; write logger=csv."),
+        (("logger=[csv,none]",), "logger=[none,csv]: none excludes other options; write logger=csv."),
         (("logger=csv", "+logger.csv.folder=a"), "logger.csv.folder=a: there is no such key; write one that"),
         (("logger=csv", "+logger.folder=a"), "logger.folder=a: there is no such key; write one that"),
         (("logger=wandb", "logger.wandb.offline=1"), "logger.wandb.offline=1: it takes true or false; write"),
@@ -94,7 +92,7 @@ def test_missing_package_is_named(make_own: MakePlan, monkeypatch: pytest.Monkey
     with pytest.raises(ConfigError) as raised:
         make_own("logger=[csv,wandb]")
     assert str(raised.value) == (
-        "logger=wandb: it needs the package wandb; write pip install wandb, or logger=tensorboard."
+        "logger=[csv,wandb]: it needs the package wandb; write pip install wandb, or logger=tensorboard."
     )
 
 

@@ -64,8 +64,8 @@ def run(overrides: list[str] | None = None, **own: Any) -> Metrics:
 
 def with_own(own: Mapping[str, Any], words: list[str]) -> tuple[DictConfig, Path]:
     """The configuration with the groups that are given from Python, and the folder."""
-    for group in own.keys() - groups.OWN_CODE.keys():
-        raise option_error("run", group, "no group of this name takes code of yours", groups.OWN_CODE)
+    for group in own.keys() - groups.USER_CODE.keys():
+        raise option_error("run", group, "no group of this name takes code of yours", groups.USER_CODE)
     require_not_typed(own, words)
     config, run_dir = compose_job(words)
     with open_dict(config):

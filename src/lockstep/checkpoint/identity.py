@@ -7,9 +7,9 @@ from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
+from lockstep.schemas.data import FACTS, Loaders, UserData
 from lockstep.schemas.keys import flatten
-from lockstep.schemas.own_data import FOUND, Loaders, OwnData
-from lockstep.schemas.trainer import DEFAULTS, PREFIX, what_matters
+from lockstep.schemas.trainer import DEFAULTS, PREFIX
 
 TRAINING = (
     *("model", "task", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
@@ -17,7 +17,7 @@ TRAINING = (
 )
 """What may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may."""
 
-MAY_MOVE = ("data.root", "data._loader_")
+MAY_MOVE = ("data.root", "data.loader")
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
 
@@ -29,7 +29,7 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
         depends_on_world: as `record.run_metadata` says of the net.
     """
     values = asdict(plan)
-    options = flatten({key: values[key] for key in TRAINING}) | what_matters(plan.trainer)
+    options = flatten({key: values[key] for key in TRAINING}) | plan.trainer.training_options()
     if options["task"] in ("auto", "classification" if plan.data.classes else "regression"):
         del options["task"]  # it follows from the data
     if plan.model.lightning:  # it has its own optimizer and schedules
@@ -59,8 +59,8 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differing if "." not in key}  # the options of another model, say, are not listed
     keys = [key for key in differing if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in current and key in saved] or keys
-    if isinstance(plan.data, OwnData | Loaders):
-        keys = [key for key in keys if key.removeprefix("data.") not in FOUND] or keys
+    if isinstance(plan.data, UserData | Loaders):
+        keys = [key for key in keys if key.removeprefix("data.") not in FACTS] or keys
     reason = "what is trained would not be the same"
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"

@@ -32,14 +32,14 @@ FILLED = ("save_dir",)
 """A parameter of this name of a user's logger is the run's folder, unless it is given."""
 
 
-def check(choice: schemas.OwnLogger) -> None:
+def check(choice: schemas.UserLogger) -> None:
     """Check a user's target without calling it. Raises ConfigError."""
     target = locate.check(choice.key, choice.call, dict.fromkeys(FILLED))
     if isinstance(target, type):
         _require_logger(choice, target, f"{target.__name__} is not a Logger of Lightning")
 
 
-def _require_logger(choice: schemas.OwnLogger, kind: type, reason: str) -> None:
+def _require_logger(choice: schemas.UserLogger, kind: type, reason: str) -> None:
     fits = issubclass(kind, pl_loggers.Logger)
     require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
 
@@ -52,7 +52,7 @@ def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.
             return _create_wandb(choice, plan, steps)
         case schemas.MLflow():
             return _create_mlflow(choice, plan, steps)
-        case schemas.OwnLogger():
+        case schemas.UserLogger():
             logger: pl_loggers.Logger = locate.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
             _require_logger(choice, type(logger), f"it creates a {type(logger).__name__}, not a Logger of Lightning")
             return logger

@@ -4,7 +4,7 @@ import re
 import time
 from pathlib import Path
 
-from lockstep.config_error import cut
+from lockstep.config_error import truncate
 from lockstep.plan import Plan
 from lockstep.schemas.keys import is_below, short_keys
 
@@ -34,7 +34,7 @@ def run_label(plan: Plan) -> str:
     world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
     words = " ".join(filter(None, [engine, world, plan.model.name, *_chosen(plan)]))
     dated = re.findall(r"\d{4}-\d\d-\d\d_(\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
-    return f"{cut(words, LONGEST)} · {dated[-1] if dated else time.strftime('%H-%M-%S')}"
+    return f"{truncate(words, LONGEST)} · {dated[-1] if dated else time.strftime('%H-%M-%S')}"
 
 
 def _chosen(plan: Plan) -> list[str]:
@@ -51,4 +51,4 @@ def _chosen(plan: Plan) -> list[str]:
 def _short(value: str) -> str:
     """Return a value without quotes and control characters; the last part of a path."""
     plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
-    return cut(plain, LONGEST // 3)
+    return truncate(plain, LONGEST // 3)

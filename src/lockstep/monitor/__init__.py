@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from lockstep import loggers
-from lockstep.config_error import cut
+from lockstep.config_error import truncate
 from lockstep.loggers import HyperParameter, Loggers
 from lockstep.loggers.run_label import MONITORING
 from lockstep.monitor.texts import texts_of
@@ -48,7 +48,7 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
 
 def _plain(value: Any) -> HyperParameter:
     """Return a number or a text; null is a text too, since TensorBoard would show no difference from it."""
-    return value if isinstance(value, str | int | float) else cut(json.dumps(value, default=str), 100)
+    return value if isinstance(value, str | int | float) else truncate(json.dumps(value, default=str), 100)
 
 
 def layout_of(plan: Plan) -> dict[str, dict[str, tuple[str, list[str]]]]:

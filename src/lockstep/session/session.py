@@ -73,7 +73,7 @@ class Session:
         seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
         self.metrics.open(self.loggers)
-        time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
+        time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.timing = EpochTiming(plan, self.device)
         self.phases = self.timing.phases

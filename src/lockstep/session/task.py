@@ -23,7 +23,7 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
     device, *_ = plan.strategy.devices(plan)
     in_loaders = isinstance(plan.data, schemas.Loaders)
     splits = None if in_loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
-    if isinstance(plan.task, schemas.OwnTask):
+    if isinstance(plan.task, schemas.UserTask):
         from lockstep.targets.task import make_task
 
         make_task(plan.task)
