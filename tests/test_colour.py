@@ -13,7 +13,7 @@ import pytest
 from lockstep.colour import painted
 from lockstep.compare.tolerance import IDENTICAL
 from lockstep.compare.verdict import Comparison
-from lockstep.launch.exit import print_exit_reason
+from lockstep.launch.failure import print_exit_reason
 from lockstep.sweep.rows import SweepRow
 from lockstep.sweep.table import format_table
 

@@ -27,7 +27,7 @@ def test_groups_offer_what_the_code_knows() -> None:
     for group, options in GROUPS.items():
         paths = {getattr(option, "path", None): name for name, option in options.items()}
         texts = {path.stem: path.read_text() for path in (CONF / group).glob("*.yaml")}
-        targets = {name: re.search(r"^_target_: (.*)", text, re.MULTILINE) for name, text in texts.items()}
+        targets = {name: re.search(r"^ *_target_: (.*)", text, re.MULTILINE) for name, text in texts.items()}
         assert {name for name, found in targets.items() if not found or paths.get(found[1]) == name} == set(options)
 
 

@@ -23,7 +23,7 @@ from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
 from lockstep.data.text import SHAKESPEARE, text
 from lockstep.data.user_data import load
-from lockstep.schemas import OwnData
+from lockstep.schemas import UserData
 from tests.conftest import MakeOwn
 from tests.test_own_code import trained
 
@@ -173,8 +173,8 @@ def test_images_in_three_parts_augmented_by_workers(tmp_path: Path, make_own: Ma
     jitter = "data.transforms=[{_target_:torchvision.transforms.v2.ColorJitter,brightness:0.5}]"
     images = ("data=image_folder", f"data.root={tmp_path / 'three'}", "data.size=8", jitter)
     job = (*images, "model=mlp", "batch_size=6", "model.hidden=[4]", "precision=64-true", "max_epochs=1")
-    plan = make_own(*job, "engine=raw", "data._loader_.num_workers=2")
-    assert isinstance(plan.data, OwnData)
+    plan = make_own(*job, "engine=raw", "data.loader.num_workers=2")
+    assert isinstance(plan.data, UserData)
     assert (plan.data.train_samples, plan.data.val_size, plan.data.shape) == (20, 6, (3, 8, 8))
     data: Any = load(plan.data, 0)
     torch.manual_seed(1)
@@ -266,7 +266,7 @@ def test_both_versions_of_cifar10_are_the_same_images(tmp_path: Path, make_own: 
     assert torch.equal(versions[0]["train"][0][2], torch.from_numpy(pixels[2]).view(3, 32, 32))
     assert versions[0]["train"][1][:4].tolist() == targets
     plan = make_own("data=cifar10", f"data.root={tmp_path / 'binary'}", "data.val=3", "model=mlp", "engine=raw")
-    assert isinstance(plan.data, OwnData)
+    assert isinstance(plan.data, UserData)
     assert (plan.data.train_samples, plan.data.classes, plan.data.shape) == (17, 10, (3, 32, 32))
 
 

@@ -106,6 +106,6 @@ def test_what_is_no_pair_is_refused() -> None:
     loader = split_loader(SampleData(split, split, split, 1, (3,), 9))
     batch = next(iter(loader))
     with pytest.raises(
-        ConfigError, match=r"a batch of it is a mapping, .*; write data._inputs_=KEY data._targets_=KEY, of x"
+        ConfigError, match=r"a batch of it is a mapping, .*; write data.inputs=KEY data.targets=KEY, of x"
     ):
         as_batch(batch, "pairs", torch.float32)

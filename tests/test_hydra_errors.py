@@ -1,10 +1,13 @@
+from dataclasses import fields
+
 import pytest
 
+from lockstep import schemas
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import explained, known_keys
 from lockstep.config_error import ConfigError
 from lockstep.job import planning
-from lockstep.schemas.synonyms import LIKE, SAME
+from lockstep.schemas.synonyms import SYNONYMS, TRAINER, UNSUPPORTED
 
 EXPLAINED = [
     (["devicez=2"], "devicez=2: there is no such key (did you mean devices?); write devices=2."),
@@ -72,10 +75,14 @@ def test_errors_that_are_not_hydras_are_passed_on() -> None:
         assert raised.value is error
 
 
-@pytest.mark.parametrize("name", [*SAME, *LIKE])
+@pytest.mark.parametrize("name", [*SYNONYMS, *UNSUPPORTED])
 def test_no_name_that_is_usual_elsewhere_is_a_key(name: str) -> None:
     assert name not in known_keys()
-    assert SAME.get(name, "seed") in {*known_keys(), "hydra.run.dir"}
+    assert SYNONYMS.get(name, "seed") in {*known_keys(), "hydra.run.dir"}
+
+
+def test_all_keys_of_the_trainer_are_synonyms() -> None:
+    assert {*TRAINER} == {field.name for field in fields(schemas.Trainer)}
 
 
 def test_known_keys_are_all_keys() -> None:

@@ -61,13 +61,13 @@ def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
 def test_none_one_or_several(words: tuple[str, ...], names: list[str], make_own: MakePlan) -> None:
     plan = make_own(*words)
     assert [own.name for own in plan.logger] == names
-    assert [own.arguments for own in plan.logger if isinstance(own, schemas.OwnLogger)] in ([], [{"file": "a"}])
+    assert [own.arguments for own in plan.logger if isinstance(own, schemas.UserLogger)] in ([], [{"file": "a"}])
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("logger=[csv,none]",), "logger=[none,csv]: none goes with no other; write logger=csv."),
+        (("logger=[csv,none]",), "logger=[none,csv]: none excludes other options; write logger=csv."),
         (("logger=csv", "+logger.csv.folder=a"), "logger.csv.folder=a: there is no such key; write one that"),
         (("logger=csv", "+logger.folder=a"), "logger.folder=a: there is no such key; write one that"),
         (("logger=wandb", "logger.wandb.offline=1"), "logger.wandb.offline=1: it takes true or false; write"),
@@ -91,7 +91,7 @@ def test_a_package_that_is_not_there_is_named(make_own: MakePlan, monkeypatch: p
     with pytest.raises(ConfigError) as raised:
         make_own("logger=[csv,wandb]")
     assert str(raised.value) == (
-        "logger=wandb: it needs the package wandb; write pip install wandb, or logger=tensorboard."
+        "logger=[csv,wandb]: it needs the package wandb; write pip install wandb, or logger=tensorboard."
     )
 
 

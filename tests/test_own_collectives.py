@@ -18,7 +18,7 @@ from tests.test_own_module import DDP, trained
 def test_no_rank_waits_for_one_without_samples(engine: str, make_own: MakeOwn, tmp_path: Path) -> None:
     job = ("model=autoencoder", "data=blobs", "batch_size=12", "max_epochs=1", f"engine={engine}", *DDP)
     with pytest.raises(ConfigError) as refused:
-        trained(make_own(*job, "+data._split_.val=13"))
+        trained(make_own(*job, "+data.split.val=13"))
     assert str(refused.value) == (
         "data=blobs: a batch for AutoEncoder.validation_step has samples for 1 of 2 ranks, and it calls all_gather, in "
         "which the others take no part; write a batch size that leaves a sample for each rank in the last batch."

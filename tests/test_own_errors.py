@@ -83,8 +83,8 @@ def test_a_lightning_module_fails_in_its_own_line(engine: str, make_own: MakeOwn
 def test_an_error_in_a_data_set_with_its_cause(
     engine: str, workers: int, world: tuple[str, ...], make_own: MakeOwn
 ) -> None:
-    job = ("model=residual", "data=noisy", "data._target_=strange_data.Unreadable", f"engine={engine}")
-    text = shown(make_own(*job, f"data._loader_.num_workers={workers}", *world))
+    job = ("model=residual", "data=noisy", "data.dataset._target_=strange_data.Unreadable", f"engine={engine}")
+    text = shown(make_own(*job, f"data.loader.num_workers={workers}", *world))
     assert frames(text) == [("strange_data.py", name) for name in ("label", "__getitem__", "label")]
     assert text.count("ValueError: no label at 40") == 1
     assert text.count("\nKeyError: 40\n\nThe above exception was the direct cause") == 1

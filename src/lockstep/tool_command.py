@@ -12,9 +12,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, config_error
-from lockstep.launch.exit import exit_now, let_rank_zero_print, print_exit_reason
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed
+from lockstep.launch.failure import RankFailed, exit_now, let_rank_zero_print, print_exit_reason
 from lockstep.launch.stop_handler import signals_end_command
 from lockstep.schemas.coerce import coerce, unknown_key
 from lockstep.streams import outlive_readers

@@ -7,9 +7,9 @@ from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
+from lockstep.schemas.data import FACTS, Loaders, UserData
 from lockstep.schemas.keys import flatten
-from lockstep.schemas.own_data import FOUND, Loaders, OwnData
-from lockstep.schemas.trainer import DEFAULTS, PREFIX, what_matters
+from lockstep.schemas.trainer import DEFAULTS, PREFIX
 
 MATTERS = (
     *("model", "task", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
@@ -17,7 +17,7 @@ MATTERS = (
 )
 """The rest may change: engine, strategy, devices, threads, memory_format, logger, and the number of epochs."""
 
-MAY_MOVE = ("data.root", "data._loader_")
+MAY_MOVE = ("data.root", "data.loader")
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What matters too where ranks draw random numbers of their own, or take statistics of their own share of a batch."""
 
@@ -29,7 +29,7 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
         depends_on_world: as `record.run_metadata` says of the net.
     """
     values = asdict(plan)
-    found = flatten({key: values[key] for key in MATTERS}) | what_matters(plan.trainer)
+    found = flatten({key: values[key] for key in MATTERS}) | plan.trainer.training_options()
     if found["task"] in ("auto", "classification" if plan.data.classes else "regression"):
         del found["task"]  # what the data asks for, and nobody said before there was the key
     if found.get("task.ignore_index") is None:
@@ -60,8 +60,8 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
     keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in own and key in saved] or keys
-    if isinstance(plan.data, OwnData | Loaders):
-        keys = [key for key in keys if key.removeprefix("data.") not in FOUND] or keys
+    if isinstance(plan.data, UserData | Loaders):
+        keys = [key for key in keys if key.removeprefix("data.") not in FACTS] or keys
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     else:

@@ -28,6 +28,7 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
+from lockstep.schemas.run import Timeout
 from lockstep.text_table import terminal_width
 from lockstep.tool_command import make_output_dir
 from lockstep.world import World
@@ -44,7 +45,7 @@ class FailureOptions(RankOptions):
     """The keys of the subcommand; `timeout` is that of each case."""
 
     devices: int = 2
-    timeout: float = 5.0
+    timeout: Timeout = 5.0
 
     def __post_init__(self) -> None:
         require(self.devices >= 2, "devices", self.devices, "the failure cases take two", "devices=2, or more")

@@ -14,7 +14,7 @@ from lockstep.launch.external_launcher import check_launchable, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import is_rank_zero
 from lockstep.schemas import ProcessGroup
-from lockstep.schemas.process_group import Backend
+from lockstep.schemas.run import Backend, InitMethod, Timeout
 from lockstep.text_table import terminal_width, width_shown
 from lockstep.tool_command import make_output_dir, output_dir
 from lockstep.world import World
@@ -26,8 +26,8 @@ class RankOptions:
 
     devices: int = 4
     backend: Backend = "auto"
-    init_method: str = "auto"
-    timeout: float = 30.0
+    init_method: InitMethod = "auto"
+    timeout: Timeout = 30.0
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ def run_tour(options: TourOptions) -> int:
     require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")
     if prints:
         make_output_dir(folder)
-    with external_process_group(world):
+    with external_process_group(world) as external:
         payload = TourPayload(world, options.root, options.bench)
-        result: TourResult = start_ranks(payload, "lockstep.collectives.ranks")
+        result: TourResult = start_ranks(payload, "lockstep.collectives.ranks", external)
     checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root, world.backend)
     failed = [check.primitive for check in checks if check.result == "fail"]
     if prints:

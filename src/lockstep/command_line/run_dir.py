@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, require
-from lockstep.launch.exit import print_exit_reason
-from lockstep.plan_checks import require_inside
+from lockstep.launch.failure import print_exit_reason
+from lockstep.plan_checks import require_run_name
 
 NEW: list[Path] = []
 """Folders that are about to be made, the deepest first."""
@@ -36,7 +36,7 @@ def check_folder(config: DictConfig, key: str) -> None:
         return  # Hydra meets it too, and its error is explained
     try:
         require(folder != "", key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
-        require_inside(name)
+        require_run_name(name)
     except ConfigError as error:
         print_exit_reason(str(error), None)
         raise SystemExit(2) from None

@@ -46,8 +46,8 @@ _WATCHED = (
     *("logger*", "process_group*", "checkpoint*", "record*", "show_shapes", "model_summary", "log_every_n_steps"),
     "detect_nan",
     *("optimized_metric", "trainer.limit_test_batches", "trainer.fast_dev_run", "trainer.deterministic"),
-    *("data._loader_.num_workers", "data._loader_.pin_memory", "data._loader_.prefetch_factor"),
-    *("data._loader_.persistent_workers", "data._loader_.timeout"),
+    *("data.loader.num_workers", "data.loader.pin_memory", "data.loader.prefetch_factor"),
+    *("data.loader.persistent_workers", "data.loader.timeout"),
     *("trainer.benchmark", "trainer.detect_anomaly", "trainer.enable_progress_bar"),
 )
 _CHOSEN = ("model", "data", "optimizer", "lr", "scheduler", "batch_size", "seed")

@@ -25,8 +25,8 @@ class SampleKeys:
             ConfigError: it is no mapping, or has no such key.
         """
         reason = f"a sample is a {type(sample).__name__}, and has no keys"
-        require(isinstance(sample, Mapping), "data._inputs_", self.inputs, reason, "nothing in its place")
-        keys = {"data._inputs_": self.inputs} | ({} if self.targets is None else {"data._targets_": self.targets})
+        require(isinstance(sample, Mapping), "data.inputs", self.inputs, reason, "nothing in its place")
+        keys = {"data.inputs": self.inputs} | ({} if self.targets is None else {"data.targets": self.targets})
         for name, key in keys.items():
             if key not in sample:
                 raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, sample))}")

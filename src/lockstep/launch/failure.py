@@ -1,33 +1,46 @@
-"""Which rank failed first, and why: each failing rank sends a report, and the command picks the cause among them.
+"""Find out which rank failed first, and why, and end the command with that reason, printed once.
 
-When one rank dies, its peers' collectives break a moment later. Only the cause is shown: an error of a rank's own
-before a lost peer, an exit without a report (a signal) before a lost peer, the earliest of equals.
+Each failing rank sends a report, and the command picks the cause.
+
+When one rank dies, its peers' collectives break a moment later. Only the cause is shown: a rank's own error before a
+lost peer, an exit without a report (a signal) before a lost peer, and the earliest of equals.
 """
 
+import inspect
+import os
 import signal
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
 
+from lockstep.colour import painted
 from lockstep.config_error import ConfigError
 from lockstep.errors import ExpectedError, NotFinite, PeerStopped
+from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import exit_by_signal
+from lockstep.launch.topology import RankContext, is_rank_zero
 from lockstep.targets.frames import MEMORY_HINT, user_traceback
 
+DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")
+"""Packages that call the program which they debug: pdb's, and those of IDEs."""
+
 EXIT_DELAY = 3.0
-"""Seconds that a rank waits whose own end says nothing, so that another's comes first."""
+"""Delay in seconds before a rank that only lost a peer exits."""
 
 LOST_PEER = (
     *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
     *("connection closed by remote peer", "ncclremoteerror", "remote process"),
 )
-"""In gloo's messages, then in nccl's."""
+"""Parts of gloo's messages, then of nccl's."""
 
 
 class RankFailed(RuntimeError):
-    """A rank ended before its work was done. The message carries its own traceback, or the signal that ended it.
+    """A rank ended before its work was done. The message is its traceback, or the signal that ended it.
 
-    rank: None where the fork server failed, on which all ranks depend.
+    rank: None if the fork server failed, on which all ranks depend.
     final: a restart would fail again.
     """
 
@@ -43,7 +56,7 @@ class RankFailed(RuntimeError):
 class FailureReport:
     """A failing rank's report to the command. `reason`: the error as shown; `time`: time.time().
 
-    invalid_input: the kind of error to raise for it; None where it is another failure.
+    invalid_input: the kind of ConfigError to raise for it, or None for another failure.
     """
 
     rank: int
@@ -55,12 +68,12 @@ class FailureReport:
 
 
 def format_error(error: BaseException) -> str:
-    """The error as shown: an expected one without its traceback, one of the user's code with their part of it."""
+    """Format an error: an expected one without traceback, one of the user's code with the traceback of that code."""
     return str(error) if isinstance(error, ExpectedError | ConfigError) else user_traceback(error)
 
 
 def failure_report(error: Exception, rank: int) -> FailureReport:
-    """The report of a rank's error."""
+    """Return the report of a rank's error."""
     return FailureReport(
         rank=error.rank if isinstance(error, PeerStopped) else rank,
         time=time.time(),
@@ -71,13 +84,13 @@ def failure_report(error: Exception, rank: int) -> FailureReport:
     )
 
 
-def delay_exit(error: BaseException) -> None:
+def wait_for_first_failure(error: BaseException) -> None:
     """Delay the exit of a rank that only lost a peer, so that the peer's failure comes first."""
     if lost_a_peer(error):
-        let_others_end_first()
+        delay_exit()
 
 
-def let_others_end_first() -> None:
+def delay_exit() -> None:
     """Wait for EXIT_DELAY, or SIGTERM: an external launcher ends all ranks as soon as one has failed."""
     signal.signal(signal.SIGTERM, exit_by_signal)
     time.sleep(EXIT_DELAY)
@@ -92,36 +105,63 @@ def lost_a_peer(error: BaseException) -> bool:
 
 
 def first_failure(reports: Iterable[FailureReport], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
-    """The error to raise in the command.
+    """Return the error to raise in the command.
 
     Args:
         exit_codes: of the ranks that ended too early, before the command killed any (negative: a signal).
     """
-    reports = sorted(reports, key=lambda report: report.time)
+    reports = sorted(reports, key=lambda report: (report.invalid_input is None and report.lost_peer, report.time))
     final = any(report.final for report in reports)
-    for report in reports:
-        if report.invalid_input:
-            return report.invalid_input(report.reason)
-        if not report.lost_peer:
-            return RankFailed(report.rank, report.reason, final)
-    reported = {report.rank for report in reports}
-    for rank, code in exit_codes.items():
-        if rank not in reported:
-            return RankFailed(rank, exit_reason(code), final)
-    if reports:
-        return RankFailed(reports[0].rank, reports[0].reason, final)
-    return RankFailed(None, "no rank reported an error")
+    if reports and reports[0].invalid_input:
+        return reports[0].invalid_input(reports[0].reason)
+    silent = [rank for rank in exit_codes if rank not in {report.rank for report in reports}]
+    if silent and (not reports or reports[0].lost_peer):
+        return RankFailed(silent[0], exit_reason(exit_codes[silent[0]]), final)
+    return RankFailed(reports[0].rank, reports[0].reason, final)
 
 
 def exit_reason(code: int) -> str:
-    """An exit code in words; a negative one is a signal."""
+    """Describe an exit code; a negative one is a signal."""
     if code == 0:
         return "it ended with status 0 before its work was done"
     if code > 0:
         return f"it ended with exit status {code} and no traceback"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
+    name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
     hint = f" (the system does so when memory runs out: {MEMORY_HINT})" if code == -signal.SIGKILL else ""
     return f"it was ended by {name}{hint}"
+
+
+def is_debugged() -> bool:
+    """Whether the program was started by a debugger, which stops at uncaught errors."""
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] not in DEBUGGERS:
+        frame = frame.f_back
+    return frame is not None
+
+
+def exit_now(status: int) -> NoReturn:
+    """Exit a rank of an external launcher without the interpreter's own clean-up, at which gloo's threads may abort.
+
+    Ranks that the command starts exit like that, too, as multiprocessing's children do.
+    """
+    remove_private_folder()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def print_exit_reason(reason: str, context: RankContext | None) -> None:
+    """Print why the command ends, once for all its ranks."""
+    print(end="", flush=True)  # a program without streams may have called `run`
+    if is_rank_zero(context):
+        first, colon, rest = reason.partition(": ")
+        red = painted(first, "red", sys.stderr) if colon else first
+        print(f"{red}{colon}{rest}", file=sys.stderr, flush=True)
+    elif context is not None and context.local_rank == 0:  # of another machine, which may have failed by itself
+        print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
+
+
+def let_rank_zero_print(context: RankContext | None) -> None:
+    """Let a rank that prints nothing end after the one that does."""
+    if context is not None and context.local_rank > 0:
+        delay_exit()

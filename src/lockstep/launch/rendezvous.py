@@ -1,4 +1,4 @@
-"""The rendezvous of the ranks of a process group, at a store in a file, and the wait until all joined.
+"""The rendezvous of the ranks of a process group, at a store in a file, and the wait until all have joined.
 
 `init_method` names torch's three ways, file://, env:// (MASTER_ADDR and MASTER_PORT) and tcp://. By default torch lets
 rank 0 open the port on every interface of the machine, and all ranks trust what anybody writes there. Ranks that the
@@ -7,11 +7,14 @@ command starts use a file that only its owner can access; for the others see ext
 
 import ctypes
 import os
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.errors import RendezvousTimeout
@@ -21,6 +24,8 @@ from lockstep.world import World
 
 KEY = "process_group.init_method"
 POLL_INTERVAL = 0.005
+ANY_PORT = 9
+"""The port of a datagram socket that sends nothing."""
 
 
 def no_action() -> None:
@@ -35,7 +40,7 @@ def keep_alive(store: Store) -> Store:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """A rendezvous at a file that is its owner's alone; `address` and `port` are only MASTER_ADDR and MASTER_PORT.
+    """A rendezvous at a file that only its owner can access; `address` and `port` are MASTER_ADDR and MASTER_PORT.
 
     `while_waiting` is called while ranks are missing, and `when_joined` when all have joined.
     """
@@ -51,7 +56,7 @@ class Rendezvous:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What env:// reads."""
+        """The variables that env:// reads."""
         return {"MASTER_ADDR": self.address, "MASTER_PORT": str(self.port)} if self.port else {}
 
     def connect(self, world: World, deadline: float) -> Store:
@@ -74,7 +79,7 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
     """Return the store of the rendezvous, once every rank has joined.
 
     Raises:
-        RendezvousTimeout: some did not within the timeout of the process group; they are named.
+        RendezvousTimeout: some ranks did not join within the timeout of the process group.
     """
     deadline = time.monotonic() + world.process_group.timeout
     store = rendezvous.group_store(rendezvous.connect(world, deadline), world)
@@ -86,9 +91,27 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
     rendezvous.while_waiting()
     while absent := [str(rank) for rank, key in keys.items() if not store.check([key])]:
         if time.monotonic() > deadline:
-            named = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
-            raise RendezvousTimeout(f"{named} did not join within {timeout_text(world)}")
+            ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
+            raise RendezvousTimeout(f"{ranks} did not join within {timeout_text(world)}")
         time.sleep(POLL_INTERVAL)
         rendezvous.while_waiting()
     rendezvous.when_joined()
     return store
+
+
+def interface_towards(host: str) -> str | None:
+    """Return the interface with this machine's source address for packets to `host`, or None.
+
+    If that is loopback, because `host` is this machine, return the only other interface if there is exactly one. By
+    default gloo and nccl take the address that the machine's own name resolves to, often loopback or none.
+    """
+    entries = [(name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries]
+    addresses = [(name, entry.address) for name, entry in entries if entry.family == socket.AF_INET]
+    beyond = {name: address for name, address in addresses if not address.startswith("127.")}
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, ANY_PORT))
+        source = probe.getsockname()[0]
+        if source.startswith("127.") and len(beyond) == 1:
+            return next(iter(beyond))
+        return next((name for name, address in addresses if name in beyond and address == source), None)
+    return None

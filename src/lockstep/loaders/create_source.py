@@ -13,7 +13,7 @@ from lockstep.loaders.in_memory import InMemory, to_device_if_fits
 from lockstep.loaders.loader_source import LoaderSource
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
-from lockstep.schemas.own_data import BATCH_SIZE
+from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_data_module
 
@@ -55,8 +55,8 @@ def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int 
     """
     if isinstance(choice, schemas.ModelLoaders):
         return LoaderSource(choice, module, seed, batch_size, module)
-    if not isinstance(choice, schemas.OwnLoaders):
-        splits = data.load_splits(choice, seed, samples="theirs")
+    if not isinstance(choice, schemas.UserLoaders):
+        splits = data.load_splits(choice, seed, samples="module")
         return DatasetSource(choice, module, seed, batch_size, splits.datasets, splits.loader)
     from lockstep.data.user_data import create_data, streams_of
 

@@ -55,14 +55,14 @@ FILLED = ("save_dir",)
 """What a logger of the user's own gets if it has a parameter of this name: the run's folder."""
 
 
-def check(choice: schemas.OwnLogger) -> None:
+def check(choice: schemas.UserLogger) -> None:
     """Hold a target to what it must be, without a call. Raises ConfigError."""
     found = locate.check(choice.key, choice.call, dict.fromkeys(FILLED))
     if isinstance(found, type):
         _require_logger(choice, found, f"{found.__name__} is not a Logger of Lightning")
 
 
-def _require_logger(choice: schemas.OwnLogger, kind: type, reason: str) -> None:
+def _require_logger(choice: schemas.UserLogger, kind: type, reason: str) -> None:
     fits = issubclass(kind, theirs.Logger)
     require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
 
@@ -74,7 +74,7 @@ def made(choice: schemas.Logger, plan: Plan, steps: int) -> theirs.Logger:
             return create_wandb(choice, plan, steps)
         case schemas.MLflow():
             return create_mlflow(choice, plan, steps)
-        case schemas.OwnLogger():
+        case schemas.UserLogger():
             own = locate.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
             _require_logger(choice, type(own), f"it makes a {type(own).__name__}, and not a Logger of Lightning")
             return own  # type: ignore[no-any-return]

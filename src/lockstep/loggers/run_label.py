@@ -4,7 +4,7 @@ import re
 import time
 from pathlib import Path
 
-from lockstep.config_error import cut
+from lockstep.config_error import truncate
 from lockstep.plan import Plan
 from lockstep.schemas.keys import is_below, short_keys
 
@@ -33,7 +33,7 @@ def run_label(plan: Plan) -> str:
     engine = plan.engine.name if plan.engine.name != "lightning" or typed else ""
     world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
     said = " ".join(filter(None, [engine, world, plan.model.name, *chosen]))
-    return f"{cut(said, LONGEST)} · {_time_of(plan)}"
+    return f"{truncate(said, LONGEST)} · {_time_of(plan)}"
 
 
 def _chosen(plan: Plan) -> list[str]:
@@ -50,7 +50,7 @@ def _chosen(plan: Plan) -> list[str]:
 def _short(value: str) -> str:
     """Without quotes, of a path the last part, and nothing that a folder's name may not hold."""
     plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
-    return cut(plain, LONGEST // 3)
+    return truncate(plain, LONGEST // 3)
 
 
 def _time_of(plan: Plan) -> str:

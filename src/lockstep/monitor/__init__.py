@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from lockstep import loggers
-from lockstep.config_error import cut
+from lockstep.config_error import truncate
 from lockstep.loggers import HyperParameter, Loggers
 from lockstep.loggers.tensorboard import Layout
 from lockstep.monitor.texts import texts_of
@@ -58,7 +58,7 @@ def plain(value: Any) -> HyperParameter:
     """One number or text; a value that is none is text in all runs alike, so that they can be told apart by it."""
     if isinstance(value, str | int | float):
         return value
-    return cut(json.dumps(value, default=str), 100)
+    return truncate(json.dumps(value, default=str), 100)
 
 
 def layout_of(plan: Plan) -> Layout:

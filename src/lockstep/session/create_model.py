@@ -40,7 +40,10 @@ def create_float32_net(plan: Plan, shapes: Any) -> nn.Module:
 
 
 def create_module(
-    choice: schemas.OwnModule | schemas.OwnNet, facts: Mapping[str, Any], seed: int, require_module: bool = True
+    choice: schemas.UserLightningModule | schemas.UserModel,
+    facts: Mapping[str, Any],
+    seed: int,
+    require_module: bool = True,
 ) -> Any:
     """Create a user's LightningModule.
 
@@ -59,11 +62,11 @@ def create_module(
     return module
 
 
-def data_arguments(call: Any, choice: schemas.Data, known: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def data_arguments(call: Any, choice: schemas.Data, facts: schemas.DataFacts | None, seed: int) -> dict[str, Any]:
     """Return the arguments `shape` and `outputs` of a module if it has parameters of these names.
 
     Args:
-        known: the same as far as the plan knows them; without them the data is loaded.
+        facts: about a user's data; without them the data is loaded.
     """
     try:
         names = {*inspect.signature(call).parameters} & {"shape", "outputs"}
@@ -71,8 +74,8 @@ def data_arguments(call: Any, choice: schemas.Data, known: Mapping[str, Any], se
         return {}
     if not names or isinstance(choice, schemas.Loaders):
         return {}
-    if known:
-        return {"shape": tuple(known["shape"]), "outputs": known["outputs"]}
+    if facts is not None:
+        return {"shape": facts.shape, "outputs": facts.outputs}
     data.prepare(choice)
-    splits = data.load_splits(choice, seed, samples="theirs")
+    splits = data.load_splits(choice, seed, samples="module")
     return {"shape": splits.shape, "outputs": splits.outputs}

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import config_error, not_negative, require
+from lockstep.config_error import config_error, require
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ class Strategy:
     max_restarts: how often all ranks are restarted after one has failed.
     share_device: whether several ranks may use the same GPU, if there are fewer GPUs than ranks.
     micro_batches: the number of parts in which a batch passes through the net, one after the other.
-    start: whether torch's elastic agent or torch.multiprocessing starts the ranks.
+    start: whether the ranks can be restarted (elastic) or not (spawn).
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
     sharded: whether each rank stores a shard of every parameter.
@@ -81,9 +81,6 @@ class Strategy:
     sharded: ClassVar[bool] = False
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
     order: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        not_negative("strategy.max_restarts", self.max_restarts)
 
     @classmethod
     def layout(cls, devices: int) -> Layout:

@@ -11,7 +11,7 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.config_error import cut, is_number
+from lockstep.config_error import is_number, truncate
 from lockstep.plot import saved_figure
 from lockstep.schemas.keys import short_keys
 from lockstep.sweep.best import Target
@@ -180,8 +180,8 @@ def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) 
         strategy = f"{row.strategy}×{row.devices}"
     values = short_keys({key: value for key, value in row.varied.items() if key not in without})
     shown = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in values.items()}
-    varied = [f"{key}={cut(value, LONGEST_VALUE)}" for key, value in shown.items()]
-    return cut(" ".join(filter(None, [row.engine if differs["engine"] else "", strategy, *varied])), LONGEST_NAME)
+    varied = [f"{key}={truncate(value, LONGEST_VALUE)}" for key, value in shown.items()]
+    return truncate(" ".join(filter(None, [row.engine if differs["engine"] else "", strategy, *varied])), LONGEST_NAME)
 
 
 def _is_wide(values: Sequence[Any]) -> bool:

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep.colour import painted
 from lockstep.files import save_table
-from lockstep.launch.exit import print_exit_reason
+from lockstep.launch.failure import print_exit_reason
 from lockstep.private_api.hydra import silence_basic_launcher
 from lockstep.sweep.best import best_text, target_of
 from lockstep.sweep.jobs import jobs_of

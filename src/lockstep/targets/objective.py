@@ -5,13 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lockstep.objectives import Mean, Objective
-from lockstep.schemas.task import OwnTask
+from lockstep.schemas.task import UserTask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def own_objective(choice: OwnTask) -> Objective:
+def own_objective(choice: UserTask) -> Objective:
     """The task is made when its loss is first asked for, once in a process."""
     call = json.dumps(choice.call)
     entries = tuple(Mean(name, better, partial(_metric_sum, call, name)) for name, better in choice.better.items())

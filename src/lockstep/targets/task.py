@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from lockstep.config_error import require
 from lockstep.random_state import preserve_generators, seed_all
+from lockstep.schemas.facts import TaskFacts
 from lockstep.schemas.target import KEY
-from lockstep.schemas.task import OwnTask
+from lockstep.schemas.task import UserTask
 from lockstep.structures import tensors_in
 from lockstep.targets.locate import create
 
@@ -24,29 +25,29 @@ TAKEN = ("loss", "samples")
 
 
 @cache
-def task_of(call: str) -> "UserTask":
+def task_of(call: str) -> "TaskAdapter":
     """The task of a target with its arguments, in JSON: one in a process."""
-    return UserTask(json.loads(call))
+    return TaskAdapter(json.loads(call))
 
 
-def make_task(choice: OwnTask) -> "UserTask":
+def make_task(choice: UserTask) -> "TaskAdapter":
     """A new one, for a run of its own: what it keeps, and code that was edited, count for one run."""
     task_of.cache_clear()
     return task_of(json.dumps(choice.call))
 
 
-def describe_task(choice: OwnTask) -> dict[str, Any]:
-    """What a plan has to know of the task, by the fields of OwnTask.
+def describe_task(choice: UserTask) -> TaskFacts:
+    """Return facts about the task.
 
     Raises:
         ConfigError: it has no loss, metrics of another form, or parameters that nobody would train.
     """
     task = make_task(choice)
     task.check()
-    return {"better": task.better, "monitor": task.monitor}
+    return TaskFacts(task.better, task.monitor)
 
 
-class UserTask:
+class TaskAdapter:
     """The user's object, and sums of what it makes of batches."""
 
     def __init__(self, call: Mapping[str, Any]) -> None:
