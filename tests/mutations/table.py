@@ -181,7 +181,7 @@ MUTATIONS = [
         "tests/test_raw_reduce.py::test_by_hand[2-three_gradients]",
     ),
     *(
-        Mutation(f"{engine}: {name} of rank 0 alone", "sums/measured.py", old, new, f"{CURVES}[{engine}]")
+        Mutation(f"{engine}: {name} of rank 0 alone", "sums/epoch_metrics.py", old, new, f"{CURVES}[{engine}]")
         for engine in ("raw", "lightning")
         for name, old, new in (
             ("a curve", "all_reduce_sums(self.sums.sums, self.device).tolist()", "self.sums.sums.tolist()"),
@@ -232,9 +232,9 @@ MUTATIONS = [
     ),
     Mutation(
         "an untested Lightning under the fast loop",
-        "private_api/lightning.py",
-        "if not lightning.__version__.startswith(TESTED):",
-        "if False:",
+        "lit/trainer.py",
+        "if lightning.__version__.startswith(private.TESTED):",
+        "if True:",
         "tests/test_private_api.py::test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest",
     ),
     Mutation(
@@ -373,7 +373,7 @@ MUTATIONS = [
     ),
     Mutation(
         "tested on rank 0's samples alone",
-        "sums/measured.py",
+        "sums/epoch_metrics.py",
         "totals = all_reduce_sums(totals, self.device)",
         "pass",
         "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",
@@ -616,13 +616,6 @@ MUTATIONS = [
         "str(schedule.monitor) not in logged",
         "str(schedule.monitor) in ()",
         "tests/test_own_plateau.py::test_of_a_step_only_what_is_logged_on_it[raw]",
-    ),
-    Mutation(
-        "a run's only step may lack gradients",
-        "parallel/fixed_bucket_ddp.py",
-        "if names := self._without_gradient():",
-        "if names := self._without_gradient()[:0]:",
-        "tests/test_parallel_fixed_bucket_ddp.py::test_what_has_no_gradient_is_named[only-lightning]",
     ),
     Mutation(
         "ranks may read other streams",
