@@ -30,7 +30,7 @@ TYPED: list[tuple[str, str, str]] = [
     ("model=cnn data=points", "model=cnn: it takes images, and data=points has none", "write model=mlp"),
     ("resume=true", "resume=true: no run below logs/train", "write resume=false"),
     ("ckpt_path=folder", "folder: there is no such file", "write the path of a .ckpt file"),
-    ("ckpt_path=file", "file: it is no whole checkpoint", "write ckpt_path=last"),
+    ("ckpt_path=file", "file: it is no complete checkpoint", "write ckpt_path=last"),
     ("ckpt_path=größe.ckpt", "ckpt_path=größe.ckpt:", "write \"ckpt_path='größe.ckpt'\""),
     ("hydra.run.dir=file", "hydra.run.dir=file:", "write a folder"),
     ("hydra.run.dir=", "hydra.run.dir=:", "write hydra.run.dir=FOLDER"),

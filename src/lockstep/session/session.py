@@ -121,7 +121,7 @@ class Session:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
             sums = self.checkpoints.restore(content, self.net)
-            self.metrics.restore(content, sums, self.recorder.carried["window"])
+            self.metrics.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
             self.results.values = dict(content.results)
 
