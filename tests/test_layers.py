@@ -32,7 +32,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets", "plan_checks", "step_plan"},
     {"plan", "data"},
-    {"memory", "loggers", "torch_flags", "time_limit", "fast_exit"},
+    {"memory", "loggers", "time_limit", "fast_exit"},
     {"optimizers"},
     {"schedulers"},
     {"record"},
@@ -43,7 +43,7 @@ LAYERS = [
     {"steps"},
     {"session"},
     {"lit", "raw", "early_start"},
-    {"tool_command"},
+    {"entry_point"},
     {"collectives"},
     {"inspection"},
     {"build"},
@@ -55,7 +55,7 @@ LAYERS = [
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIGHTNING_ROOMS = {"lit", "session", "steps", "loggers", "strategies", "private_api"}
-HYDRA_ROOMS = {"tool_command", "build", "command_line", "job", "sweep", "cli", "__main__", "private_api"}
+HYDRA_ROOMS = {"entry_point", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 
 def room(path: Path) -> str:
