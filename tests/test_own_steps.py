@@ -33,7 +33,7 @@ def test_one_of_several_ranks_may_not(ranks: str, world: tuple[str, ...], engine
 
 def test_outputs_without_a_loss_are_rejected(make_own: MakeOwn) -> None:
     with pytest.raises(ConfigError) as refused:
-        trained(make_own(*SKIPPING, "+model.made=dict", *SINGLE, "engine=raw"))
+        trained(make_own(*SKIPPING, "+model.result=dict", *SINGLE, "engine=raw"))
     assert str(refused.value) == (
         "model=Skipping: its training_step returns a dict without a loss; write one that returns a loss, or a "
         "dictionary with loss."
