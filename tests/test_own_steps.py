@@ -38,7 +38,7 @@ def test_one_of_several_ranks_may_not(ranks: str, world: tuple[str, ...], engine
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_no_loss_is_said(engine: str, make_own: MakeOwn) -> None:
     with pytest.raises(ConfigError) as refused:
-        trained(make_own(*SKIPPING, "+model.made=dict", *SINGLE, f"engine={engine}"))
+        trained(make_own(*SKIPPING, "+model.result=dict", *SINGLE, f"engine={engine}"))
     assert str(refused.value) == (
         "model=Skipping: its training_step returns a dict without a tensor as its loss; write one whose dictionary "
         "has it under the key loss."

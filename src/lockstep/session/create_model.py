@@ -15,7 +15,7 @@ from lockstep.random_state import seed_all
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_lightning_module
 from lockstep.targets.locate import create
-from lockstep.targets.net import own_net
+from lockstep.targets.net import create_user_net
 
 
 def create_net(plan: Plan, shapes: Any) -> nn.Module:
@@ -36,7 +36,9 @@ def create_float32_net(plan: Plan, shapes: Any) -> nn.Module:
     """Create a plain net in float32 and in torch's memory format."""
     seed_all(plan.seed)
     outputs = plan.task.outputs(shapes.shape, shapes.outputs)
-    return own_net(plan.model.call, shapes.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train)
+    return create_user_net(
+        plan.model.call, shapes.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train
+    )
 
 
 def create_module(

@@ -24,9 +24,9 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
     in_loaders = isinstance(plan.data, schemas.Loaders)
     splits = None if in_loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
     if isinstance(plan.task, schemas.UserTask):
-        from lockstep.targets.task import make_task
+        from lockstep.targets.task import create_task as create_user_task
 
-        make_task(plan.task)
+        create_user_task(plan.task)
     net = create_net(plan, plan.data if splits is None else splits)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm
