@@ -171,7 +171,7 @@ MUTATIONS = [
         "raw/automatic_optimization.py",
         '        run.wrapped.synchronise()\n        mark("communication")\n',
         '        clip_gradients(run, optimizer)\n        run.wrapped.synchronise()\n        mark("communication")\n',
-        "tests/test_raw_reduce.py::test_every_way_trains_to_the_same_weights[2-32-true-0.0]",
+        "tests/test_raw_reduce.py::test_every_method_trains_to_the_same_weights[2-32-true-0.0]",
     ),
     Mutation(
         "a sum that is no mean",
