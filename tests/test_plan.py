@@ -52,7 +52,7 @@ REFUSED = [
     (["data=points", "data.samples=1"], "data.samples=1:", "data.samples=1000"),
     (
         ["data.val_size=1437"],
-        "data=digits: data.val_size=1437, data.test_size=360 leave nothing of its 1797",
+        "data=digits: data.val_size=1437 and data.test_size=360 exceed its 1797",
         "smaller",
     ),
     (["data.val_size=-1"], "data.val_size=-1:", "data.val_size=0"),

@@ -192,10 +192,6 @@ def test_ranks_agree_with_one_device(make_own: MakeOwn) -> None:
             named("strange_schedules.Raises"),
             "no schedule today\nscheduler._target_=strange_schedules.Raises: it raises this when it is called.",
         ),
-        (
-            named(f"{TORCH}.ChainedScheduler", f"schedulers=[{{_target_:{TORCH}.ReduceLROnPlateau}}]"),
-            "scheduler.schedulers=ReduceLROnPlateau: a schedule within another one is given no metric; write it alone,",
-        ),
     ],
 )
 def test_what_is_wrong_is_told_before_any_rank_starts(typed: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:

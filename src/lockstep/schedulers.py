@@ -93,9 +93,6 @@ def deferred(call: Mapping[str, Any]) -> dict[str, Any]:
 def _with_optimizer(partial: Any, optimizer: Optimizer) -> Any:
     """Call a partial schedule, and those within it, with the optimizer."""
     children = partial.keywords.get(CHILDREN, [])
-    if any(isinstance(child.func, type) and issubclass(child.func, ReduceLROnPlateau) for child in children):
-        reason = "a schedule within another one is given no metric"
-        raise config_error(f"scheduler.{CHILDREN}", ReduceLROnPlateau.__name__, reason, "it alone, or others")
     within = {CHILDREN: [_with_optimizer(child, optimizer) for child in children]} if children else {}
     return partial(optimizer, **within)
 
