@@ -1,15 +1,11 @@
-"""A command that is forked from the warm process is what a new interpreter is: its state, what it prints, its files."""
+"""A command that is forked from the warm process equals a new interpreter."""
 
 import json
 import os
-import re
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -18,7 +14,7 @@ from lockstep.launch import forkserver
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.private_api import cpython
 from tests import zygote
-from tests.conftest import ROOT, Command, Ended, pytest_cmdline_main
+from tests.conftest import ROOT, Command
 
 STATE = """
 import json, multiprocessing, os, signal, sys
@@ -68,24 +64,6 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-PASSING = re.compile(
-    r"\d+\.\d+ s$|\S+ s: \d+ samples/s, \S+ s in all$|"
-    r"; [\d:]+ left, done at about \d\d:\d\d$|"
-    r"^\d+ +(\* +)?lightning .*|(seconds|per_second|_mb|memory) +\S+|\[[\d ,:-]+\]|\d{4}-\d\d-\d\d_\S+",
-    re.MULTILINE,
-)
-RUNS = (
-    ("engine=raw", "strategy=ddp", "devices=2", "max_epochs=1", "hydra.run.dir=run"),
-    pytest.param(
-        ("engine=both", "strategy=ddp_spawn", "devices=2", "max_epochs=1", "hydra.run.dir=run"), marks=pytest.mark.slow
-    ),
-    pytest.param(
-        ("-m", "seed=1,2", "strategy=ddp", "devices=2", "max_epochs=1", "hydra.sweep.dir=run"), marks=pytest.mark.slow
-    ),
-    ("batch_size=0",),
-    ("model=nothing", "hydra.run.dir=run"),
-    ("--help",),
-)
 
 
 def script(folder: Path, **files: str) -> str:
@@ -95,14 +73,14 @@ def script(folder: Path, **files: str) -> str:
 
 
 def states(command: Command, *arguments: str, **environment: str) -> list[dict[str, object]]:
-    """What a program tells of itself, warm and fresh."""
+    """Return what a program reports of itself, warm and fresh."""
     both = [way(sys.executable, *arguments, timeout=90, **environment) for way in (command, command.fresh)]
     assert [(ended.status, ended.err) for ended in both] == [(0, ""), (0, "")]
     return [json.loads(ended.out) for ended in both]
 
 
 @pytest.mark.parametrize("how", ["script", "-c", "-m"])
-def test_a_warm_command_is_what_a_fresh_one_is(command: Command, how: str) -> None:
+def test_a_warm_command_equals_a_fresh_one(command: Command, how: str) -> None:
     path = script(command.folder, probe=STATE + "print(json.dumps(state()))")
     line = {"script": (path,), "-c": ("-c", Path(path).read_text()), "-m": ("-m", "probe")}[how]
     warm, fresh = states(command, *line, "a=b", "", PYTHONPATH="/somewhere", OWN="1")
@@ -110,7 +88,7 @@ def test_a_warm_command_is_what_a_fresh_one_is(command: Command, how: str) -> No
     assert warm["environment"]["OWN"] == "1"  # type: ignore[index]
 
 
-def test_a_rank_of_a_warm_command_is_what_that_of_a_fresh_one_is(command: Command) -> None:
+def test_a_rank_of_a_warm_command_equals_that_of_a_fresh_one(command: Command) -> None:
     path = script(command.folder, probe=SERVER, states=STATE)
     warm, fresh = states(command, path, PYTHONPATH=str(ROOT / "src"))
     for state in (warm, fresh):
@@ -122,7 +100,7 @@ def test_a_rank_of_a_warm_command_is_what_that_of_a_fresh_one_is(command: Comman
 
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("how", ["exec", "fork"])
-def test_what_a_command_leaves_behind_is_found(command: Command, fresh: bool, how: str) -> None:
+def test_processes_that_outlive_a_command_are_found(command: Command, fresh: bool, how: str) -> None:
     path = script(command.folder, probe=LEAVES_BEHIND)
     assert (command.fresh if fresh else command)(sys.executable, path, how).status == 0
     left = command.survivors(patience=0.5)
@@ -131,7 +109,7 @@ def test_what_a_command_leaves_behind_is_found(command: Command, fresh: bool, ho
     assert len(left) == 1
 
 
-def test_a_command_tells_how_it_was_ended(command: Command) -> None:
+def test_the_status_is_the_signal(command: Command) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
         process = command.popen(sys.executable, "-c", "import time; print(flush=True); time.sleep(60)")
         assert process.stdout is not None
@@ -144,7 +122,7 @@ def test_a_command_tells_how_it_was_ended(command: Command) -> None:
         assert ("KeyboardInterrupt" in ended.err) is (number == signal.SIGINT)
 
 
-def test_an_exception_is_told_as_ever(command: Command) -> None:
+def test_an_exception_is_shown_as_usual(command: Command) -> None:
     path = script(command.folder, probe="def fail():\n    raise SystemError('so')\nfail()\n")
     warm, fresh = (way(sys.executable, path) for way in (command, command.fresh))
     assert (warm.status, warm.err) == (fresh.status, fresh.err)
@@ -153,44 +131,11 @@ def test_an_exception_is_told_as_ever(command: Command) -> None:
     assert [(ended.status, ended.err) for ended in texts] == [(1, "so\n")] * 2
 
 
-def test_what_is_read_at_the_start_of_an_interpreter_makes_a_new_one(command: Command) -> None:
+def test_settings_that_are_read_at_start_need_a_new_interpreter(command: Command) -> None:
     code = "import sys; print(sys.flags.utf8_mode, 'torch' in sys.modules)"
     assert command(sys.executable, "-c", code).out == "0 True\n"
     assert command(sys.executable, "-c", code, PYTHONUTF8="1").out == "1 False\n"
     assert command(sys.executable, "-X", "utf8", "-c", code).out == "1 False\n"
-
-
-def shown(ended: Ended, folder: Path) -> tuple[int, str, str]:
-    out, err = (PASSING.sub("", text.replace(str(folder), "")) for text in (ended.out, ended.err))
-    return ended.status, out, err
-
-
-def files(folder: Path) -> dict[str, object]:
-    """What a run left: of its measured figures the names alone."""
-    found: dict[str, object] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = re.sub(r" · \d\d-\d\d-\d\d", "", str(path.relative_to(folder)))  # what a run is called says when
-        if path.name in ("record.jsonl", "config.yaml"):
-            found[name] = path.read_text().replace(str(folder), "")
-        elif path.name == "metrics.json":
-            metrics = json.loads(path.read_text())
-            found[name] = {key: None if "seconds" in key or "per_second" in key else metrics[key] for key in metrics}
-        else:
-            found[re.sub(r"\d{6,}\S*", "", name)] = None
-    return found
-
-
-@pytest.mark.parametrize("line", RUNS, ids=" ".join)
-def test_a_warm_run_prints_and_leaves_what_a_fresh_one_does(tmp_path: Path, line: tuple[str, ...]) -> None:
-    """Under another order of hashes, too: nothing of a run depends on it."""
-    runs = []
-    for name, seed in (("warm", {}), ("fresh", {"PYTHONHASHSEED": "7"})):
-        folder = tmp_path / name
-        folder.mkdir()
-        command = Command(folder)
-        ended = (command.fresh if seed else command).train(*line, timeout=90, **seed)
-        runs.append((shown(ended, folder), files(folder)))
-    assert runs[0] == runs[1]
 
 
 @pytest.mark.slow
@@ -204,39 +149,8 @@ def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
         time.sleep(0.1)
 
 
-def test_threads_that_come_at_once_share_one_warm_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    def start(own: zygote.Zygote) -> None:
-        time.sleep(0.05)
-        made.append(own)
-
-    monkeypatch.setattr(zygote.Zygote, "__init__", start)
-    monkeypatch.setattr(zygote, "_only", cache(zygote._only.__wrapped__))
-    with ThreadPoolExecutor(4) as pool:
-        found = {*pool.map(lambda _: zygote.zygote(), range(4))}
-    assert len(made) == len(found) == 1
-
-
-@pytest.mark.parametrize(
-    ("named", "worker", "shared"), [([], False, 3), ([], True, None), (["tests/test_zygote.py"], False, None)]
-)
-def test_a_whole_run_alone_is_shared_and_no_worker_has_workers(
-    named: list[str], worker: bool, shared: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    options = SimpleNamespace(numprocesses=None, dist="no", usepdb=False, collectonly=False)
-    manager = SimpleNamespace(hasplugin=lambda _: True)
-    config = SimpleNamespace(option=options, args=named or [str(ROOT / "tests")], pluginmanager=manager)
-    if worker:
-        config.workerinput = {}
-    pytest_cmdline_main(config)  # type: ignore[arg-type]
-    assert options.numprocesses == shared
-
-
 def test_this_process_has_a_fork_server_that_was_forked_too() -> None:
-    """Its child, whose end it is told; another takes its place in an instant."""
+    """The server is a child of this process, and can be started again."""
     forkserver.start_forkserver("lockstep.raw")
     first = cpython.forkserver_pid()
     assert first is not None

@@ -278,7 +278,7 @@ MUTATIONS = [
         "streams.py",
         "            redirect_to_null(self.fileno())\n        return",
         "            raise\n        return",
-        f"{STREAMS}::test_what_is_printed_to_a_full_device_is_lost",
+        f"{STREAMS}::test_output_to_a_full_device_is_dropped",
     ),
     Mutation(
         "random numbers stay", "launch/in_process.py", "        restore_random_state(random, devices)\n", "", HERE
