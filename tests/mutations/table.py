@@ -52,7 +52,7 @@ MUTATIONS = [
         "launch/stop_handler.py",
         "        self._send_after(RAISE_INTERVAL, number)\n        self.raised",
         "        self.raised",
-        "tests/test_signals.py::test_a_signal_while_torch_is_imported_is_not_lost",
+        "tests/test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost",
     ),
     Mutation(
         "a rank whose start a signal interrupts outlives the job",
