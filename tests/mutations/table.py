@@ -254,9 +254,9 @@ MUTATIONS = [
     Mutation("rounds that differ are judged", "../bench/measurement.py", "CONFIDENCE = 0.9", "CONFIDENCE = 0.5", BENCH),
     Mutation(
         "a bomb is read",
-        "data/mnist.py",
-        "stream.read(self.length + 1)",
-        "stream.read(100 * self.length)",
+        "data/download.py",
+        ".read(self.length + 1)",
+        ".read(100 * self.length)",
         BOMB,
     ),
     Mutation(

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.mappings import keys_of
-from lockstep.data.samples import SampleData, pair_of, targets_for_loss
+from lockstep.data.samples import SampleData, keys_of, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data_keys import PLANNED

@@ -34,14 +34,12 @@ class InMemory(Dataset[Batch]):
         """Yield a batch for each tensor of ids."""
         split, device = self.split, self.device
         for block in _blocks(slices, split.inputs[:1].nbytes):
-            ids = torch.cat(block).to(split.inputs.device, non_blocking=True)
-            inputs, targets, _ = split[ids]
-            fetched = Batch(inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True), ids)
+            rows = split[torch.cat(block).to(split.inputs.device, non_blocking=True)]
+            fetched = Batch(*(tensor.to(device, non_blocking=True) for tensor in rows))
             if not split.is_images:
                 fetched = self.data.as_float(fetched, self.dtype)
             sizes = [len(ids) for ids in block]
-            columns = torch.split(fetched.inputs, sizes), torch.split(fetched.targets, sizes), block
-            for batch in map(Batch, *columns):
+            for batch in map(Batch, *(torch.split(tensor, sizes) for tensor in fetched)):
                 if split.is_images:  # batch by batch: a float takes four bytes, and a batch of them fits in the cache
                     yield self.data.as_float(batch, self.dtype)
                 elif batch.inputs.data_ptr() % ALIGNED:  # it depends on where training began

@@ -5,8 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from lockstep.config_error import config_error
-from lockstep.data.mappings import keys_of
-from lockstep.data.samples import pair_of, targets_for_loss
+from lockstep.data.samples import keys_of, pair_of, targets_for_loss
 from lockstep.data.user_data import outputs_of, shape_facts
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.map_loader import MapLoader

@@ -11,8 +11,8 @@ from torch.nn.parameter import is_lazy
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loaders.create_source import create_source
 from lockstep.loaders.loader_facts import facts_of, sample_facts
+from lockstep.loaders.loader_source import create_source
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
 from lockstep.session.create_model import create_module, data_arguments

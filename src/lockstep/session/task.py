@@ -5,8 +5,7 @@ from lockstep.checkpoint.content import Progress
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.create_source import create_net_source, create_source
-from lockstep.loaders.loader_source import LoaderSource
+from lockstep.loaders.loader_source import LoaderSource, create_net_source, create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.session.create_model import create_net

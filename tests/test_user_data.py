@@ -1,4 +1,4 @@
-"""What a user's target makes becomes three splits, and the sizes that a plan needs."""
+"""A user's data as three splits, and the sizes that a plan needs."""
 
 from pathlib import Path
 from typing import Any
@@ -32,34 +32,28 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[int, int, int], list[int], int, int
     "regression": ({**BLOBS, "target": "strange_data.sine"}, (32, 4, 4), [1], 1, 0),
     "dataset": ({**BLOBS, "target": "strange_data.Noisy", "_split_": {"val": 0}}, (36, 0, 4), [4], 3, 3),
     "three": ({"train": NOISY, "val": {**NOISY, "samples": 9}, "test": {**NOISY, "samples": 5}}, (40, 9, 5), [4], 3, 3),
+    "validation": ({"target": "builtins.dict", "train": NOISY, "validation": NOISY}, (40, 40, 0), [4], 3, 3),
     "no test": ({"train": NOISY}, (40, 0, 0), [4], 3, 3),
     "classes": ({**BLOBS, "_classes_": 8}, (32, 4, 4), [4], 8, 8),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_plan_knows_of_it(form: str) -> None:
+def test_a_plan_knows_sizes_and_shapes(form: str) -> None:
     values, sizes, shape, outputs, classes = FORMS[form]
-    wanted: dict[str, Any] = dict(zip(("train_samples", "val_size", "test_size"), sizes, strict=True))
-    assert describe(choice(**values), 0) == {
-        **wanted,
-        "shape": shape,
-        "outputs": outputs,
-        "classes": classes,
-        "parts": [],
-    }
+    expected: dict[str, Any] = dict(zip(("train_samples", "val_size", "test_size"), sizes, strict=True))
+    expected |= {"shape": shape, "outputs": outputs, "classes": classes, "parts": []}
+    assert describe(choice(**values), 0) == expected
 
 
-def test_a_split_leaves_nothing_out_and_nothing_twice() -> None:
+def test_a_split_has_every_sample_once_for_any_seed() -> None:
     from tests.own_code.strange_data import blobs
 
-    data = load(choice(target="strange_data.blobs", samples=40), 3)
+    data, again = (load(choice(target="strange_data.blobs", samples=40), seed) for seed in (3, 4))
     assert isinstance(data, TensorData)
     rows = torch.cat([data.train.inputs, data.val.inputs, data.test.inputs])
     assert sorted(rows[:, 0].tolist()) == sorted(blobs(40)[0][:, 0].tolist())
-    again = load(choice(target="strange_data.blobs", samples=40), 4)
-    assert isinstance(again, TensorData)
-    assert torch.equal(again.train.inputs, data.train.inputs), "the split does not depend on the run's seed"
+    assert torch.equal(again.train.inputs, data.train.inputs)
 
 
 def test_a_sine_is_a_column() -> None:
@@ -68,14 +62,8 @@ def test_a_sine_is_a_column() -> None:
     assert data.train.targets.shape == (32, 1)
 
 
-def test_a_table_calls_its_parts_as_it_does() -> None:
-    """`validation`, as in `datasets`."""
-    found = describe(choice(target="builtins.dict", train=NOISY, validation={**NOISY, "samples": 9}), 0)
-    assert (found["train_samples"], found["val_size"]) == (40, 9)
-
-
-def test_what_it_draws_it_draws_under_the_seed() -> None:
-    """And a rank's generator goes on as if nothing had been drawn."""
+def test_a_target_draws_under_the_seed() -> None:
+    """The generators of the rank are preserved."""
     one, same, other = (load(choice(target="strange_data.drawn", samples=12), seed) for seed in (1, 1, 2))
     assert torch.equal(one.train.inputs, same.train.inputs)
     assert not torch.equal(one.train.inputs, other.train.inputs)
@@ -126,6 +114,6 @@ def test_what_it_draws_it_draws_under_the_seed() -> None:
         ),
     ],
 )
-def test_what_cannot_be(values: dict[str, Any], sentence: str) -> None:
+def test_invalid_data_is_rejected(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         describe(choice(**values), 0)
