@@ -17,7 +17,7 @@ import psutil
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from lockstep.launch.external_rendezvous import SECRET, SECRET_HEADER
-from lockstep.launch.signed_store import hmac_of
+from lockstep.launch.signed_store import compute_hmac
 
 NOBODY = 65534
 OWN = b"0" * 64
@@ -69,7 +69,7 @@ def wanted(key: str, what: str, port: str, secret: str) -> dict[str, bytes]:
     if name.startswith("reply to "):
         run = os.environ.get("TORCHELASTIC_RUN_ID", "")
         about = (name.removeprefix("reply to "), secret, port, "2", "1", run)
-        mac = hmac_of(OWN, *(part.encode() for part in about)).decode()
+        mac = compute_hmac(OWN, *(part.encode() for part in about)).decode()
         return {key: json.dumps([secret, mac]).encode()}
     return {key: b"0" * 32}
 

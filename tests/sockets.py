@@ -1,120 +1,99 @@
-"""What a command leaves open to others while it runs: its sockets, read from /proc, and its temporary files."""
+"""Find what a command exposes to others while it runs: its sockets, and its temporary files."""
 
 import contextlib
+import os
 import socket
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
-LISTENING, UNCONNECTED = "0A", "07"
-"""States of sockets to which anybody may speak, of TCP and of UDP: a connected one hears its peer alone."""
-ACCEPTS = 0x10000
-"""Linux's flag of a unix socket that listens."""
+import psutil
+
 PAUSE = 0.03
 """Seconds between two looks."""
 
 
 @dataclass(frozen=True)
-class Door:
-    """A socket that others may come to; of a unix socket `address` is a path, with @ in front if it is in no folder."""
+class Endpoint:
+    """A socket that others can reach; the address of a unix socket is a path, which begins with @ if it is abstract."""
 
     protocol: str
     address: str
-    port: int = 0
 
     @property
-    def closed(self) -> bool:
-        """To other machines, and, where it is a unix socket, to other users of this one."""
+    def is_private(self) -> bool:
+        """Whether neither other machines nor, by a unix socket, other users of this one can reach it."""
         if self.protocol == "unix":
-            return not self.address.startswith("@") and private(Path(self.address).parent)
+            return not self.address.startswith("@") and is_private(Path(self.address).parent)
         address = ip_address(self.address)
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
         return (mapped or address).is_loopback
 
 
 @dataclass
-class Seen:
-    """What was open at any look, and what in the temporary folder was not its owner's alone."""
+class Watched:
+    """The sockets of a command, and the files in the temporary folder, that were seen at any time."""
 
-    doors: set[Door] = field(default_factory=set)
+    endpoints: set[Endpoint] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
     exposed: set[str] = field(default_factory=set)
     looks: int = 0
 
     @property
-    def open(self) -> set[Door]:
-        return {door for door in self.doors if not door.closed}
+    def open(self) -> set[Endpoint]:
+        return {endpoint for endpoint in self.endpoints if not endpoint.is_private}
 
 
-def watch(process: "subprocess.Popen[str]", temporary: Path) -> Seen:
-    """Look from the start of a command to its end."""
-    seen = Seen()
+def watch(process: "subprocess.Popen[str]", temporary: Path) -> Watched:
+    """Look again and again until a command ends."""
+    watched = Watched()
     while process.poll() is None:
-        seen.looks += 1
-        for number in tree(process.pid):
-            seen.doors |= set(doors_of(number))
+        watched.looks += 1
+        for pid in tree(process.pid):
+            watched.endpoints |= endpoints_of(pid)
         for path in temporary.iterdir():
-            seen.files.add(path.name)
+            watched.files.add(path.name)
             with contextlib.suppress(FileNotFoundError):
-                if not private(path):
-                    seen.exposed.add(f"{path.name} {stat.filemode(path.lstat().st_mode)}")
+                if not is_private(path):
+                    watched.exposed.add(f"{path.name} {stat.filemode(path.lstat().st_mode)}")
         time.sleep(PAUSE)
-    return seen
+    return watched
 
 
-def private(path: Path) -> bool:
-    """Whether only its owner gets at what it holds."""
+def is_private(path: Path) -> bool:
+    """Whether only its owner can read a file or folder; also True if it has been removed."""
     try:
         return not path.lstat().st_mode & 0o077
     except FileNotFoundError:
-        return True  # gone, as when it is removed at the end
+        return True
 
 
 def tree(root: int) -> list[int]:
-    """A process, all that descend from it, and all of its session, whoever their parents are now."""
-    found, parents = {root}, {}
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            _state, parent, _group, session = (path / "stat").read_text().rpartition(")")[2].split()[:4]
-            parents[int(path.name)] = int(parent)
-            if int(session) == root:
-                found.add(int(path.name))
-    while more := {number for number, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(found)
+    """Return the pids of a process, of its descendants, and of its session, whoever their parents are now."""
+    pids = {root}
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(pid) == root:
+                pids.add(pid)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        pids |= {process.pid for process in psutil.Process(root).children(recursive=True)}
+    return sorted(pids)
 
 
-def doors_of(process: int) -> Iterator[Door]:
-    """The sockets of a process that wait for others, of its own network."""
-    folder, own = Path("/proc") / str(process), set()
-    with contextlib.suppress(OSError):
-        for descriptor in (folder / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                own.add(str(descriptor.readlink()))
-    for protocol in ("tcp", "tcp6", "udp", "udp6"):
-        for _, local, _remote, state, *_, inode in lines(folder / "net" / protocol, 10):
-            if f"socket:[{inode}]" in own and state == (LISTENING if protocol.startswith("tcp") else UNCONNECTED):
-                address, port = local.split(":")
-                yield Door(protocol, str(address_of(address)), int(port, 16))
-    for line in lines(folder / "net" / "unix", 8):
-        if f"socket:[{line[6]}]" in own and int(line[3], 16) & ACCEPTS:
-            yield Door("unix", line[7])
-
-
-def lines(table: Path, columns: int) -> Iterator[list[str]]:
-    """The lines of a table in /proc below its head, as many columns of each."""
-    with contextlib.suppress(OSError):
-        for line in table.read_text().splitlines()[1:]:
-            if len(cells := line.split()) >= columns:
-                yield cells[:columns]
-
-
-def address_of(digits: str) -> IPv4Address | IPv6Address:
-    """Of the kernel's hexadecimal: words of 32 bits, each in the byte order of the machine."""
-    words = (int(digits[i : i + 8], 16) for i in range(0, len(digits), 8))
-    packed = b"".join(socket.htonl(socket.ntohl(word)).to_bytes(4, "little") for word in words)
-    return ip_address(packed)
+def endpoints_of(pid: int) -> set[Endpoint]:
+    """Return the sockets of a process that accept anyone: a connected one hears its peer alone."""
+    endpoints = set()
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.Process(pid).net_connections("all"):
+            if connection.family == socket.AF_UNIX:
+                if connection.laddr:
+                    endpoints.add(Endpoint("unix", str(connection.laddr)))
+            elif connection.status == psutil.CONN_LISTEN or (
+                connection.type == socket.SOCK_DGRAM and not connection.raddr
+            ):
+                protocol = "tcp" if connection.type == socket.SOCK_STREAM else "udp"
+                endpoints.add(Endpoint(protocol + "6" * (connection.family == socket.AF_INET6), connection.laddr.ip))
+    return endpoints

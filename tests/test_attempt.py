@@ -14,7 +14,7 @@ import pytest
 from lockstep.launch.attempt import Attempt
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import start_forkserver
-from lockstep.launch.process_table import alive
+from lockstep.launch.process_tree import is_alive
 from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.worker import LaunchSpec
 from lockstep.plan import Plan
@@ -32,13 +32,17 @@ def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
 
     def of(fault: str) -> Attempt:
         rendezvous = Rendezvous(path=str(tmp_path / f"group{len(started)}"))
-        job = LaunchSpec(plan, ENGINE, rendezvous, tmp_path, {**os.environ, "FAULT": fault})
-        started.append(Attempt(job, len(started), {"TORCHELASTIC_RESTART_COUNT": str(len(started))}))
+        job = LaunchSpec(plan, ENGINE, rendezvous, tmp_path, {**os.environ, "FAULT": fault}, restarts=len(started))
+        started.append(Attempt(job))
         return started[-1]
 
     yield of
     for attempt in started:
         attempt.end()
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and is_alive(psutil.Process(pid))
 
 
 def ended(attempt: Attempt, seconds: float = 30) -> dict[int, Any]:
@@ -69,7 +73,9 @@ def test_who_has_ended_is_not_killed(start: Start, monkeypatch: pytest.MonkeyPat
     attempt = start("none@0")
     ended(attempt)
     with monkeypatch.context() as patched:
-        patched.setattr("lockstep.launch.attempt.alive", lambda pid: pytest.fail(f"{pid} is asked for"))
+        patched.setattr(
+            "lockstep.launch.attempt.kill_trees", lambda pids: pytest.fail(f"{[*pids]}") if [*pids] else None
+        )
         attempt.end()
 
 
@@ -79,6 +85,23 @@ def test_a_rank_that_ends_well_but_too_early_is_named(start: Start, rank: int) -
     with pytest.raises(RankFailed, match=rf"^rank {rank} failed: it ended with status 0 before its work was done$"):
         ended(attempt)
     assert not any(map(alive, attempt.pids.values()))
+
+
+def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal comes when the server has forked a rank and the command does not know its pid yet."""
+    read, pids = multiprocessing.forkserver.read_signed, list[int]()
+
+    def interrupt(descriptor: int) -> int:
+        pids.append(read(descriptor))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(multiprocessing.forkserver, "read_signed", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        start("none@0")
+    deadline = time.monotonic() + 5
+    while alive(*pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @needs_states

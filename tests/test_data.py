@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -79,10 +77,7 @@ def test_digits_are_the_real_ones_each_in_one_split() -> None:
     assert ink == pytest.approx(originals, rel=0.05), "enlarging 8×8 to 20×20 spreads each digit's ink over 400/64"
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_scikit_learns_file_is_read_as_by_its_own_loader(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if moved:
-        monkeypatch.setattr("lockstep.data.digits.FILE", Path("moved.csv.gz"))
+def test_scikit_learns_file_is_read_as_by_its_own_loader() -> None:
     assert np.array_equal(read_rows(), np.column_stack(load_digits(return_X_y=True)))
 
 

@@ -14,7 +14,7 @@ import pytest
 from lockstep.launch.private_dir import NAMES
 from tests.conftest import ROOT, Command, Ended
 from tests.netns import cluster
-from tests.sockets import Door, Seen, watch
+from tests.sockets import Endpoint, Watched, watch
 
 TRAIN = (sys.executable, str(ROOT / "train.py"), "engine=both", "max_epochs=2", "logger=none", "accelerator=cpu")
 RAW = (*TRAIN[:2], "engine=raw", "max_epochs=1", *TRAIN[4:])
@@ -36,7 +36,7 @@ def temporary() -> Iterator[Path]:
         yield folder
 
 
-def watched(command: Command, temporary: Path, *line: str) -> tuple[Ended, Seen]:
+def watched(command: Command, temporary: Path, *line: str) -> tuple[Ended, Watched]:
     process = command.popen(*OPEN_TO_ALL, *line, TMPDIR=str(temporary))
     seen = watch(process, temporary)
     return command.wait(process), seen
@@ -61,7 +61,7 @@ def test_nothing_is_open(line: tuple[str, ...], meets: bool, command: Command, t
     assert seen.looks > 20
     assert not seen.open
     assert not seen.exposed
-    listening = {door.address for door in seen.doors if door.protocol.startswith("tcp")}
+    listening = [endpoint for endpoint in seen.endpoints if endpoint.protocol.startswith("tcp")]
     assert bool(listening) == meets, "gloo's own sockets, so the watch does see sockets"
     named = {name for name in seen.files if not PROBE.fullmatch(name)}
     assert len(named) == 1, "what a run needs only while it lasts lies in one folder"
@@ -94,17 +94,17 @@ def test_the_watch_sees_what_is_open(command: Command, temporary: Path) -> None:
     script.write_text(OPEN)
     ended, seen = watched(command, temporary, sys.executable, str(script))
     assert ended.status == 0, ended.err
-    found = {(door.protocol, door.address) for door in seen.open}
+    found = {(endpoint.protocol, endpoint.address) for endpoint in seen.open}
     six = {("tcp6", "::")} if socket.has_ipv6 else set()
     assert found == {("tcp", "0.0.0.0"), ("udp", "0.0.0.0"), ("unix", "@open-to-all")} | six
-    assert ("tcp", "127.0.0.1") in {(door.protocol, door.address) for door in seen.doors - seen.open}
+    assert Endpoint("tcp", "127.0.0.1") in seen.endpoints - seen.open
     assert seen.exposed == {"lockstep-open drwxrwxrwx"}
 
 
 def test_addresses_are_told_apart() -> None:
-    assert Door("tcp6", "::ffff:127.0.0.1").closed
-    assert not Door("tcp6", "::ffff:10.0.0.1").closed
-    assert Door("udp6", "::1").closed
+    assert Endpoint("tcp6", "::ffff:127.0.0.1").is_private
+    assert not Endpoint("tcp6", "::ffff:10.0.0.1").is_private
+    assert Endpoint("udp6", "::1").is_private
 
 
 DEAF = """

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import DistNetworkError, FileStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from lockstep.launch.graceful_shutdown import FileRequest, Request
-from lockstep.launch.signal_request import SignalRequest
+from lockstep.launch.stop_request import FileRequest, SignalRequest, StopRequest
 from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED, Stop
 
 STEP = 0.01
@@ -19,7 +18,7 @@ STEP = 0.01
 
 def trained(stop: Stop, until: int, seconds: float = STEP) -> int:
     """The step after which a rank stops that trains alone, `until` at the latest."""
-    with stop.listening(0):
+    with stop.accepting_stop(0):
         for step in range(1, until + 1):
             time.sleep(seconds)
             if stop.should_stop(step):
@@ -33,7 +32,7 @@ def stores(tmp_path: Path) -> list[Store]:
     return [FileStore(str(tmp_path / "store")) for _ in range(3)]
 
 
-def in_threads(stops: list[Request], seconds: list[float], until: int = 400) -> list[int]:
+def in_threads(stops: list[StopRequest], seconds: list[float], until: int = 400) -> list[int]:
     ended = [0] * len(stops)
 
     def train(rank: int) -> None:
@@ -48,13 +47,13 @@ def in_threads(stops: list[Request], seconds: list[float], until: int = 400) -> 
 
 
 def test_nobody_asks_and_nobody_stops() -> None:
-    assert trained(Request(lambda: False, 0, 1, None), until=5) == -1
+    assert trained(StopRequest(lambda: False, 0, 1, None), until=5) == -1
 
 
 def test_alone_it_stops_after_the_step_under_way() -> None:
     began = time.monotonic()
     requested = lambda: time.monotonic() > began + 0.2  # noqa: E731
-    step = trained(Request(requested, 0, 1, None), until=400)
+    step = trained(StopRequest(requested, 0, 1, None), until=400)
     assert 0.2 / (3 * STEP) < step < 60
 
 
@@ -62,7 +61,7 @@ def test_ranks_that_do_not_keep_step_stop_after_the_same_one(stores: list[Store]
     """One is asked; the slowest is far behind then, and goes on to where the quickest was."""
     began = time.monotonic()
     requested = [lambda: False, lambda: time.monotonic() > began + 0.3, lambda: False]
-    stops = [Request(requested[rank], rank, 3, stores[rank]) for rank in range(3)]
+    stops = [StopRequest(requested[rank], rank, 3, stores[rank]) for rank in range(3)]
     stop_after = in_threads(stops, [STEP, 2 * STEP, 4 * STEP])
     assert len({*stop_after}) == 1
     assert stop_after[0] > 12, "the quickest had come further than the slowest ever had in that time"
@@ -71,9 +70,9 @@ def test_ranks_that_do_not_keep_step_stop_after_the_same_one(stores: list[Store]
 
 def test_a_rank_whose_peers_never_answer_does_not_hang_behind_its_end(stores: list[Store]) -> None:
     """Training that fails, say, while the ranks agree."""
-    stop = Request(lambda: True, 0, 2, stores[0])
+    stop = StopRequest(lambda: True, 0, 2, stores[0])
     began = time.monotonic()
-    with contextlib.suppress(ZeroDivisionError), stop.listening(0):
+    with contextlib.suppress(ZeroDivisionError), stop.accepting_stop(0):
         time.sleep(0.3)
         raise ZeroDivisionError
     assert time.monotonic() - began < 2
@@ -82,7 +81,7 @@ def test_a_rank_whose_peers_never_answer_does_not_hang_behind_its_end(stores: li
 def test_the_command_asks_by_a_file_where_it_is_told_that_it_is_heard(tmp_path: Path) -> None:
     stop = FileRequest(tmp_path, 0, 1, None)
     assert not (tmp_path / ACCEPTS_STOP).exists()
-    with stop.listening(0):
+    with stop.accepting_stop(0):
         assert (tmp_path / ACCEPTS_STOP).exists()
         assert not stop.should_stop(1)
         (tmp_path / STOP_REQUESTED).touch()
@@ -123,7 +122,7 @@ def test_the_ranks_time_runs_though_the_store_is_lost() -> None:
             raise DistNetworkError("the host is gone")
 
     stop = SignalRequest(0, 1, Lost())
-    with stop.listening(0):
+    with stop.accepting_stop(0):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.decided.wait(5)
         assert stop.timer.is_alive()

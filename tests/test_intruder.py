@@ -22,9 +22,9 @@ from lockstep.launch.external_rendezvous import (
     reply_hmac,
     verify_reply,
 )
-from lockstep.launch.graceful_shutdown import Request
 from lockstep.launch.open_rendezvous import PortRendezvous
 from lockstep.launch.signed_store import SignedStore
+from lockstep.launch.stop_request import StopRequest
 from lockstep.launch.topology import STOP_REQUESTED
 from lockstep.plan import Plan
 from lockstep.world import World
@@ -121,7 +121,7 @@ def test_a_store_of_torch_alone_believes_the_intruder(command: Command, plain: A
     with intruder(command, plain.port, "add", others):
         unsigned.set_timeout(timedelta(seconds=30))
         unsigned.wait([STOP_REQUESTED])
-        believing, doubting = (Request(lambda: False, 0, 1, store) for store in (unsigned, signed))
+        believing, doubting = (StopRequest(lambda: False, 0, 1, store) for store in (unsigned, signed))
         assert believing._requested_by_peer()
         assert not doubting._requested_by_peer()
 

@@ -31,7 +31,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets", "plan_checks", "step_plan"},
     {"plan", "data"},
-    {"memory", "loggers", "torch_flags", "time_limit", "quick_exit"},
+    {"memory", "loggers", "torch_flags", "time_limit", "fast_exit"},
     {"optimizers"},
     {"schedulers"},
     {"record"},
@@ -186,7 +186,7 @@ def test_the_rule_catches_who_breaks_it(own: str, source: str) -> None:
         ("lockstep.early_start", {"torch", "lightning", "hydra", "omegaconf", "numpy"}),
         ("lockstep.cli", {"torch", "lightning", "numpy"}),
         ("lockstep.plan", {"torch", "lightning", "hydra", "omegaconf"}),
-        ("lockstep.launch.processes", {"lightning", "hydra"}),
+        ("lockstep.launch.attempt", {"lightning", "hydra"}),
         ("lockstep.nets", {"lightning", "hydra"}),
         (
             "lockstep.raw",

@@ -19,7 +19,7 @@ from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.pictures import confusion_picture
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from lockstep.steps.step_phases import wrap_phases
+from lockstep.session.epoch_timing import mark_phases
 from lockstep.sums.phases import Phases
 from lockstep.sums.running import PredictionSamples
 from tests.conftest import ROOT, Command, MakeOwn, MakePlan, events_of
@@ -314,7 +314,7 @@ def test_forward_is_told_from_backward(automatic: bool) -> None:
 
     module, clock = Module(), Clock()
     clock.since = 0.0
-    wrap_phases(module, clock)
+    mark_phases(module, [], clock)
     module.training_step()
     if automatic:
         module.backward()

@@ -7,7 +7,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from lockstep.session.schedules import require_monitors
+from lockstep.session.schedules import configured
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, SINGLE, trained
 
@@ -23,18 +23,23 @@ UNKNOWN = (
 )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    ("given", "world", "sentence"),
-    [((), SINGLE, NOTHING), (("+model.monitor=val_acc",), DDP, UNKNOWN)],
+    ("overrides", "message"),
+    [
+        (("engine=raw", *SINGLE), NOTHING),
+        (("engine=raw", "+model.monitor=val_acc", *SINGLE), UNKNOWN),
+        (("engine=lightning", "+model.monitor=val_acc", *DDP), UNKNOWN),
+    ],
 )
-def test_what_it_monitors_is_there(
-    given: tuple[str, ...], world: tuple[str, ...], sentence: str, engine: str, make_own: MakeOwn
-) -> None:
-    plan = make_own(*JOB, *given, *world, f"engine={engine}")
-    with pytest.raises(ConfigError) as refused:
-        trained(plan)
-    assert str(refused.value) == sentence
+def test_a_missing_monitor_is_named(overrides: tuple[str, ...], message: str, make_own: MakeOwn) -> None:
+    with pytest.raises(ConfigError) as error:
+        trained(make_own(*JOB, *overrides))
+    assert str(error.value) == message
+
+
+def test_lightning_rejects_a_plateau_without_a_monitor(make_own: MakeOwn) -> None:
+    with pytest.raises(Exception, match="must include a monitor"):
+        trained(make_own(*JOB, *SINGLE, "engine=lightning"))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -45,23 +50,27 @@ def test_of_a_step_only_what_is_logged_on_it(engine: str, make_own: MakeOwn) -> 
 
 
 @pytest.mark.parametrize(
-    ("made", "fits"),
+    ("returned", "monitors"),
     [
-        (OPTIMIZER, True),
-        (None, True),
-        (([OPTIMIZER], [STEPS]), True),
-        (([OPTIMIZER], [PLATEAU]), False),
-        (([OPTIMIZER], [{"scheduler": PLATEAU, "monitor": "a"}]), True),
-        ({"optimizer": OPTIMIZER, "lr_scheduler": PLATEAU}, False),
-        ({"optimizer": OPTIMIZER, "lr_scheduler": PLATEAU, "monitor": "a"}, True),
-        ({"optimizer": OPTIMIZER, "lr_scheduler": {"scheduler": PLATEAU}, "monitor": "a"}, False),
-        ({"optimizer": OPTIMIZER, "lr_scheduler": {"scheduler": STEPS, "reduce_on_plateau": True}}, False),
-        ([{"optimizer": OPTIMIZER, "lr_scheduler": {"scheduler": PLATEAU, "monitor": "a"}}], True),
+        (OPTIMIZER, []),
+        ([OPTIMIZER], []),
+        (([OPTIMIZER], [STEPS]), []),
+        (([OPTIMIZER], [PLATEAU]), [None]),
+        (([OPTIMIZER], [{"scheduler": PLATEAU, "monitor": "a"}]), ["a"]),
+        ({"optimizer": OPTIMIZER, "lr_scheduler": PLATEAU}, [None]),
+        ({"optimizer": OPTIMIZER, "lr_scheduler": PLATEAU, "monitor": "a"}, ["a"]),
+        ({"optimizer": OPTIMIZER, "lr_scheduler": {"scheduler": PLATEAU}, "monitor": "a"}, [None]),
+        ({"optimizer": OPTIMIZER, "lr_scheduler": {"scheduler": STEPS, "reduce_on_plateau": True}}, [None]),
+        ([{"optimizer": OPTIMIZER, "lr_scheduler": {"scheduler": PLATEAU, "monitor": "a"}}], ["a"]),
     ],
 )
-def test_in_every_form(made: object, fits: bool) -> None:
-    if fits:
-        require_monitors("Net", made)
-    else:
-        with pytest.raises(ConfigError, match="model=Net: its ReduceLROnPlateau monitors nothing; write in its"):
-            require_monitors("Net", made)
+def test_every_form_of_configure_optimizers(returned: object, monitors: list[str | None]) -> None:
+    optimizers, schedules = configured(returned)
+    assert optimizers == [OPTIMIZER]
+    assert [schedule.monitor for schedule in schedules if schedule.reduce_on_plateau] == monitors
+
+
+def test_other_forms_of_configure_optimizers_are_rejected() -> None:
+    assert configured(None) == ([], [])
+    with pytest.raises(ValueError, match="returns a str, and not optimizers"):
+        configured("adam")

@@ -1,14 +1,12 @@
 """A CPython without the private names that are used here: ranks are spawned, and nothing fails."""
 
 import multiprocessing.forkserver
-import multiprocessing.resource_tracker
 import pdb  # noqa: T100  # its state, not its prompt
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from lockstep.launch.forkserver import end_tracker, ensure_forkserver, place_sockets, start_forkserver, start_method
+from lockstep.launch.forkserver import ensure_forkserver, start_forkserver, start_method
 from lockstep.private_api import cpython
 
 
@@ -27,13 +25,6 @@ def test_without_the_fork_servers_state_ranks_are_spawned(name: str | None, monk
     cpython.kill_forkserver()
 
 
-def test_without_the_trackers_state_it_is_left_to_end_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    multiprocessing.resource_tracker.ensure_running()
-    monkeypatch.delattr(multiprocessing.resource_tracker, "_resource_tracker")
-    end_tracker()
-    assert cpython.release_tracker() is None
-
-
 def test_pdbs_handler_is_forgotten_where_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pdb.Pdb, "_previous_sigint_handler", print)
     cpython.forget_interrupt_handler()
@@ -41,12 +32,3 @@ def test_pdbs_handler_is_forgotten_where_it_has_one(monkeypatch: pytest.MonkeyPa
     monkeypatch.delattr(pdb.Pdb, "_previous_sigint_handler")
     cpython.forget_interrupt_handler()
     assert not hasattr(pdb.Pdb, "_previous_sigint_handler")
-
-
-def test_without_its_setting_multiprocessing_keeps_its_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = multiprocessing.current_process()
-    place_sockets()
-    assert cpython.sockets_folder() == Path(process._config["tempdir"])  # type: ignore[attr-defined]
-    monkeypatch.delattr(process, "_config")
-    place_sockets()
-    assert cpython.sockets_folder() is None

@@ -217,10 +217,10 @@ def test_a_signal_while_torch_is_imported_is_not_lost(command: Command) -> None:
 def test_two_signals_at_once_are_one_and_a_later_one_ends_it(tmp_path: Path) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
     cleaned_up = False
-    with pytest.raises(SystemExit) as ended, signals_end_command(tmp_path) as asked:  # noqa: PT012  # its clean-up is tested
+    with pytest.raises(SystemExit) as ended, signals_end_command(tmp_path) as handler:  # noqa: PT012  # its clean-up is tested
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
-        assert asked == [signal.SIGTERM]
+        assert handler.requests == [signal.SIGTERM]
         assert (tmp_path / STOP_REQUESTED).exists()
         time.sleep(0.4)
         try:
@@ -325,9 +325,9 @@ def test_an_alarm_stays_the_users(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with signals_end_command(tmp_path) as asked:
+        with signals_end_command(tmp_path) as handler:
             time.sleep(0.4)
-            assert (heard, asked) == ([signal.SIGALRM], [])
+            assert (heard, handler.requests) == ([signal.SIGALRM], [])
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             signal.raise_signal(signal.SIGTERM)
         time.sleep(0.4)

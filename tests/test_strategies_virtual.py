@@ -136,8 +136,8 @@ def test_the_rows_and_the_noise_of_each_rank() -> None:
             "batch_size=16",
             "batch_size=16: 3 ranks (devices=3) cannot share it equally; write batch_size=15 or batch_size=18.",
         ),
-        ("dropout_rng=global", "dropout_rng=global: then nothing is each rank's own"),
-        ("sync_batchnorm=true", "sync_batchnorm=true: then nothing is each rank's own"),
+        ("dropout_rng=global", "dropout_rng=global: then nothing differs by rank"),
+        ("sync_batchnorm=true", "sync_batchnorm=true: then nothing differs by rank"),
         ("num_nodes=2", "num_nodes=2: strategy=virtual is one process on one machine"),
     ],
 )

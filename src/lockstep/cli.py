@@ -17,6 +17,7 @@ from lockstep.command_line.hydra_errors import HYDRA_ERRORS, OPTIONS, explained,
 from lockstep.command_line.overrides import require_each_option, require_one_option, swept_keys, verbatim
 from lockstep.command_line.run_dir import remove_empty_dirs
 from lockstep.config_error import ConfigError, require
+from lockstep.fast_exit import exit_fast
 from lockstep.job import execute, planning, prepare, run
 from lockstep.launch.debugger import is_debugged
 from lockstep.launch.exit import exit_now, let_rank_zero_print, print_exit_reason
@@ -24,7 +25,6 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed, format_error
 from lockstep.launch.stop_handler import signals_end_command
 from lockstep.launch.topology import RankContext
-from lockstep.quick_exit import exit_quickly
 from lockstep.schemas import Command
 from lockstep.streams import outlive_readers
 from lockstep.sweep import clear_results, in_sweep, report_unfinished
@@ -99,9 +99,9 @@ def command(hydra_main: Callable[[], None]) -> None:
     try:
         run_command(hydra_main)
     except SystemExit as ended:
-        exit_quickly(ended.code)
+        exit_fast(ended.code)
         raise
-    exit_quickly(0)
+    exit_fast(0)
 
 
 def run_command(hydra_main: Callable[[], None]) -> None:

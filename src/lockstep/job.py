@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -36,6 +36,9 @@ from lockstep.schemas import groups
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.targets.from_python import as_target, require_not_typed
+
+if TYPE_CHECKING:
+    from lockstep.launch.external_worker import ExternalRank
 
 UNTYPED = schemas.Command()
 
@@ -110,8 +113,11 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
             if first:
                 print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
-        with external_process_group(plan.world), run_lock(run_dir) if first else nullcontext():
-            metrics, verdict = run_both(plan, began) if plan.engine.name == "both" else (run_one(plan, began), "")
+        with external_process_group(plan.world) as external, run_lock(run_dir) if first else nullcontext():
+            if plan.engine.name == "both":
+                metrics, verdict = run_both(plan, began, external)
+            else:
+                metrics, verdict = run_one(plan, began, external), ""
     if first:
         print(f"\n{run_summary(metrics)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
@@ -126,17 +132,17 @@ def finished_before(plan: Plan) -> Metrics:
     return metrics
 
 
-def run_one(plan: Plan, began: float) -> Metrics:
+def run_one(plan: Plan, began: float, external: "ExternalRank | None") -> Metrics:
     """The plan by its engine."""
     leave_config(plan)
-    metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name])
+    metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name], external)
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero_of_job():
         save_metrics(Path(plan.run_dir), metrics)
     return metrics
 
 
-def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
+def run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple[Metrics, str]:
     """The plan by Lightning, then by the raw engine, in folders of their own; the comparison's verdict, in words."""
     folder, engine = Path(plan.run_dir), plan.engine
     assert isinstance(engine, schemas.Raw)
@@ -153,7 +159,7 @@ def run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
             print(f"engine={name}", flush=True)
         summary = plan.model_summary and name == "lightning"  # of the same net
         part = replace(plan, engine=own, run_dir=str(folder / name), model_summary=summary)
-        results[name] = run_one(part, time.perf_counter())
+        results[name] = run_one(part, time.perf_counter(), external)
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
     if not is_rank_zero_of_job():

@@ -1,7 +1,7 @@
 """Standard streams that cannot fail a run: what is printed to a closed pipe or a full disk is dropped.
 
-The reader of a pipe may go (`| head -1`), a terminal too, a file's disk may be full, and a shell may close a stream
-(`>&-`): no reason to end hours of training. What matters is in the run's folder.
+The reader of a pipe may exit (`| head -1`), a terminal may close, a file's disk may be full, and a shell may close a
+stream (`>&-`): none of these should end hours of training. The results are in the run's folder.
 """
 
 import io
@@ -11,37 +11,35 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-NAMES = {1: "stdout", 2: "stderr"}
-
 
 def outlive_readers() -> None:
-    """From here on whatever this process prints to its standard streams raises no OSError and no UnicodeError."""
+    """Keep what this process prints to its standard streams from raising OSError or UnicodeError."""
     open_closed()
-    for number, name in NAMES.items():
-        own = getattr(sys, name)
-        if own is None:  # it was closed when Python started
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:  # it was closed when Python started
             setattr(sys, name, Path(os.devnull).open("w", errors="backslashreplace"))  # noqa: SIM115  # as long as the process
-        elif own is getattr(sys, f"__{name}__") and isinstance(own, io.TextIOWrapper):
-            setattr(sys, name, safe_stream(number, own))  # else somebody captures what is printed
+        elif stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):  # else it is captured
+            setattr(sys, name, safe_stream(descriptor, stream))
 
 
 def open_closed() -> None:
-    """Open the null device where 0, 1 or 2 is closed: else the next file that is opened would get what is printed."""
-    for number in range(3):
+    """Open the null device if 0, 1 or 2 is closed: else the next file that is opened would get what is printed."""
+    for descriptor in range(3):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
-            os.set_inheritable(number, True)
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
+            os.set_inheritable(descriptor, True)
 
 
-def safe_stream(number: int, like: TextIO) -> TextIO:
-    """A text stream on a file descriptor, with the settings of `like`, which is flushed first."""
+def safe_stream(descriptor: int, like: TextIO) -> TextIO:
+    """Return a text stream on a file descriptor, with the settings of `like`, which is flushed first."""
     try:
         like.flush()
     except OSError:
-        redirect_to_null(number)
-    raw, unbuffered = SafeFile(number, "wb", closefd=False), getattr(like, "write_through", False)
+        redirect_to_null(descriptor)
+    raw, unbuffered = SafeFile(descriptor, "wb", closefd=False), getattr(like, "write_through", False)
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),
         encoding=like.encoding,
@@ -51,15 +49,15 @@ def safe_stream(number: int, like: TextIO) -> TextIO:
     )
 
 
-def redirect_to_null(number: int) -> None:
-    """Make the descriptor one of the null device, for C++ too."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, number)
-    os.close(nowhere)
+def redirect_to_null(descriptor: int) -> None:
+    """Redirect a descriptor to the null device, for C++ too."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
 
 
 class SafeFile(io.FileIO):
-    """Writes all, or from the first error on nothing; waits where a non-blocking pipe is full."""
+    """Writes everything, or nothing after the first error; waits if a non-blocking pipe is full."""
 
     def write(self, content: object, /) -> int:
         rest = memoryview(content).cast("B")  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, Rank
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
 from lockstep.checkpoint.identity import identity
 from lockstep.checkpoint.reading import of_the_file
-from lockstep.disk import not_written, of_the_disk
+from lockstep.disk import find_disk_error, write_error
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
@@ -177,8 +177,8 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
     try:
         write_whole(path, write, before=PREVIOUS, also=best)
     except (OSError, RuntimeError) as error:
-        found = of_the_disk(error, path.parents[1])
+        found = find_disk_error(error, path.parents[1])
         in_words = error.__context__ is None and "PytorchStreamWriter" in str(error)  # it may tell no more
         if found is None and not in_words:
             raise
-        raise not_written(path.parents[1], found, f"{FOLDER}/{path.name}") from None
+        raise write_error(path.parents[1], found, f"{FOLDER}/{path.name}") from None

@@ -48,9 +48,9 @@ def run_tour(options: TourOptions) -> int:
     require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")
     if prints:
         make_output_dir(folder)
-    with external_process_group(world):
+    with external_process_group(world) as external:
         payload = TourPayload(world, options.root, options.bench)
-        result: TourResult = start_ranks(payload, "lockstep.collectives.ranks")
+        result: TourResult = start_ranks(payload, "lockstep.collectives.ranks", external)
     checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root, world.backend)
     failed = [check.primitive for check in checks if check.result == "fail"]
     if prints:

@@ -25,7 +25,7 @@ from lockstep.config_error import (
     shorten,
     typed_command,
 )
-from lockstep.disk import not_made
+from lockstep.disk import folder_error
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.groups import GROUPS, SEVERAL
 
@@ -84,7 +84,7 @@ def explained(error: Exception, overrides: Sequence[str] = ()) -> ConfigError:
     if isinstance(error, OverrideParseException):
         return unreadable(str(error.override))
     if isinstance(error, OSError) and any(frame.name == "mkdir" for frame in extract_tb(error.__traceback__)):
-        return not_made(error, "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir")
+        return folder_error(error, "hydra.sweep.dir" if {"-m", "--multirun"} & set(overrides) else "hydra.run.dir")
     for nameless in (override for override in overrides if override.startswith("=")):
         return ConfigError(f"{nameless}: this has no key; write KEY=VALUE.")
     if NO_OPTION in text:

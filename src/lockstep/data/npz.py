@@ -49,10 +49,7 @@ def _samples(file: str, arrays: dict[str, Any], suffix: str) -> Samples:
         inputs = inputs.permute(0, 3, 1, 2).contiguous()
     if y not in arrays:
         return inputs
-    targets = _tensor(file, y, arrays[y])
-    reason = f"{x} has {len(inputs)} rows and {y} {len(targets)}"
-    require(len(targets) == len(inputs), "data.file", file, reason, "as many of both")
-    return inputs, targets
+    return inputs, _tensor(file, y, arrays[y])
 
 
 def _tensor(file: str, name: str, array: Any) -> Tensor:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
 
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.config_error import ConfigError, require
 from lockstep.data.samples import SampleData, keys_of, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
@@ -49,11 +49,6 @@ def describe(choice: OwnData, seed: int, samples: Samples = "pairs", created: An
     created = create_data(choice, seed) if created is None else created
     check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
     data, target = _load(choice, seed, samples, created)
-    if isinstance(data, SampleData):
-        try:
-            DataLoader(data.train, **data.loader)
-        except (ValueError, TypeError) as error:
-            raise config_error("data._loader_", choice.loader, str(error), "other arguments") from None
     sizes = {"train_samples": len(data.train), "val_size": len(data.val), "test_size": len(data.test)}
     return sizes | shape_facts(data.shape, target, data.outputs)
 
@@ -161,7 +156,6 @@ def _three_datasets(choice: OwnData, created: Any) -> dict[str, Any]:
     key, path, splits = f"data.{KEY}", choice.call[KEY], _by_name(created)
     if splits is None:
         dataset = _dataset(choice, created)
-        require(len(dataset) > 0, key, path, "it has no samples", "another")
         rows = split_rows(len(dataset), {name: choice.split.get(name, 0.1) for name in ("val", "test")})
         reason = f"it leaves nothing of {len(dataset)} samples to train on"
         require(bool(rows["train"]), "data._split_", choice.split, reason, "less")

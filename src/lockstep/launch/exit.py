@@ -5,13 +5,13 @@ import sys
 from typing import NoReturn
 
 from lockstep.colour import painted
-from lockstep.launch.failure import let_others_end_first
+from lockstep.launch.failure import delay_exit
 from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.topology import RankContext, is_rank_zero
 
 
 def exit_now(status: int) -> NoReturn:
-    """Exit a rank of an external launcher without the interpreter's own end, at which gloo's threads may abort.
+    """Exit a rank of an external launcher without the interpreter's own clean-up, at which gloo's threads may abort.
 
     Ranks that the command starts exit like that, too, as multiprocessing's children do.
     """
@@ -26,13 +26,13 @@ def print_exit_reason(reason: str, context: RankContext | None) -> None:
     print(end="", flush=True)  # a program without streams may have called `run`
     if is_rank_zero(context):
         first, colon, rest = reason.partition(": ")
-        red = painted(first, "red", sys.stderr) if colon else first  # what is wrong, in a terminal
+        red = painted(first, "red", sys.stderr) if colon else first
         print(f"{red}{colon}{rest}", file=sys.stderr, flush=True)
-    elif context is not None and context.local_rank == 0:  # of another machine, whose failure may be its own
+    elif context is not None and context.local_rank == 0:  # of another machine, which may have failed by itself
         print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
 
 
 def let_rank_zero_print(context: RankContext | None) -> None:
-    """A rank that prints nothing ends behind the one that does."""
+    """Let a rank that prints nothing end after the one that does."""
     if context is not None and context.local_rank > 0:
-        let_others_end_first()
+        delay_exit()

@@ -1,4 +1,4 @@
-"""What torchrun, SLURM or mpirun set for a process that they started: its rank, and where to rendezvous."""
+"""The variables of torchrun, SLURM or mpirun for a process that they started: its rank, and where to rendezvous."""
 
 import os
 import re
@@ -15,60 +15,58 @@ MPI = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""Of Open MPI; of MPICH and Intel MPI."""
+"""The variables of Open MPI; of MPICH and Intel MPI."""
 SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")
 """Names of interactive SLURM jobs: there the command is typed at a prompt, and not started as a task."""
 
 
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
-    """The rank that torchrun, SLURM or mpirun set for this process; None: this command starts the ranks."""
-    if environment.keys() >= TORCHRUN:
-        rank, world, local_rank = (_number(environment, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        alone = environment["MASTER_ADDR"] in ("127.0.0.1", "localhost", "::1", socket.gethostname())
-        if "LOCAL_WORLD_SIZE" not in environment and not alone:
-            address = environment["MASTER_ADDR"]
-            raise ConfigError(f"LOCAL_WORLD_SIZE is missing: with MASTER_ADDR={address} machines may be many; set it.")
-        local_world = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else world
-        return RankContext(rank, world, local_rank, local_world)
-    if environment.keys() >= {"RANK", "WORLD_SIZE"} and environment["WORLD_SIZE"] != "1":
-        missing = sorted(TORCHRUN - environment.keys())
-        given = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
-        raise ConfigError(f"{' and '.join(missing)}: missing beside {given}; set it as torchrun does, or unset those.")
-    if (started := _rank_from_mpi(environment)) is not None:  # before SLURM: a batch script may call mpirun
-        return started
-    if environment.keys() >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
-        rank, world, local_rank = (
-            _number(environment, key) for key in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
-        )
-        nodes = _number(environment, "SLURM_NNODES") if "SLURM_NNODES" in environment else 1
-        return RankContext(rank, world, local_rank, world // nodes)
-    return None
-
-
-def _rank_from_mpi(environment: Mapping[str, str]) -> RankContext | None:
-    """The rank that mpirun set for this process; None where it started no second one.
+    """Return the rank that torchrun, SLURM or mpirun set for this process, or None: this command starts the ranks.
 
     Raises:
-        ConfigError: MASTER_ADDR or MASTER_PORT is missing, or a machine's ranks do not follow one another.
+        ConfigError: a variable is missing or no number, or a machine's ranks do not follow one another.
     """
-    for names in MPI:
-        if not environment.keys() >= {*names} or environment[names[1]] == "1":
-            continue
-        rank, world, local_rank, local_world = (_number(environment, name) for name in names)
-        if missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in environment]:
-            given = f"{names[0]}={rank} {names[1]}={world}"
-            raise ConfigError(
-                f"{' and '.join(missing)}: missing beside {given}; "
-                "set it for every rank: mpirun -x MASTER_ADDR=HOST0 -x MASTER_PORT=29500, say (MPICH: -genv)."
+
+    def numbers(*names: str) -> list[int]:
+        for name in names:
+            reason = "this environment variable takes a whole number"
+            require(environment[name].isdecimal(), name, environment[name], reason, f"{name}=0, or unset it")
+        return [int(environment[name]) for name in names]
+
+    variables = environment.keys()
+    if variables >= TORCHRUN:
+        rank, world_size, local_rank = numbers("RANK", "WORLD_SIZE", "LOCAL_RANK")
+        address = environment["MASTER_ADDR"]
+        if "LOCAL_WORLD_SIZE" in variables:
+            return RankContext(rank, world_size, local_rank, numbers("LOCAL_WORLD_SIZE")[0])
+        if address not in ("127.0.0.1", "localhost", "::1", socket.gethostname()):
+            raise ConfigError(f"LOCAL_WORLD_SIZE is missing: with MASTER_ADDR={address} machines may be many; set it.")
+        return RankContext(rank, world_size, local_rank, world_size)
+    if variables >= {"RANK", "WORLD_SIZE"} and environment["WORLD_SIZE"] != "1":
+        missing, hint = " and ".join(sorted(TORCHRUN - variables)), "set it as torchrun does, or unset those"
+        beside = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
+        raise ConfigError(f"{missing}: missing beside {beside}; {hint}.")
+    for names in MPI:  # before SLURM: a batch script may call mpirun
+        if variables >= {*names} and environment[names[1]] != "1":
+            rank, world_size, local_rank, local_world_size = numbers(*names)
+            if missing := " and ".join(name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in variables):
+                hint = "set it for every rank: mpirun -x MASTER_ADDR=HOST0 -x MASTER_PORT=29500, say (MPICH: -genv)"
+                raise ConfigError(f"{missing}: missing beside {names[0]}={rank} {names[1]}={world_size}; {hint}.")
+            reason = (
+                f"it is number {local_rank} of {local_world_size} on its machine, and those have to follow one another"
             )
-        reason = f"it is number {local_rank} of {local_world} on its machine, and those have to follow one another"
-        require((rank - local_rank) % local_world == 0, names[0], rank, reason, "mpirun --map-by slot")
-        return RankContext(rank, world, local_rank, local_world)
+            follows = (rank - local_rank) % local_world_size == 0
+            require(follows, names[0], rank, reason, "mpirun --map-by slot")
+            return RankContext(rank, world_size, local_rank, local_world_size)
+    if variables >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
+        rank, world_size, local_rank = numbers("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
+        [nodes] = numbers("SLURM_NNODES") if "SLURM_NNODES" in variables else [1]
+        return RankContext(rank, world_size, local_rank, world_size // nodes)
     return None
 
 
 def check_launchable(world: World) -> None:
-    """Refuse a world whose ranks cannot be started from here."""
+    """Raise a ConfigError if this process cannot start the ranks of `world`, or is a rank of another world."""
     context = rank_from_env()
     if world.distributed and world.backend == "mpi" and not any(os.environ.keys() >= {*names} for names in MPI):
         reason = "MPI connects only ranks that it has started"
@@ -82,35 +80,24 @@ def check_launchable(world: World) -> None:
         raise config_error("num_nodes", world.num_nodes, reason, f"{hint} --nproc-per-node={world.local_world_size} …")
 
 
-def _number(environment: Mapping[str, str], key: str) -> int:
-    if not environment[key].isdecimal():
-        raise config_error(
-            key, environment[key], "this environment variable takes a whole number", f"{key}=0, or unset it"
-        )
-    return int(environment[key])
-
-
 def check_world_size(context: RankContext, world: World) -> None:
-    """Raise a ConfigError where the configuration's world size is not the external launcher's."""
-    nodes = context.world_size // context.local_world_size
+    """Raise a ConfigError if the configuration's world size is not the external launcher's."""
+    nodes, devices = context.world_size // context.local_world_size, context.local_world_size
     key, restarts = "strategy.max_restarts", world.max_restarts
     hint = f"{key}=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
     require(restarts == 0, key, restarts, "these ranks were not started by this command", hint)
-    if (world.local_world_size, world.num_nodes) == (context.local_world_size, nodes):
+    if (world.local_world_size, world.num_nodes) == (devices, nodes):
         return
-    started = f"{context.world_size} processes were started from outside"
+    reason = f"{context.world_size} processes were started from outside"
     if not world.distributed:
-        raise config_error(
-            "strategy", world.strategy, f"it is one process, and {started}", "strategy=ddp, or start one"
-        )
-    reason = f"{started}, {context.local_world_size} on each of {nodes} machine{'s' if nodes > 1 else ''}"
-    raise config_error(
-        "devices", world.local_world_size, reason, f"devices={context.local_world_size} num_nodes={nodes}"
-    )
+        hint = "strategy=ddp, or start one"
+        raise config_error("strategy", world.strategy, f"it is one process, and {reason}", hint)
+    reason += f", {devices} on each of {nodes} machine{'s' if nodes > 1 else ''}"
+    raise config_error("devices", world.local_world_size, reason, f"devices={devices} num_nodes={nodes}")
 
 
 def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """MASTER_ADDR and MASTER_PORT: the launcher's, or derived from the SLURM job.
+    """Return MASTER_ADDR and MASTER_PORT: the launcher's, or derived from the SLURM job.
 
     SLURM sets neither: first host of the node list, and a port from the job's number, as Lightning's SLURMEnvironment.
     """
@@ -121,6 +108,5 @@ def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def first_host(node_list: str) -> str:
-    """The first name of SLURM's compressed list: `gpu[07-09,12],cpu1` → `gpu07`."""
-    found = re.match(r"([^\[,]+)(?:\[(\w+))?", node_list)
-    return "".join(part or "" for part in found.groups()) if found else node_list
+    """Return the first name of SLURM's compressed list: `gpu[07-09,12],cpu1` → `gpu07`."""
+    return re.sub(r"^([^\[,]+)(?:\[(\w+))?.*", r"\1\2", node_list)

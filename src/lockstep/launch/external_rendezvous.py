@@ -16,27 +16,28 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import config_error
-from lockstep.disk import disk_errors_as_config_errors, not_written, temporary_errors_as_config_errors
+from lockstep.disk import temporary_errors_as_config_errors, write_error
 from lockstep.errors import RendezvousTimeout
 from lockstep.launch.open_rendezvous import RETRY, PortRendezvous, users_file, users_port
 from lockstep.launch.peers import timeout_text
 from lockstep.launch.private_dir import private_folder
-from lockstep.launch.rendezvous import KEY, POLL_INTERVAL, Rendezvous, no_action
-from lockstep.launch.signed_store import HMAC_DIGITS, hmac_of
+from lockstep.launch.rendezvous import KEY, POLL_INTERVAL, Rendezvous
+from lockstep.launch.signed_store import HMAC_DIGITS, compute_hmac
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
 SECRET_HEADER = b"secret of a Lockstep rendezvous\n"
-"""In front of the digits, so that no other file of the user's is taken for a secret."""
+"""Stands before the digits, so that no other file of the user's is read as a secret."""
 NONCE = re.compile(rb"[0-9a-f]{32}")
 MAX_REPLY = 4096
 """Bytes of a reply: a path and an HMAC."""
@@ -52,7 +53,7 @@ class AuthenticationError(Exception):
 
 @contextmanager
 def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Rendezvous]:
-    """The rendezvous of ranks that an external launcher started, which set MASTER_ADDR and MASTER_PORT.
+    """Open the rendezvous of ranks that an external launcher started, which set MASTER_ADDR and MASTER_PORT.
 
     Raises:
         RendezvousTimeout: rank 0 did not reply in time, or its secret cannot be read here.
@@ -66,69 +67,80 @@ def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Ren
             yield rendezvous
     else:
         if url == "file" and world.num_nodes > 1:
-            raise config_error(
-                KEY, "file", "ranks on several machines share no private file", f"{KEY}=file:///SHARED/PATH"
-            )
+            hint = f"{KEY}=file:///SHARED/PATH"
+            raise config_error(KEY, "file", "ranks on several machines share no private file", hint)
         with users_port(world, context) as endpoint, exchange_secret(world, context, endpoint) as rendezvous:
             yield rendezvous
 
 
 @contextmanager
 def exchange_secret(world: World, context: RankContext, endpoint: PortRendezvous) -> Iterator[Rendezvous]:
-    """The authenticated rendezvous of ranks that connect to the store at `endpoint`."""
+    """Yield the authenticated rendezvous of ranks that connect to the store at `endpoint`."""
     deadline = time.monotonic() + world.process_group.timeout
     store = endpoint.connect(world, deadline)
     if context.rank:
         yield authenticated(world, endpoint, *request_secret(world, context, endpoint, store, deadline))
         return
-    folder = secret_folder(world)
+    secret = secrets.token_hex(HMAC_DIGITS // 2).encode()
+    path = write_secret(world, secret)
     try:
-        path, secret = folder / SECRET, secrets.token_hex(HMAC_DIGITS // 2).encode()
-        private = world.num_nodes == 1
-        with temporary_errors_as_config_errors(folder) if private else disk_errors_as_config_errors(world.folder):
-            path.touch(mode=0o600, exist_ok=False)
-            path.write_bytes(SECRET_HEADER + secret)
-
-        def reply_to_all() -> None:
-            for rank in range(1, context.world_size):
-                if NONCE.fullmatch(nonce := get_nowait(store, f"nonce of rank {rank}")):
-                    mac = reply_hmac(secret, nonce.decode(), str(path), world, endpoint)
-                    store.set(f"reply to {nonce.decode()}", json.dumps([str(path), mac]))
-
-        yield authenticated(world, endpoint, str(path), secret, reply_to_all)
+        reply = partial(reply_to_all, world, context, endpoint, store, str(path), secret)
+        yield replace(authenticated(world, endpoint, str(path), secret), while_waiting=reply)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(path.parent, ignore_errors=True)
 
 
-def authenticated(
-    world: World, endpoint: PortRendezvous, path: str, secret: bytes, while_waiting: Callable[[], None] = no_action
-) -> Rendezvous:
-    """On one machine a file beside the secret's, else the endpoint with the secret."""
+def authenticated(world: World, endpoint: PortRendezvous, path: str, secret: bytes) -> Rendezvous:
+    """Return the rendezvous at a file beside the secret on one machine, else at the endpoint with the secret."""
     folder = Path(path).parent
     if world.num_nodes == 1:
-        return Rendezvous(str(folder / GROUP), endpoint.address, endpoint.port, while_waiting=while_waiting)
-    remove = lambda: shutil.rmtree(folder, ignore_errors=True)  # noqa: E731
-    return replace(endpoint, secret=secret, while_waiting=while_waiting, when_joined=remove)
+        return Rendezvous(str(folder / GROUP), endpoint.address, endpoint.port)
+    return replace(endpoint, secret=secret, when_joined=partial(shutil.rmtree, folder, ignore_errors=True))
 
 
-def secret_folder(world: World) -> Path:
-    """A new folder that no other user can open: a temporary one, or for several machines one in the run's folder."""
+def write_secret(world: World, secret: bytes) -> Path:
+    """Write the secret to a new folder that no other user can open: temporary, or the run's for several machines.
+
+    Raises:
+        ConfigError: there is no room for it.
+    """
+
+    def write(folder: str) -> Path:
+        path = Path(folder) / SECRET
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_bytes(SECRET_HEADER + secret)
+        return path
+
     if world.num_nodes == 1:
-        return Path(tempfile.mkdtemp(dir=private_folder()))
+        with temporary_errors_as_config_errors(private_folder()):
+            return write(tempfile.mkdtemp(dir=private_folder()))
     try:
         Path(world.folder).mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=".rendezvous-", dir=world.folder))
+        return write(tempfile.mkdtemp(prefix=".rendezvous-", dir=world.folder))
     except OSError as error:
-        raise not_written(world.folder, error) from None
+        raise write_error(world.folder, error) from None
+
+
+def reply_to_all(
+    world: World, context: RankContext, endpoint: PortRendezvous, store: Store, path: str, secret: bytes
+) -> None:
+    """Reply to every nonce in the store, as rank 0."""
+    for rank in range(1, context.world_size):
+        if NONCE.fullmatch(nonce := get_nowait(store, f"nonce of rank {rank}")):
+            mac = reply_hmac(secret, nonce.decode(), path, world, endpoint)
+            store.set(f"reply to {nonce.decode()}", json.dumps([path, mac]))
 
 
 def request_secret(
     world: World, context: RankContext, endpoint: PortRendezvous, store: Store, deadline: float
 ) -> tuple[str, bytes]:
-    """The secret's path, and the secret, from rank 0's reply to a new nonce.
+    """Return the secret's path, and the secret, from rank 0's reply to a new nonce.
 
     Keys of earlier ranks may be in an agent's store. The number of restarts would not tell them apart: an agent that
     restarts its ranks because another machine's agent does so does not count that.
+
+    Raises:
+        RendezvousTimeout: there was no valid reply before the deadline.
     """
     nonce, reason, send_again = uuid.uuid4().hex, "", 0.0
     while time.monotonic() < deadline:
@@ -139,14 +151,13 @@ def request_secret(
             try:
                 return verify_reply(world, endpoint, nonce, reply)
             except AuthenticationError as error:  # rank 0 may yet reply
-                reason = str(error)
+                reason = f": {error}"
         time.sleep(POLL_INTERVAL)
-    missing = f"rank 0 of {context.world_size} did not join within {timeout_text(world)}"
-    raise RendezvousTimeout(f"{missing}: {reason}" if reason else missing)
+    raise RendezvousTimeout(f"rank 0 of {context.world_size} did not join within {timeout_text(world)}{reason}")
 
 
 def get_nowait(store: Store, key: str) -> bytes:
-    """The key's present value, or b"". Does not wait for a key that is deleted between check and get."""
+    """Return the key's present value, or b"". Does not wait for a key that is deleted between check and get."""
     if not store.check([key]):
         return b""
     timeout = store.timeout  # type: ignore[attr-defined]
@@ -160,7 +171,7 @@ def get_nowait(store: Store, key: str) -> bytes:
 
 
 def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: bytes) -> tuple[str, bytes]:
-    """The secret's path, and the secret.
+    """Return the secret's path, and the secret.
 
     Raises:
         AuthenticationError: the reply is malformed, its HMAC is wrong, or the file is not this user's alone.
@@ -169,7 +180,7 @@ def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: byte
     try:
         path, mac = json.loads(reply if len(reply) <= MAX_REPLY else b"")
         path, mac = str(path), str(mac).encode()
-        path.encode()  # half a surrogate pair is text to JSON alone
+        path.encode()  # half a surrogate pair is valid text to JSON alone
     except (ValueError, TypeError, RecursionError):
         raise forged from None
     secret = read_secret(Path(path))
@@ -179,32 +190,31 @@ def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: byte
 
 
 def reply_hmac(secret: bytes, nonce: str, path: str, world: World, endpoint: PortRendezvous) -> str:
-    """Bound to nonce and run, so that a reply of another run of the same user cannot be replayed here."""
+    """Return an HMAC bound to nonce and run, so that a reply of another run of the same user cannot be replayed."""
     run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    parts = (nonce, path, str(endpoint.port), str(world.world_size), str(world.num_nodes), run)
-    return hmac_of(secret, *(part.encode() for part in parts)).decode()
+    fields = (nonce, path, str(endpoint.port), str(world.world_size), str(world.num_nodes), run)
+    return compute_hmac(secret, *(field.encode() for field in fields)).decode()
 
 
 def read_secret(path: Path) -> bytes:
-    """The secret in a file that only its owner, who is this process's user, can read.
+    """Return the secret in a file that only its owner, who is this process's user, can read.
 
     Raises:
         AuthenticationError: there is no such file here, or it is another kind of file.
     """
-    where = "on several machines hydra.run.dir=FOLDER has to lie on a disk that all share, for one user"
+    shown = ascii(str(path))[:200]
+    hint = "on several machines hydra.run.dir=FOLDER has to lie on a disk that all share, for one user"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "no path"
-        raise AuthenticationError(
-            f"its secret cannot be read here ({ascii(str(path))[:200]}: {reason}); {where}"
-        ) from None
+        raise AuthenticationError(f"its secret cannot be read here ({shown}: {reason}); {hint}") from None
     try:
         status = os.fstat(descriptor)
-        own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
-        content = os.read(descriptor, len(SECRET_HEADER) + HMAC_DIGITS + 1) if own else b""
+        private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        content = os.read(descriptor, len(SECRET_HEADER) + HMAC_DIGITS + 1) if private else b""
     finally:
         os.close(descriptor)
     if len(content) != len(SECRET_HEADER) + HMAC_DIGITS or not content.startswith(SECRET_HEADER):
-        raise AuthenticationError(f"{ascii(str(path))[:200]} is no secret of this user's; {where}")
+        raise AuthenticationError(f"{shown} is no secret of this user's; {hint}")
     return content.removeprefix(SECRET_HEADER)

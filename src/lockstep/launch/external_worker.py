@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
@@ -16,11 +16,11 @@ from lockstep.config_error import ConfigError
 from lockstep.errors import PeerStopped, TrainingInterrupted
 from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.external_rendezvous import open_external_rendezvous
-from lockstep.launch.failure import delay_exit, format_error, lost_a_peer
+from lockstep.launch.failure import format_error, lost_a_peer, wait_for_first_failure
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer, timed_out, timeout_text
-from lockstep.launch.private_dir import own_caches
-from lockstep.launch.signal_request import SignalRequest
+from lockstep.launch.private_dir import cache_variables
 from lockstep.launch.signals import exit_by_signal, signal_handlers
+from lockstep.launch.stop_request import SignalRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.torchelastic_agent import exit_with_agent, kill_if_cut_off
 from lockstep.launch.worker import process_group, redirect_output, run_engine
@@ -28,93 +28,81 @@ from lockstep.parallel.messages import broadcast_bytes
 from lockstep.schemas.coerce import from_dict
 from lockstep.world import Launchable, World
 
-Work = TypeVar("Work", bound=Launchable)
-
 
 @dataclass
-class Membership:
-    """Of this process in its process group: the group's store, and process numbers of this machine's other ranks."""
+class ExternalRank:
+    """This process as a rank: the store of its process group, and the pids of this machine's other ranks."""
 
+    world: World
+    context: RankContext
     store: Store | None = None
     peers: dict[int, int] = field(default_factory=dict)
 
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Stay in one process group for the whole command: ranks cannot rendezvous twice at torchrun's store."""
+        exit_with_agent()
+        with signal_handlers(exit_by_signal):
+            variables = rendezvous_variables(os.environ)
+            os.environ.update({**cache_variables(), **os.environ, **self.context.variables, **variables})
+            with (
+                self.failures_reported(),
+                open_external_rendezvous(self.world, self.context) as rendezvous,
+                process_group(self.world, self.context, rendezvous) as self.store,
+            ):
+                self.peers = local_peer_pids(self.store, self.context) if self.store else {}
+                yield
 
-MEMBERSHIP = Membership()
+    def run(self, work: Launchable, engine: str) -> Any:
+        """Run the engine in this process, which is a member of the group."""
+        with self.failures_reported():
+            if dist.is_initialized():  # every rank composed its own plan, and the clock names the run's folder
+                work = from_dict(type(work), json.loads(broadcast_bytes(json.dumps(asdict(work)).encode())))
+            redirect_output(Path(work.world.folder), self.context)
+            stop = SignalRequest(self.context.rank, self.context.world_size, self.store)
+            try:
+                result = run_engine(work, engine, replace(self.context, stop=stop))
+                if isinstance(result, TrainingInterrupted):
+                    result.number = stop.number
+                return result
+            except Exception as error:
+                if stop.accepted and lost_a_peer(error):
+                    raise SystemExit(128 + stop.number) from None  # the same signal ended the peer
+                if work.world.num_nodes > 1 and timed_out(error):
+                    limit = timeout_text(work.world)
+                    error.add_note(f"A rank on another machine, or the link to it, did not answer within {limit}.")
+                raise
 
-
-@contextmanager
-def joined_group(world: World, context: RankContext) -> Iterator[None]:
-    """Stay in one process group for the whole command: ranks cannot rendezvous twice at torchrun's store."""
-    exit_with_agent()
-    with signal_handlers(exit_by_signal):
-        os.environ.update({**own_caches(), **os.environ, **context.variables, **rendezvous_variables(os.environ)})
-        with (
-            report_failure(world, context),
-            open_external_rendezvous(world, context) as rendezvous,
-            process_group(world, context, rendezvous) as store,
-        ):
-            MEMBERSHIP.store, MEMBERSHIP.peers = store, local_peer_pids(store, context) if store else {}
-            yield
-
-
-def run_external(work: Launchable, engine: str, context: RankContext) -> Any:
-    """Run the engine in this process, which is a member of the group."""
-    with report_failure(work.world, context):
-        work = plan_of_rank_zero(work)
-        redirect_output(Path(work.world.folder), context)
-        stop = SignalRequest(context.rank, context.world_size, MEMBERSHIP.store)
+    @contextmanager
+    def failures_reported(self) -> Iterator[None]:
+        """Report an error and exit with status 1."""
+        terminal, parent = os.dup(2), os.getppid()
         try:
-            result = run_engine(work, engine, replace(context, stop=stop))
-            if isinstance(result, TrainingInterrupted):
-                result.number = stop.number
-            return result
-        except Exception as error:
-            if stop.accepted and lost_a_peer(error):
-                raise SystemExit(128 + stop.number) from None  # the same signal ended the peer
-            if work.world.num_nodes > 1 and timed_out(error):
-                error.add_note(
-                    f"A rank on another machine, or the link to it, did not answer within {timeout_text(work.world)}."
-                )
+            yield
+        except ConfigError:
             raise
+        except Exception as error:
+            cause = stopped_peer(error, self.world, self.peers) or error
+            wait_for_first_failure(cause)
+            killed_agent = self.world.num_nodes > 1 and kill_if_cut_off(parent, self.context.local_rank)
+            write_report(cause, self.context.rank, terminal, to_terminal=killed_agent)
+            kill_stopped_peers(cause, self.peers)
+            raise SystemExit(1) from None
+        finally:
+            os.close(terminal)
 
 
-@contextmanager
-def report_failure(world: World, context: RankContext) -> Iterator[None]:
-    """Report an error and exit with status 1."""
-    terminal, parent = os.dup(2), os.getppid()
-    try:
-        yield
-    except ConfigError:
-        raise
-    except Exception as error:
-        cause = stopped_peer(error, world, MEMBERSHIP.peers) or error
-        delay_exit(cause)
-        killed_agent = world.num_nodes > 1 and kill_if_cut_off(parent, context.local_rank)
-        write_report(cause, context, terminal, to_terminal=killed_agent)
-        kill_stopped_peers(cause, MEMBERSHIP.peers)
-        raise SystemExit(1) from None
-    finally:
-        os.close(terminal)
-
-
-def write_report(error: Exception, context: RankContext, terminal: int, to_terminal: bool) -> None:
-    """Write why this rank ends: to torchrun's error file for its report; where there is none, to the terminal.
+def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) -> None:
+    """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal.
 
     torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer is delayed, so
     torchrun ends it before it writes here. A rank that kills a stopped peer writes an earlier time.
     """
-    failed = error.rank if isinstance(error, PeerStopped) else context.rank
+    failed = error.rank if isinstance(error, PeerStopped) else rank
     message = f"rank {failed} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file is None or to_terminal:
         os.write(terminal, f"{message}\n".encode())
     else:
-        extra = {"py_callstack": message, "timestamp": str(int(time.time()) - (failed != context.rank))}
+        extra = {"py_callstack": message, "timestamp": str(int(time.time()) - (failed != rank))}
         Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
-
-
-def plan_of_rank_zero(work: Work) -> Work:
-    """Broadcast rank 0's plan: every rank composed its own, and the clock names the run's folder."""
-    if not dist.is_initialized():
-        return work
-    return from_dict(type(work), json.loads(broadcast_bytes(json.dumps(asdict(work)).encode())))

@@ -1,7 +1,7 @@
-"""Which rank failed first, and why: each failing rank sends a report, and the command picks the cause among them.
+"""Find out which rank failed first, and why: each failing rank sends a report, and the command picks the cause.
 
-When one rank dies, its peers' collectives break a moment later. Only the cause is shown: an error of a rank's own
-before a lost peer, an exit without a report (a signal) before a lost peer, the earliest of equals.
+When one rank dies, its peers' collectives break a moment later. Only the cause is shown: a rank's own error before a
+lost peer, an exit without a report (a signal) before a lost peer, and the earliest of equals.
 """
 
 import signal
@@ -15,19 +15,19 @@ from lockstep.launch.signals import exit_by_signal
 from lockstep.targets.frames import MEMORY_HINT, user_traceback
 
 EXIT_DELAY = 3.0
-"""Seconds that a rank waits whose own end says nothing, so that another's comes first."""
+"""Delay in seconds before a rank that only lost a peer exits."""
 
 LOST_PEER = (
     *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
     *("connection closed by remote peer", "ncclremoteerror", "remote process"),
 )
-"""In gloo's messages, then in nccl's."""
+"""Parts of gloo's messages, then of nccl's."""
 
 
 class RankFailed(RuntimeError):
-    """A rank ended before its work was done. The message carries its own traceback, or the signal that ended it.
+    """A rank ended before its work was done. The message is its traceback, or the signal that ended it.
 
-    rank: None where the fork server failed, on which all ranks depend.
+    rank: None if the fork server failed, on which all ranks depend.
     final: a restart would fail again.
     """
 
@@ -43,7 +43,7 @@ class RankFailed(RuntimeError):
 class FailureReport:
     """A failing rank's report to the command. `reason`: the error as shown; `time`: time.time().
 
-    invalid_input: the kind of error to raise for it; None where it is another failure.
+    invalid_input: the kind of ConfigError to raise for it, or None for another failure.
     """
 
     rank: int
@@ -55,12 +55,12 @@ class FailureReport:
 
 
 def format_error(error: BaseException) -> str:
-    """The error as shown: an expected one without its traceback, one of the user's code with their part of it."""
+    """Format an error: an expected one without traceback, one of the user's code with the traceback of that code."""
     return str(error) if isinstance(error, ExpectedError | ConfigError) else user_traceback(error)
 
 
 def failure_report(error: Exception, rank: int) -> FailureReport:
-    """The report of a rank's error."""
+    """Return the report of a rank's error."""
     return FailureReport(
         rank=error.rank if isinstance(error, PeerStopped) else rank,
         time=time.time(),
@@ -71,13 +71,13 @@ def failure_report(error: Exception, rank: int) -> FailureReport:
     )
 
 
-def delay_exit(error: BaseException) -> None:
+def wait_for_first_failure(error: BaseException) -> None:
     """Delay the exit of a rank that only lost a peer, so that the peer's failure comes first."""
     if lost_a_peer(error):
-        let_others_end_first()
+        delay_exit()
 
 
-def let_others_end_first() -> None:
+def delay_exit() -> None:
     """Wait for EXIT_DELAY, or SIGTERM: an external launcher ends all ranks as soon as one has failed."""
     signal.signal(signal.SIGTERM, exit_by_signal)
     time.sleep(EXIT_DELAY)
@@ -92,36 +92,27 @@ def lost_a_peer(error: BaseException) -> bool:
 
 
 def first_failure(reports: Iterable[FailureReport], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
-    """The error to raise in the command.
+    """Return the error to raise in the command.
 
     Args:
         exit_codes: of the ranks that ended too early, before the command killed any (negative: a signal).
     """
-    reports = sorted(reports, key=lambda report: report.time)
+    reports = sorted(reports, key=lambda report: (report.invalid_input is None and report.lost_peer, report.time))
     final = any(report.final for report in reports)
-    for report in reports:
-        if report.invalid_input:
-            return report.invalid_input(report.reason)
-        if not report.lost_peer:
-            return RankFailed(report.rank, report.reason, final)
-    reported = {report.rank for report in reports}
-    for rank, code in exit_codes.items():
-        if rank not in reported:
-            return RankFailed(rank, exit_reason(code), final)
-    if reports:
-        return RankFailed(reports[0].rank, reports[0].reason, final)
-    return RankFailed(None, "no rank reported an error")
+    if reports and reports[0].invalid_input:
+        return reports[0].invalid_input(reports[0].reason)
+    silent = [rank for rank in exit_codes if rank not in {report.rank for report in reports}]
+    if silent and (not reports or reports[0].lost_peer):
+        return RankFailed(silent[0], exit_reason(exit_codes[silent[0]]), final)
+    return RankFailed(reports[0].rank, reports[0].reason, final)
 
 
 def exit_reason(code: int) -> str:
-    """An exit code in words; a negative one is a signal."""
+    """Describe an exit code; a negative one is a signal."""
     if code == 0:
         return "it ended with status 0 before its work was done"
     if code > 0:
         return f"it ended with exit status {code} and no traceback"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
+    name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
     hint = f" (the system does so when memory runs out: {MEMORY_HINT})" if code == -signal.SIGKILL else ""
     return f"it was ended by {name}{hint}"

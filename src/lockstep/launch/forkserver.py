@@ -9,22 +9,20 @@ import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import signal
-import tempfile
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 from lockstep.launch.failure import exit_reason
-from lockstep.launch.preserved_process import hide_main_module
-from lockstep.launch.private_dir import own_caches, private_folder
+from lockstep.launch.private_dir import cache_variables, private_folder
 from lockstep.launch.signals import ENDING, block_signals, exit_by_signal
 from lockstep.private_api import cpython
 
 PRELOADED: list[str] = []
-"""What the fork server has imported by name: engines, and what else a run needs."""
+"""Modules that the fork server has imported by name: engines, and what else a run needs."""
 FIRST = "lockstep.launch.forkserver_preload"
 LAST = ("lockstep.launch.worker", "torch._dynamo")
 """The ranks' entry point, and what torch imports at the first step of an optimizer: else a second in each rank.
@@ -49,24 +47,21 @@ def start_forkserver(*modules: str) -> None:
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload([FIRST, *PRELOADED, *LAST])
     ensure_forkserver()
-    end_servers_at_exit()
+    end_server_at_exit()
 
 
 def ensure_forkserver() -> None:
-    """Start the fork server again if it has ended, or its socket is gone; ranks are forked from it alone."""
+    """Start the fork server again if it has ended; ranks are forked from it alone."""
     if start_method() != "forkserver":
         return
-    socket = cpython.forkserver_socket()
-    if socket is not None and not socket.exists():  # the temporary folder was cleared
-        cpython.kill_forkserver()
-    place_sockets()
+    cpython.set_sockets_folder(private_folder())
     with block_signals():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and unblocks signals
-    with block_signals(), private_caches(), hide_main_module():  # under pdb the script has no `__spec__` to look at
+    with block_signals(), environment_defaults(cache_variables()), hide_main_module():
         multiprocessing.forkserver.ensure_running()
 
 
-def how_server_ended() -> str | None:
+def server_failure() -> str | None:
     """Return how the fork server has ended, or None if it does not within EXIT_TIMEOUT."""
     deadline = time.monotonic() + EXIT_TIMEOUT
     while (server := cpython.forkserver_pid()) is not None and time.monotonic() < deadline:
@@ -79,21 +74,11 @@ def how_server_ended() -> str | None:
     return None
 
 
-def place_sockets() -> None:
-    """Let multiprocessing make its sockets in the private folder, which is removed with its contents.
-
-    Once that folder is gone, in a new one.
-    """
-    folder = cpython.sockets_folder()
-    if folder is None or not folder.is_dir():
-        cpython.set_sockets_folder(Path(tempfile.mkdtemp(prefix="pymp-", dir=private_folder())))
-
-
 @contextmanager
-def private_caches() -> Iterator[None]:
-    """Put what torch caches as the server imports it into the private folder."""
-    added = own_caches().keys() - os.environ.keys()
-    os.environ.update({**own_caches(), **os.environ})
+def environment_defaults(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables that are not set, for the time of a context."""
+    added = variables.keys() - os.environ.keys()
+    os.environ.update({**variables, **os.environ})
     try:
         yield
     finally:
@@ -101,40 +86,33 @@ def private_caches() -> Iterator[None]:
             del os.environ[key]
 
 
+@contextmanager
+def hide_main_module() -> Iterator[None]:
+    """Keep new processes from importing the running script: it may call `run` without a `__main__` guard."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
 @cache
-def end_servers_at_exit() -> None:
-    """Register `end_servers` once, after everything that needs the two servers."""
-    multiprocessing.util.Finalize(None, end_servers, exitpriority=-1)
+def end_server_at_exit() -> None:
+    """Register the end of the fork server once, after everything that needs it."""
+    multiprocessing.util.Finalize(None, cpython.kill_forkserver, exitpriority=-1)
 
 
-def end_servers() -> None:
-    """End multiprocessing's two servers, fork server and resource tracker: else they outlive this process briefly."""
-    cpython.kill_forkserver()
-    end_tracker()
-
-
-def end_servers_on_signals() -> None:
-    """End the servers on a signal, until the command has other handlers: by default they would end later."""
+def end_server_on_signals() -> None:
+    """End the fork server on a signal, until the command has other handlers: by default it would end later."""
     for number in ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _end_with_servers)
+            signal.signal(number, _end_with_server)
 
 
-def _end_with_servers(number: int, _frame: FrameType | None) -> None:
-    """May interrupt `end_servers`, so it takes no lock."""
-    server = cpython.forkserver_pid()
-    with suppress(OSError):
-        if server is not None:
+def _end_with_server(number: int, _frame: FrameType | None) -> None:
+    """May interrupt `kill_forkserver`, so it takes no lock."""
+    with suppress(ProcessLookupError):
+        if (server := cpython.forkserver_pid()) is not None:
             os.kill(server, signal.SIGKILL)
-        end_tracker()
     exit_by_signal(number)
-
-
-def end_tracker() -> None:
-    """End the resource tracker: it exits when no process holds its pipe, or is killed after EXIT_TIMEOUT."""
-    pid = cpython.release_tracker()
-    deadline = time.monotonic() + EXIT_TIMEOUT
-    while pid is not None and os.waitpid(pid, os.WNOHANG)[0] == 0:
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""The only rank of a job in the command's own process, so that a debugger has the terminal: breakpoint(), pdb, an IDE.
+"""Run the only rank of a job in the command's own process, so that a debugger has the terminal: breakpoint(), an IDE.
 
 Numbers, files, errors and signals are those of a rank that the fork server starts. The process is restored afterwards.
 """
@@ -6,7 +6,6 @@ Numbers, files, errors and signals are those of a rank that the fork server star
 import gc
 import logging
 import os
-import signal
 import threading
 import warnings
 from bdb import BdbQuit
@@ -14,19 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.debugger import at_prompt, is_debugged
+from lockstep.launch.debugger import is_debugged
 from lockstep.launch.failure import RankFailed, exit_reason, format_error
-from lockstep.launch.graceful_shutdown import FileRequest
-from lockstep.launch.private_dir import job_folder, own_caches
+from lockstep.launch.private_dir import cache_variables, job_folder
 from lockstep.launch.rendezvous import Rendezvous
-from lockstep.launch.signals import ENDING, signal_handlers
 from lockstep.launch.stop_handler import signals_end_command
+from lockstep.launch.stop_request import FileRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory.allocation import collect_rarely, enable_malloc_trim
@@ -39,7 +36,7 @@ ONLY_RANK = RankContext(0, 1, 0, 1)
 
 
 def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
-    """What the engine returns, or TrainingInterrupted; and the signals that requested a stop.
+    """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop.
 
     Raises:
         ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`; under a debugger the rank's own error.
@@ -47,54 +44,30 @@ def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     with (
         job_folder() as folder,
         restored_process(),
-        signals_end_command(folder) as requests,
-        exit_at_prompt() as signals,
+        signals_end_command(folder) as handler,
     ):
-        os.environ.update({**own_caches(), **os.environ, **ONLY_RANK.variables})
+        os.environ.update({**cache_variables(), **os.environ, **ONLY_RANK.variables})
         context = replace(ONLY_RANK, stop=FileRequest(folder, ONLY_RANK.rank, ONLY_RANK.world_size, None))
         try:
             with process_group(work.world, context, Rendezvous()):
-                return run_engine(work, engine, context), requests
+                return run_engine(work, engine, context), handler.requests
         except UserCodeError:
             raise
         except ConfigError as error:
             raise ConfigError(str(error)) from None
         except BdbQuit:
             raise RankFailed(ONLY_RANK.rank, "it was ended at the prompt of the debugger") from None
-        except SystemExit as ended:
-            if signals:
+        except SystemExit as error:
+            if error is handler.raised:
                 raise
-            raise RankFailed(ONLY_RANK.rank, exit_reason(status_of(ended))) from None
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+            raise RankFailed(ONLY_RANK.rank, exit_reason(status)) from None
         except Exception as error:
             if is_debugged():
                 raise
             raise RankFailed(ONLY_RANK.rank, format_error(error)) from None
-
-
-def status_of(ended: SystemExit) -> int:
-    """The exit status that Python gives a process that ends so."""
-    return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-
-
-@contextmanager
-def exit_at_prompt() -> Iterator[list[int]]:
-    """Exit on a signal at a debugger's prompt, where no batch would end. Yields the signals received."""
-    signals: list[int] = []
-    previous = {int(number): signal.getsignal(number) for number in ENDING}
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signals.append(number)
-        if at_prompt(frame):
-            raise SystemExit(128 + number)
-        handler = previous[number]
-        if callable(handler):
-            handler(number, frame)
-
-    try:
-        with signal_handlers(handle):
-            yield signals
-    finally:
-        forget_interrupt_handler()  # it would be `handle`
+        finally:
+            forget_interrupt_handler()  # it would be `handler`
 
 
 @contextmanager
@@ -104,7 +77,8 @@ def restored_process() -> Iterator[None]:
     dtype, hook, thresholds = torch.get_default_dtype(), threading.excepthook, gc.get_threshold()
     gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
     devices = gpus if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    numbers, levels = random_state(devices), logger_levels()
+    random, loggers = random_state(devices), logging.root.manager.loggerDict
+    levels = {name: logger.level for name, logger in loggers.items() if isinstance(logger, logging.Logger)}
     freezes = gc.get_freeze_count() == 0
     if freezes:
         gc.freeze()
@@ -122,12 +96,7 @@ def restored_process() -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
         threading.excepthook = hook
-        restore_random_state(numbers, devices)
+        restore_random_state(random, devices)
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
         enable_malloc_trim()
-
-
-def logger_levels() -> dict[str, int]:
-    known = logging.root.manager.loggerDict.items()
-    return {name: logger.level for name, logger in known if isinstance(logger, logging.Logger)}

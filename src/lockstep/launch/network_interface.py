@@ -5,19 +5,17 @@ or none.
 """
 
 import contextlib
-import fcntl
 import os
 import socket
-import struct
 
-SIOCGIFADDR = 0x8915
-"""Linux's request for the address of an interface."""
-ANY = 9
+import psutil
+
+ANY_PORT = 9
 """The port of a datagram socket that sends nothing."""
 
 
-def name_interface(host: str) -> None:
-    """Set gloo's and nccl's interface to the one towards `host`, unless the user has set it or none is found."""
+def set_interface(host: str) -> None:
+    """Set gloo's and nccl's interface to the one towards `host`, unless the user has set it or there is none."""
     name = interface_towards(host)
     if name is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -25,28 +23,17 @@ def name_interface(host: str) -> None:
 
 
 def interface_towards(host: str) -> str | None:
-    """The interface with this machine's source address for packets to `host`.
+    """Return the interface with this machine's source address for packets to `host`, or None.
 
-    Where that is loopback, because `host` is this machine, the only other interface if there is exactly one.
+    If that is loopback, because `host` is this machine, return the only other interface if there is exactly one.
     """
-    addresses = own_addresses()
-    beyond = [name for name, address in addresses.items() if not address.startswith("127.")]
+    entries = [(name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries]
+    addresses = [(name, entry.address) for name, entry in entries if entry.family == socket.AF_INET]
+    beyond = {name: address for name, address in addresses if not address.startswith("127.")}
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, ANY))
-        own = probe.getsockname()[0]
-        found = [name for name in beyond if addresses[name] == own]
-        if own.startswith("127.") and len(beyond) == 1:
-            found = beyond
-        return found[0] if found else None
+        probe.connect((host, ANY_PORT))
+        source = probe.getsockname()[0]
+        if source.startswith("127.") and len(beyond) == 1:
+            return next(iter(beyond))
+        return next((name for name, address in addresses if name in beyond and address == source), None)
     return None
-
-
-def own_addresses() -> dict[str, str]:
-    """IPv4 addresses by interface; none where the system is not Linux."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                reply = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
-                found[name] = socket.inet_ntoa(reply[20:24])
-    return found

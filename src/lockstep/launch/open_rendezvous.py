@@ -16,14 +16,14 @@ from lockstep.config_error import config_error, require
 from lockstep.errors import RendezvousTimeout
 from lockstep.launch.peers import timeout_text
 from lockstep.launch.rendezvous import KEY, Rendezvous, keep_alive
-from lockstep.launch.signed_store import SignedStore, hmac_of
+from lockstep.launch.signed_store import SignedStore, compute_hmac
 from lockstep.launch.topology import RankContext
 from lockstep.launch.torchelastic_agent import agent_hosts_store
 from lockstep.world import World
 
-INSTEAD = f"{KEY}=file, or a new file in a folder of yours"
+OTHER_FILE = f"{KEY}=file, or a new file in a folder of yours"
 LOOPBACK = "127.0.0.1"
-ANY_FREE = 0
+ANY_FREE = "0"
 RETRY = 0.1
 """Seconds between two attempts to connect; an attempt itself may take ten times as long."""
 
@@ -55,13 +55,13 @@ class PortRendezvous(Rendezvous):
 
     def group_store(self, store: Store, world: World) -> Store:
         """Return a signed view of the store: an agent's may hold keys of earlier ranks."""
-        group = PrefixStore(hmac_of(self.secret, b"group").decode(), store)
+        group = PrefixStore(compute_hmac(self.secret, b"group").decode(), store)
         return keep_alive(SignedStore(group, self.secret, timedelta(seconds=world.process_group.timeout)))
 
 
 @contextmanager
 def open_rendezvous(world: World, folder: Path) -> Iterator[Rendezvous]:
-    """The rendezvous of ranks that this process is about to start: a file in the job's folder, or the user's own.
+    """Open the rendezvous of ranks that this process is about to start: a file in the job's folder, or the user's.
 
     With env and tcp, too: MASTER_ADDR and MASTER_PORT are set for code that reads them, and the port is left free for
     rank 0.
@@ -84,7 +84,7 @@ def open_rendezvous(world: World, folder: Path) -> Iterator[Rendezvous]:
 
 @contextmanager
 def users_file(url: str, create: bool, remove: bool) -> Iterator[Rendezvous]:
-    """At a file that the user names, for this user alone. `create`: it must not exist; else another rank may be first.
+    """Use a file that the user names, for this user alone. `create`: it must not exist; else another rank may be first.
 
     Raises:
         ConfigError: it cannot be created, or is something else.
@@ -95,12 +95,12 @@ def users_file(url: str, create: bool, remove: bool) -> Iterator[Rendezvous]:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         status = path.lstat()
-        require(stat.S_ISREG(status.st_mode), KEY, url, "it is no plain file", INSTEAD)
-        require(not create, KEY, url, "the file is there already, from an earlier rendezvous", INSTEAD)
-        own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-        require(own, KEY, url, "other users own the file, or may write to it", INSTEAD)
+        require(stat.S_ISREG(status.st_mode), KEY, url, "it is no plain file", OTHER_FILE)
+        require(not create, KEY, url, "the file is there already, from an earlier rendezvous", OTHER_FILE)
+        private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        require(private, KEY, url, "other users own the file, or may write to it", OTHER_FILE)
     except OSError as error:
-        raise config_error(KEY, url, f"the file cannot be made ({error.strerror})", INSTEAD) from None
+        raise config_error(KEY, url, f"the file cannot be made ({error.strerror})", OTHER_FILE) from None
     try:
         yield Rendezvous(path=str(path))
     finally:
@@ -110,7 +110,7 @@ def users_file(url: str, create: bool, remove: bool) -> Iterator[Rendezvous]:
 
 @contextmanager
 def users_port(world: World, context: RankContext) -> Iterator[PortRendezvous]:
-    """At MASTER_ADDR and MASTER_PORT, or as tcp:// names them: rank 0 hosts the store, unless torchrun's agent does.
+    """Use MASTER_ADDR and MASTER_PORT, or the port of tcp://: rank 0 hosts the store, unless torchrun's agent does.
 
     Ranks on one machine use loopback, unless agent or tcp:// name another address.
     """
@@ -130,7 +130,7 @@ def users_port(world: World, context: RankContext) -> Iterator[PortRendezvous]:
 
 
 def listen(host: str, port: int, all_interfaces: bool = False) -> socket.socket:
-    """A listening socket.
+    """Return a listening socket.
 
     Raises:
         ConfigError: the port cannot be opened.
@@ -143,11 +143,11 @@ def listen(host: str, port: int, all_interfaces: bool = False) -> socket.socket:
 
 
 def address_of(url: str) -> tuple[str, int]:
-    """Host and port of tcp://HOST:PORT; otherwise what env:// reads, or any free port of loopback."""
+    """Return host and port of tcp://HOST:PORT; otherwise what env:// reads, or any free port of loopback."""
     if url.startswith("tcp://"):
         host, port = url.removeprefix("tcp://").rsplit(":", 1)
         return host, int(port)
-    port = os.environ.get("MASTER_PORT", str(ANY_FREE))
-    fits = port.isdecimal() and int(port) < 2**16
-    require(fits, "MASTER_PORT", port, "this environment variable takes a port", "MASTER_PORT=29500, or unset it")
+    port = os.environ.get("MASTER_PORT", ANY_FREE)
+    is_port = port.isdecimal() and int(port) < 2**16
+    require(is_port, "MASTER_PORT", port, "this environment variable takes a port", "MASTER_PORT=29500, or unset it")
     return os.environ.get("MASTER_ADDR", LOOPBACK), int(port)

@@ -7,11 +7,12 @@ no SIGTERM. So the peer that times out names it, and kills it.
 import multiprocessing
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 
+import psutil
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.errors import PeerStopped, RendezvousTimeout
-from lockstep.launch.process_table import kill, process_table, stopped
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
@@ -21,22 +22,24 @@ def publish_pid(store: Store, context: RankContext) -> None:
 
 
 def local_peer_pids(store: Store, context: RankContext) -> dict[int, int]:
-    """Process numbers by rank, of this machine's other ranks, once all have published theirs."""
+    """Return the pids of this machine's other ranks, by rank, once all have published theirs."""
     first = context.rank - context.local_rank
     ranks = (rank for rank in range(first, first + context.local_world_size) if rank != context.rank)
     return {rank: int(store.get(f"pid of rank {rank}")) for rank in ranks}
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped a process."""
+    with suppress(psutil.Error):
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return False
+
+
 def stopped_peer(error: Exception, world: World, peers: Mapping[int, int]) -> PeerStopped | None:
-    """The stopped peer that this rank waited for when it timed out, if there is one."""
-    if not timed_out(error):
-        return None
-    for rank, process in peers.items():
-        if stopped(process):
-            return PeerStopped(
-                rank, f"it was stopped (by SIGSTOP, say) and did not answer within {timeout_text(world)}"
-            )
-    return None
+    """Return the stopped peer that this rank waited for when it timed out, or None."""
+    stopped = [rank for rank, pid in peers.items() if timed_out(error) and is_stopped(pid)]
+    reason = f"it was stopped (by SIGSTOP, say) and did not answer within {timeout_text(world)}"
+    return PeerStopped(stopped[0], reason) if stopped else None
 
 
 def timed_out(error: Exception) -> bool:
@@ -49,21 +52,16 @@ def timeout_text(world: World) -> str:
 
 
 def kill_stopped_peers(error: Exception, peers: Mapping[int, int]) -> None:
-    """Kill them by SIGKILL: they handle the launcher's SIGTERM only once they run again.
+    """Kill stopped peers: they handle the launcher's SIGTERM only once they run again.
 
     Args:
         error: why this rank ends. Ranks that never joined are not among `peers`; they are looked for among the
-            children of the same launcher, where that starts nothing but ranks.
+            children of the same launcher, if that starts nothing but ranks.
     """
-    processes = [*peers.values()] if isinstance(error, PeerStopped) else []
-    if isinstance(error, RendezvousTimeout) and (
-        multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ
-    ):
-        processes = _siblings()
-    for process in processes:
-        if stopped(process):
-            kill(process)
-
-
-def _siblings() -> list[int]:
-    return [number for number, status in process_table().items() if status[1] == str(os.getppid())]
+    pids = [*peers.values()] if isinstance(error, PeerStopped) else []
+    starts_only_ranks = multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ
+    with suppress(psutil.Error):
+        if isinstance(error, RendezvousTimeout) and starts_only_ranks:
+            pids = [process.pid for process in psutil.Process(os.getppid()).children()]
+        for pid in filter(is_stopped, pids):
+            psutil.Process(pid).kill()

@@ -4,7 +4,6 @@ Each process that uses it holds a shared lock on it. It is removed at exit; afte
 such a folder removes those that are not locked.
 """
 
-import contextlib
 import errno
 import fcntl
 import multiprocessing.util
@@ -14,51 +13,50 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lockstep.disk import require_room, temporary_errors_as_config_errors, tmpdir_error
 
-PREFIX, MARK = "lockstep-", "made-by-lockstep"
-"""The prefix of the folder's name, and a file in it: a folder without that file is never removed."""
+PREFIX = "lockstep-tmp-"
 NAMES = re.compile(PREFIX + "[a-z0-9_]{8}")
-MAX_PATH = 53
-"""Bytes of the parent folder's path: the path of a socket, some folders deeper, is limited to 103 on some systems."""
+MAX_PATH = 63
+"""Bytes of the parent folder's path: the path of a socket, one folder deeper, is limited to 103 on some systems."""
 NOBODY = 65534
 """In a container, the owner of files of users outside it, such as its root folder."""
 
-OWN: dict[int, tuple[Path, int]] = {}
-"""This process's folder and the descriptor with its lock; by process number, so that a fork has none."""
+FOLDERS: dict[int, tuple[Path, int]] = {}
+"""This process's folder and the descriptor with its lock, by pid, so that a fork has none."""
 
 
 def private_folder() -> Path:
-    """The folder, which the first call creates.
+    """Return the folder, which the first call creates.
 
     Raises:
         ConfigError: no temporary folder can be written to.
     """
-    if os.getpid() in OWN and OWN[os.getpid()][0].is_dir():
-        return OWN[os.getpid()][0]
+    pid = os.getpid()
+    if pid in FOLDERS and FOLDERS[pid][0].is_dir():
+        return FOLDERS[pid][0]
     remove_private_folder()
-    refused: dict[Path, str] = {}
-    for base in temporary_folders():
+    reasons: dict[Path, str] = {}
+    for base in dict.fromkeys(map(Path, (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"))):
         try:
-            require_safe(base)
-            remove_abandoned_dirs(base)
-            OWN[os.getpid()] = make_private_dir(base)
+            require_safe(base.absolute())
+            remove_abandoned_dirs(base.absolute())
+            FOLDERS[pid] = make_private_dir(base.absolute())
         except OSError as error:
-            refused[base] = error.strerror or str(error)
+            reasons[base] = error.strerror or str(error)
             continue
-        multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # after what uses it
-        return OWN[os.getpid()][0]
-    requested = requested_folder()
-    first = requested if requested in refused else next(iter(refused))
-    raise tmpdir_error(f"{first}: {refused[first]}")
+        multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # after everything that uses it
+        return FOLDERS[pid][0]
+    base, reason = next(iter(reasons.items()))
+    raise tmpdir_error(f"{base}: {reason}")
 
 
 @contextmanager
 def job_folder() -> Iterator[Path]:
-    """A folder for one job, in the private one.
+    """Create a folder for one job in the private folder.
 
     Raises:
         ConfigError: there is no room for it.
@@ -72,21 +70,9 @@ def job_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def own_caches() -> dict[str, str]:
-    """Variables that move torch's caches into the private folder: elsewhere another user could create them first."""
+def cache_variables() -> dict[str, str]:
+    """Return variables that move torch's caches into the private folder: another user could create the usual one."""
     return {"TORCHINDUCTOR_CACHE_DIR": str(private_folder() / "torchinductor")}
-
-
-def requested_folder() -> Path:
-    return Path(os.environ.get("TMPDIR") or "/tmp").absolute()
-
-
-def temporary_folders() -> list[Path]:
-    """Python's, then the usual ones, to be tried in this order."""
-    usual = [str(requested_folder()), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp"]
-    with contextlib.suppress(FileNotFoundError):
-        usual.insert(0, tempfile.gettempdir())
-    return [*dict.fromkeys(Path(path).absolute() for path in usual if path)]
 
 
 def require_safe(folder: Path) -> None:
@@ -97,35 +83,35 @@ def require_safe(folder: Path) -> None:
     """
     if len(os.fsencode(folder)) > MAX_PATH:
         raise OSError(errno.ENAMETOOLONG, f"its path is longer than {MAX_PATH} bytes, too long for a socket's")
-    about = folder.stat()
-    if about.st_uid not in (0, os.geteuid(), NOBODY):
+    status = folder.stat()
+    if status.st_uid not in (0, os.geteuid(), NOBODY):
         raise PermissionError(errno.EPERM, "it belongs to another user")
-    if about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
-        reason = "others may rename there what is yours: it lacks the sticky bit, which chmod +t gives"
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        reason = "other users may rename your files there: it lacks the sticky bit (chmod +t)"
         raise PermissionError(errno.EPERM, reason)
 
 
 def make_private_dir(base: Path) -> tuple[Path, int]:
-    """A new folder, and the descriptor that holds the lock on it."""
+    """Create a folder; return it with the descriptor that holds the lock on it.
+
+    Raises:
+        OSError: there is no room for it.
+    """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-        descriptor = None
+        if (descriptor := lock_private_dir(folder)) is None:  # another process removed it as abandoned
+            continue
         try:
-            descriptor = lock_private_dir(folder)
-            if descriptor is None:  # another process removed it as abandoned
-                continue
-            with (folder / MARK).open("wb") as file:
-                require_room(file.fileno())
+            require_room(folder)
             return folder, descriptor
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
-            if descriptor is not None:
-                os.close(descriptor)
+            os.close(descriptor)
             raise
 
 
 def lock_private_dir(folder: Path) -> int | None:
-    """Hold a shared lock on a folder until this process ends; its descriptor, None if the folder is being removed.
+    """Hold a shared lock on a folder until this process ends; return its descriptor, or None if the folder is gone.
 
     systemd-tmpfiles respects that lock, too.
     """
@@ -135,59 +121,42 @@ def lock_private_dir(folder: Path) -> int | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if folder.exists():
-            return descriptor
-    except BlockingIOError:
-        pass
+    except BlockingIOError:  # it is being removed
+        os.close(descriptor)
+        return None
     except OSError:  # a file system without locks: no process can get the exclusive one either
         return descriptor
-    os.close(descriptor)
-    return None
+    if not folder.exists():
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def remove_private_folder() -> None:
     """Remove this process's folder, and abandoned ones beside it."""
-    if (own := OWN.pop(os.getpid(), None)) is not None:
-        _remove(own[0])
-        os.close(own[1])
-        remove_abandoned_dirs(own[0].parent)
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Remove the private folder of a process that is gone."""
-    if (folder / MARK).is_file():
-        _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    """MARK last: whoever is killed meanwhile leaves a folder that the next process removes."""
-    with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name != MARK:
-                path.unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    if os.getpid() in FOLDERS:
+        folder, descriptor = FOLDERS.pop(os.getpid())
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+        remove_abandoned_dirs(folder.parent)
 
 
 def remove_abandoned_dirs(base: Path) -> None:
     """Remove this user's unlocked private folders. Symbolic links are not followed."""
-    with contextlib.suppress(OSError), os.scandir(base) as entries:
+    with suppress(OSError), os.scandir(base) as entries:
         for entry in entries:
             if NAMES.fullmatch(entry.name):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     _remove_if_unlocked(Path(entry.path))
 
 
 def _remove_if_unlocked(folder: Path) -> None:
-    about = folder.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where a process holds it
-        remove_abandoned(folder)
-        if folder.exists():
-            folder.rmdir()  # empty: its process was killed before it wrote MARK
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if a process holds it
+        shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(descriptor)

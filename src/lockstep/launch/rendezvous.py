@@ -1,4 +1,4 @@
-"""The rendezvous of the ranks of a process group, at a store in a file, and the wait until all joined.
+"""The rendezvous of the ranks of a process group, at a store in a file, and the wait until all have joined.
 
 `init_method` names torch's three ways, file://, env:// (MASTER_ADDR and MASTER_PORT) and tcp://. By default torch lets
 rank 0 open the port on every interface of the machine, and all ranks trust what anybody writes there. Ranks that the
@@ -35,7 +35,7 @@ def keep_alive(store: Store) -> Store:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """A rendezvous at a file that is its owner's alone; `address` and `port` are only MASTER_ADDR and MASTER_PORT.
+    """A rendezvous at a file that only its owner can access; `address` and `port` are MASTER_ADDR and MASTER_PORT.
 
     `while_waiting` is called while ranks are missing, and `when_joined` when all have joined.
     """
@@ -51,7 +51,7 @@ class Rendezvous:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What env:// reads."""
+        """The variables that env:// reads."""
         return {"MASTER_ADDR": self.address, "MASTER_PORT": str(self.port)} if self.port else {}
 
     def connect(self, world: World, deadline: float) -> Store:
@@ -74,7 +74,7 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
     """Return the store of the rendezvous, once every rank has joined.
 
     Raises:
-        RendezvousTimeout: some did not within the timeout of the process group; they are named.
+        RendezvousTimeout: some ranks did not join within the timeout of the process group.
     """
     deadline = time.monotonic() + world.process_group.timeout
     store = rendezvous.group_store(rendezvous.connect(world, deadline), world)
@@ -86,8 +86,8 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
     rendezvous.while_waiting()
     while absent := [str(rank) for rank, key in keys.items() if not store.check([key])]:
         if time.monotonic() > deadline:
-            named = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
-            raise RendezvousTimeout(f"{named} did not join within {timeout_text(world)}")
+            ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
+            raise RendezvousTimeout(f"{ranks} did not join within {timeout_text(world)}")
         time.sleep(POLL_INTERVAL)
         rendezvous.while_waiting()
     rendezvous.when_joined()

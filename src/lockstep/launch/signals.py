@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -39,20 +38,20 @@ def signal_handlers(handler: Handler) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handlers = {number: handler for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN}
-    before = {number: signal.getsignal(number) for number in handlers}
-    for number, new in handlers.items():
-        signal.signal(number, new)
+    before = {number: signal.getsignal(number) for number in ENDING}
+    handled = [number for number in ENDING if before[number] is not signal.SIG_IGN]
+    for number in handled:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+        for number in handled:
+            signal.signal(number, before[number])
 
 
 @contextmanager
 def block_signals() -> Iterator[None]:
-    """Block the signals, so that a process that is started within inherits that mask; then restore the mask."""
+    """Block the signals, so that a process that is started meanwhile inherits that mask; then restore the mask."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -63,40 +62,33 @@ def block_signals() -> Iterator[None]:
 def ignore_signals(folder: Path) -> None:
     """Ignore these signals in this rank, including pending ones.
 
-    By a handler that does nothing: exec would pass on ignored and blocked signals.
+    By a handler that does nothing: exec would pass on ignored and blocked signals. Processes that this rank forks, such
+    as DataLoader workers, ignore them, too, but the rank may terminate them: SIGTERM is blocked across the fork, until
+    the child has a handler that tells the rank's SIGTERM from the command's, which requests a stop in `folder`.
     """
     for number in ENDING:
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    _install_forksignal_handlers(folder)
-
-
-def _install_forksignal_handlers(folder: Path) -> None:
-    """Processes that this rank forks, such as DataLoader workers, ignore them, too, but the rank may terminate them.
-
-    SIGTERM is blocked across the fork, until the child has a handler that distinguishes the two.
-    """
-    before: list[set[int]] = []
+    masks: list[set[int]] = []
 
     def block() -> None:
-        before[:] = [{*signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])}]
+        masks[:] = [{*signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])}]
 
     def unblock() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before[0])
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks[0])
+
+    def exit_unless_stop_requested(number: int, _frame: FrameType | None) -> None:
+        deadline = time.monotonic() + REQUEST_TIMEOUT
+        while time.monotonic() < deadline:
+            if (folder / STOP_REQUESTED).exists():
+                return
+            time.sleep(0.01)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     def handle_in_child() -> None:
-        signal.signal(signal.SIGTERM, partial(_end_unless_stop_requested, folder))
+        signal.signal(signal.SIGTERM, exit_unless_stop_requested)
         unblock()
 
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=handle_in_child)
-
-
-def _end_unless_stop_requested(folder: Path, number: int, _frame: FrameType | None) -> None:
-    deadline = time.monotonic() + REQUEST_TIMEOUT
-    while time.monotonic() < deadline:
-        if (folder / STOP_REQUESTED).exists():
-            return
-        time.sleep(0.01)
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)

@@ -17,12 +17,12 @@ from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined
 from lockstep.launch.rendezvous import POLL_INTERVAL, keep_alive
 
 HMAC_DIGITS = 64
-"""Of an HMAC-SHA-256 in hexadecimal, in front of each value."""
+"""Length of an HMAC-SHA-256 in hexadecimal, in front of each value."""
 
 
-def hmac_of(secret: bytes, *parts: bytes) -> bytes:
-    """Of several parts, each with its length, so that moving a boundary between two changes it."""
-    framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+def compute_hmac(secret: bytes, *fields: bytes) -> bytes:
+    """Return the HMAC of several fields, each with its length, so that moving a boundary between two changes it."""
+    framed = b"".join(len(field).to_bytes(8, "big") + field for field in fields)
     return hmac.new(secret, framed, "sha256").hexdigest().encode()
 
 
@@ -35,7 +35,7 @@ class SignedStore(Store):
         self.set_timeout(timeout)
 
     def set(self, key: str, value: str | bytes) -> None:
-        self.inner.set(key, self._signed(key, value))
+        self.inner.set(key, self._sign(key, value))
 
     def get(self, key: str) -> bytes:
         for _ in self._poll([key], self.limit):
@@ -47,12 +47,12 @@ class SignedStore(Store):
         return all(self._value(key) is not None for key in keys)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        for _ in self._poll(keys, self.limit if timeout is None else timeout):
+        for _ in self._poll(keys, timeout or self.limit):
             if self.check(keys):
                 return
 
     def add(self, key: str, amount: int) -> int:
-        """The value holds the total and a UUID, or of two ranks that add the same neither knew whose write counted."""
+        """Store (total, UUID): the UUID tells two equal concurrent additions apart."""
         for _ in self._poll([key], self.limit):
             before = self._value(key) or b""
             total = int(before.split()[0] if before else 0) + amount
@@ -62,15 +62,15 @@ class SignedStore(Store):
         raise AssertionError("_poll ends with an error")
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        before = self._signed(key, expected).decode() if expected else ""
-        found = self.inner.compare_set(key, before, self._signed(key, desired).decode())
-        return self._verified(key, found) or b""
+        before = self._sign(key, expected).decode() if expected else ""
+        stored = self.inner.compare_set(key, before, self._sign(key, desired).decode())
+        return self._verify(key, stored) or b""
 
     def delete_key(self, key: str) -> bool:
         return bool(self.inner.delete_key(key))
 
     def has_extended_api(self) -> bool:
-        """No multi_get, multi_set, append."""
+        """Return False: no multi_get, multi_set, append."""
         return False
 
     def clone(self) -> "SignedStore":
@@ -84,7 +84,7 @@ class SignedStore(Store):
         self.inner.set_timeout(timeout)
 
     def _poll(self, keys: Sequence[str], timeout: timedelta) -> Iterator[None]:
-        """Yields at each attempt.
+        """Yield at each attempt.
 
         Raises:
             DistStoreError: the timeout is over.
@@ -95,15 +95,15 @@ class SignedStore(Store):
             time.sleep(POLL_INTERVAL)
         raise DistStoreError(f"timed out after {timeout.total_seconds():g} s waiting for {', '.join(keys)}")
 
-    def _signed(self, key: str, value: str | bytes) -> bytes:
+    def _sign(self, key: str, value: str | bytes) -> bytes:
         plain = value.encode() if isinstance(value, str) else bytes(value)
-        return hmac_of(self.secret, key.encode(), plain) + plain
+        return compute_hmac(self.secret, key.encode(), plain) + plain
 
     def _value(self, key: str) -> bytes | None:
-        """None where there is none with a valid HMAC."""
-        return self._verified(key, self.inner.get(key)) if self.inner.check([key]) else None
+        """Return the value of a key, or None if it is missing or has no valid HMAC."""
+        return self._verify(key, self.inner.get(key)) if self.inner.check([key]) else None
 
-    def _verified(self, key: str, found: bytes) -> bytes | None:
-        mac, plain = found[:HMAC_DIGITS], found[HMAC_DIGITS:]
-        authentic = hmac.compare_digest(mac, hmac_of(self.secret, key.encode(), plain))
+    def _verify(self, key: str, signed: bytes) -> bytes | None:
+        mac, plain = signed[:HMAC_DIGITS], signed[HMAC_DIGITS:]
+        authentic = hmac.compare_digest(mac, compute_hmac(self.secret, key.encode(), plain))
         return plain if authentic else None

@@ -14,11 +14,11 @@ STOP_REQUESTED, ACCEPTS_STOP = "stop", "accepts-stop"
 
 
 class Stop:
-    """Whether to stop before training is done. This class: never."""
+    """Tells whether to stop before training is done. This class never does."""
 
     @contextmanager
-    def listening(self, batches: int) -> Iterator[None]:
-        """A context around training, which begins after `batches` in all: only within it a request is accepted."""
+    def accepting_stop(self, batches: int) -> Iterator[None]:
+        """Accept requests while training runs, which begins after `batches` in all."""
         yield
 
     def should_stop(self, batches: int) -> bool:
@@ -30,7 +30,8 @@ class Stop:
 class RankContext:
     """rank of world_size over all machines; local_rank of local_world_size on this one.
 
-    `restarts`: how often all ranks have been restarted after a failure; `stop`: whether to stop early.
+    restarts: how often all ranks have been restarted after a failure.
+    stop: whether to stop early.
     """
 
     rank: int
@@ -50,7 +51,7 @@ class RankContext:
 
     @property
     def variables(self) -> dict[str, str]:
-        """As torchrun's environment variables, which torch and Lightning read."""
+        """torchrun's environment variables, which torch and Lightning read."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),

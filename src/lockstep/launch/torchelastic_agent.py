@@ -1,10 +1,11 @@
 """torchrun's agent, the parent of ranks that torchrun starts: it may host the store, be killed, or lose its network."""
 
 import os
-import signal
 import threading
 import time
-from pathlib import Path
+from contextlib import suppress
+
+import psutil
 
 from lockstep.launch.private_dir import remove_private_folder
 
@@ -34,31 +35,22 @@ def exit_with_agent() -> None:
     threading.Thread(target=poll, daemon=True).start()
 
 
-def kill_if_cut_off(agent: int, local_rank: int) -> bool:
-    """Kill the agent of a failing rank, where no restart is left and the agent waits for an unreachable machine.
+def kill_if_cut_off(agent_pid: int, local_rank: int) -> bool:
+    """Kill the agent of a failing rank if no restart is left and it waits for an unreachable machine; return if so.
 
     The agent asks another machine's store how many agents wait. If no reply comes it stays in torch's C++ until TCP
-    times out after a quarter of an hour, and handles no signal. Returns whether this rank has killed it; ranks of one
-    machine check one after the other.
+    times out after a quarter of an hour, and handles no signal. Ranks of one machine check one after the other.
     """
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT"), os.environ.get("TORCHELASTIC_MAX_RESTARTS")
-    if restarts[0] is None or restarts[0] != restarts[1]:
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+    if restarts is None or restarts != os.environ.get("TORCHELASTIC_MAX_RESTARTS"):
         return False
-    before, deadline = _context_switches(agent), time.monotonic() + UNRESPONSIVE_AFTER + 2 * POLL_INTERVAL * local_rank
-    while time.monotonic() < deadline:
-        time.sleep(POLL_INTERVAL)
-        if _context_switches(agent) != before:
-            return False
-    if before is None or os.getppid() != agent:
-        return False
-    os.kill(agent, signal.SIGKILL)
-    return True
-
-
-def _context_switches(process: int) -> str | None:
-    """How often the process's main thread has waited, as /proc says; None without /proc."""
-    try:
-        status = Path(f"/proc/{process}/task/{process}/status").read_text()
-    except OSError:
-        return None
-    return next((line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")), None)
+    with suppress(psutil.Error):
+        agent = psutil.Process(agent_pid)
+        switches = agent.num_ctx_switches().voluntary
+        deadline = time.monotonic() + UNRESPONSIVE_AFTER + 2 * POLL_INTERVAL * local_rank
+        while agent.num_ctx_switches().voluntary == switches:
+            if time.monotonic() > deadline:
+                agent.kill()
+                return True
+            time.sleep(POLL_INTERVAL)
+    return False

@@ -1,6 +1,6 @@
-"""What a rank does: it takes over the command's environment, joins the process group, runs the engine, and reports.
+"""The code of a rank: take over the command's environment, join the process group, run the engine, and report.
 
-`run_rank` is the entry point of every process that the command starts; ranks of external launchers, and the one that
+`run_rank` is the entry point of every rank that the command starts; ranks of external launchers, and the one that
 stays in the command's process, share `process_group` and `run_engine`.
 """
 
@@ -8,6 +8,7 @@ import gc
 import importlib
 import multiprocessing
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,14 +29,15 @@ from lockstep.disk import (
     temporary_errors_as_config_errors,
 )
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.failure import delay_exit, failure_report
-from lockstep.launch.graceful_shutdown import FileRequest
+from lockstep.launch.failure import failure_report, wait_for_first_failure
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer
-from lockstep.launch.private_dir import lock_private_dir, remove_abandoned
+from lockstep.launch.private_dir import lock_private_dir
 from lockstep.launch.rendezvous import Rendezvous, join
 from lockstep.launch.signals import ignore_signals
+from lockstep.launch.stop_request import FileRequest
 from lockstep.launch.topology import RankContext
 from lockstep.memory.allocation import collect_rarely
+from lockstep.private_api.cpython import release_forkserver
 from lockstep.streams import outlive_readers
 from lockstep.world import Launchable, World
 
@@ -46,8 +48,10 @@ LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 class LaunchSpec:
     """What a rank receives: the work, the engine (a module with `run(work, context)`), and the rendezvous.
 
-    `folder` holds the files by which the command asks ranks to stop; `environment` is the command's, and `main` what
-    its `__main__` defines that the work names.
+    folder: of the job, with the files by which the command asks ranks to stop.
+    environment: the command's.
+    main: the pickled objects of the command's `__main__` that the work names.
+    restarts: how often all ranks have been restarted.
     """
 
     work: Launchable
@@ -56,33 +60,40 @@ class LaunchSpec:
     folder: Path
     environment: Mapping[str, str]
     main: bytes | None = None
+    restarts: int = 0
+
+    @property
+    def elastic_variables(self) -> dict[str, str]:
+        """The variables by which torch and Lightning recognize ranks that can be restarted."""
+        return {
+            "TORCHELASTIC_RUN_ID": self.folder.name,
+            "TORCHELASTIC_RESTART_COUNT": str(self.restarts),
+            "TORCHELASTIC_MAX_RESTARTS": str(self.work.world.max_restarts),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+        }
 
 
 @dataclass(frozen=True)
 class Done:
-    """A rank's report that it has finished; `result` is what rank 0's engine returned, None of other ranks."""
+    """A rank's report that it has finished; `result` is what rank 0's engine returned, None on other ranks."""
 
     result: Any
 
 
-def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, variables: Mapping[str, str]) -> None:
-    """Run one rank, and send a Done or a FailureReport to the command.
-
-    Args:
-        restarts: how often all ranks have been restarted.
-        command: the writing end of a pipe to the command.
-        variables: environment variables beside the command's own.
-    """
+def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
+    """Run one rank, and send a Done or a FailureReport into the pipe `command`."""
     gc.freeze()  # a collection would visit imported objects, and copy the memory that is shared with the fork server
     gc.enable()  # the server has it off
     collect_rarely()
+    world = job.work.world
+    context = RankContext(rank, world.local_world_size, rank, world.local_world_size, job.restarts)
+    elastic = job.elastic_variables if world.start == "elastic" else {}
+    variables = {**job.environment, **elastic, **context.variables, **job.rendezvous.variables}
     ignore_signals(job.folder)
     outlive_readers()
-    exit_with_parent(job.folder.parent)
-    world = job.work.world
-    context = RankContext(rank, world.local_world_size, rank, world.local_world_size, restarts)
+    exit_with_command(job.folder.parent)
     os.environ.clear()  # the fork server's, as old as the server
-    os.environ.update({**job.environment, **variables, **context.variables, **job.rendezvous.variables})
+    os.environ.update(variables)
     peers: dict[int, int] = {}
     try:
         redirect_output(Path(world.folder), context)
@@ -98,13 +109,32 @@ def run_rank(rank: int, restarts: int, job: LaunchSpec, command: Connection, var
         cause = stopped_peer(error, world, peers) or error
         command.send(failure_report(cause, rank))
         kill_stopped_peers(cause, peers)
-        delay_exit(cause)
+        wait_for_first_failure(cause)
         raise SystemExit(1) from None
     command.send(Done(result if rank == 0 else None))
 
 
+def exit_with_command(private_folder: Path) -> None:
+    """Exit when the command is gone, even by SIGKILL, and remove its private folder, whose lock is shared until then.
+
+    A thread waits for the command. The fork server ends with the command, too, and takes with it a rank whose thread
+    cannot run (see forkserver_preload.py).
+    """
+    lock_private_dir(private_folder)
+    release_forkserver()
+    command = multiprocessing.parent_process()
+    assert command is not None
+
+    def wait() -> None:
+        command.join()
+        shutil.rmtree(private_folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:
-    """Run the engine with its world's number of threads; returns its result, or TrainingInterrupted.
+    """Run the engine with its world's number of threads; return its result, or TrainingInterrupted.
 
     Raises:
         ConfigError: invalid input that only a rank can see, or a full disk.
@@ -121,10 +151,7 @@ def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:
 
 @contextmanager
 def process_group(world: World, context: RankContext, rendezvous: Rendezvous) -> Iterator[Store | None]:
-    """Join the process group; yields its store. A world that is not distributed has neither.
-
-    Lightning uses a group that is initialised already.
-    """
+    """Join the process group and yield its store; a world that is not distributed has neither."""
     if world.accelerator == "gpu":
         torch.cuda.set_device(context.local_rank % torch.cuda.device_count())  # in turn, where ranks share
     if not world.distributed:
@@ -134,9 +161,9 @@ def process_group(world: World, context: RankContext, rendezvous: Rendezvous) ->
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK_INTERFACE)
     else:
-        from lockstep.launch.network_interface import name_interface
+        from lockstep.launch.network_interface import set_interface
 
-        name_interface(rendezvous.address or os.environ.get("MASTER_ADDR", ""))
+        set_interface(rendezvous.address or os.environ.get("MASTER_ADDR", ""))
     store = join(world, context, rendezvous)
     dist.init_process_group(
         world.backend,
@@ -165,21 +192,3 @@ def redirect_output(run_dir: Path, context: RankContext) -> None:
         os.dup2(stream.fileno(), 2)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-
-
-def exit_with_parent(folder: Path) -> None:
-    """Exit when the command is gone, even by SIGKILL, and remove the command's private folder.
-
-    Until then this process shares the lock on that folder. Its parent in the kernel's table is the fork server, which
-    lives as long as its children, so a thread waits for the command.
-    """
-    lock_private_dir(folder)
-    command = multiprocessing.parent_process()
-    assert command is not None
-
-    def wait() -> None:
-        command.join()
-        remove_abandoned(folder)
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

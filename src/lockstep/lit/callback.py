@@ -25,7 +25,6 @@ class SessionCallback(Callback):
     def attach(self, trainer: pl.Trainer) -> None:
         """End batches, stages and evaluations after the module's own hooks, which may log values."""
         self.trainer, session, module = trainer, self.session, self.session.module
-        session.step.wrap_optimizers()
         _call_after(module, "on_fit_start", self._restore_optimizers)
         _call_after(module, "on_train_start", self._restore_metrics)
         _call_after(module, "on_train_batch_end", self._end_batch)

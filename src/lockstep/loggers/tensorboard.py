@@ -81,7 +81,7 @@ class TensorBoard(Logger):
             picture, colours = picture[..., 0], 1
         Image.fromarray(picture).save(file, "PNG", compress_level=1)
         image = Summary.Image(height=height, width=width, colorspace=colours, encoded_image_string=file.getvalue())
-        self.writer.file_writer.add_summary(Summary(value=[Summary.HyperParameter(tag=name, image=image)]), step)
+        self.writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
 
     def log_pr_curve(self, name: str, labels: Any, scores: Any, step: int) -> None:
         self.writer.add_pr_curve(name, labels, scores, step)

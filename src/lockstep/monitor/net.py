@@ -26,13 +26,11 @@ class Example:
     """What a net is called with; nothing where it cannot be.
 
     of: in words, what the shapes are of.
-    waits: for other ranks, by what its forward calls, so that rank 0 cannot trace it alone.
     """
 
     inputs: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
     of: str = ONE_SAMPLE
-    waits: bool = False
 
     @property
     def none(self) -> bool:
@@ -94,7 +92,7 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
 
 
 def _show_graph(board: TensorBoard, net: nn.Module, example: Example) -> None:
-    reason = "it has no forward" if example.none else "its forward waits for other ranks" if example.waits else ""
+    reason = "it has no forward" if example.none else ""
     if not reason:
         with redirect_stdout(StringIO()):  # the tracer prints its error too
             _, reason = _tried(lambda: board.log_graph(net, example.inputs))

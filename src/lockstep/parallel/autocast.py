@@ -1,4 +1,4 @@
-"""Reapply autocast in threads: whether it is on, and its dtype, are settings of a thread."""
+"""Apply autocast in threads: whether it is on, and its dtype, are settings of a thread."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,12 @@ from torch import Tensor, nn
 
 
 class AutocastWrapper(nn.Module):
-    """A net under autocast with one dtype, in whichever thread it is called.
+    """A net under autocast with one dtype (None: without autocast), in whichever thread it is called.
 
-    torch.nn.DataParallel tells its threads whether autocast is on, but not the dtype: without this, bfloat16
-    would be float16 on all devices.
+    torch.nn.DataParallel tells its threads whether autocast is on, but not the dtype: bfloat16 would become float16.
     """
 
     def __init__(self, net: nn.Module, device_type: str, dtype: torch.dtype | None) -> None:
-        """`dtype` None: no autocast."""
         super().__init__()
         self.net, self.device_type, self.dtype = net, device_type, dtype
 
@@ -26,7 +24,7 @@ class AutocastWrapper(nn.Module):
 
 
 def with_thread_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs in another thread as in this one: under its gradient mode and autocast on a CPU."""
+    """Return the function with this thread's gradient mode and CPU autocast, to be called in another thread."""
     inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 

@@ -1,7 +1,7 @@
 """DataParallel without GPUs: replicas of a net in threads, each on its slice of the batch.
 
-What torch.nn.DataParallel does on GPUs, step for step, so that its semantics can be seen and tested anywhere: chunk the
-batch, hand every replica the parameters, compute side by side, concatenate the outputs, add the replicas' gradients.
+These are the steps of torch.nn.DataParallel, so that they can be tested anywhere: chunk the batch, give each replica
+the parameters, compute in parallel, concatenate the outputs, add the gradients of all replicas.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +19,12 @@ from lockstep.structures import map_tensors
 
 
 class CpuDataParallel:
-    """Called like a net, on the full batch. Replica 0 updates the buffers of the net itself."""
+    """Called like a net, on the full batch. Replica 0 updates the buffers of the net itself.
+
+    in_turn: replicas run one after the other, since they may draw random numbers from the one generator.
+    """
 
     def __init__(self, net: nn.Module, count: int, *, in_turn: bool = False) -> None:
-        """`in_turn`: replicas may draw random numbers, of which there is one generator: so they can be repeated."""
         self.net, self.count, self.in_turn = net, count, in_turn
         self.copies: list[nn.Module] = []
         self.threads = ThreadPoolExecutor(count, thread_name_prefix="replica")
@@ -32,22 +34,22 @@ class CpuDataParallel:
         if len(chunks) == 1:
             return self.net(inputs)
         states, copies = self._states(len(chunks)), self._copies(len(chunks))
-        if self.in_turn or (self.net.training and _has_dropout(self.net)):
+        has_dropout = any(isinstance(module, DROPOUT) and module.p > 0 for module in self.net.modules())
+        if self.in_turn or (self.net.training and has_dropout):
             outputs = [*map(functional_call, copies, states, chunks)]
         else:
             outputs = [*self.threads.map(with_thread_settings(functional_call), copies, states, chunks)]
         return map_tensors(lambda *tensors: torch.cat(tensors), *outputs)
 
     def _states(self, count: int) -> list[dict[str, Tensor]]:
-        """Return the net's parameters and buffers for each replica."""
+        """Return the parameters and buffers for each replica."""
         parameters, buffers = dict(self.net.named_parameters()), dict(self.net.named_buffers())
-        shared = _Broadcast.apply(count, *parameters.values())
-        states = []
-        for replica in range(count):
-            values = shared[replica * len(parameters) : (replica + 1) * len(parameters)]
-            copied = {name: buffer.clone() if replica else buffer for name, buffer in buffers.items()}
-            states.append({**dict(zip(parameters, values, strict=True)), **copied})
-        return states
+        shared = iter(_Broadcast.apply(count, *parameters.values()))
+        return [
+            {name: next(shared) for name in parameters}
+            | {name: buffer.clone() if replica else buffer for name, buffer in buffers.items()}
+            for replica in range(count)
+        ]
 
     def _copies(self, count: int) -> list[nn.Module]:
         """Return a copy of the net for each replica, whose parameters and buffers are replaced when it is called."""
@@ -63,9 +65,9 @@ class CpuDataParallel:
 
 
 class _Broadcast(torch.autograd.Function):
-    """The parameters, once for every replica; backward adds the replicas' gradients in the order of the replicas.
+    """Returns the parameters once for each replica; backward adds the replicas' gradients in the order of the replicas.
 
-    Left to autograd's engine, threads would add them in no fixed order, and float32 sums would differ from run to run.
+    Autograd's threads would add them in any order, and float32 sums would differ from run to run.
     """
 
     @staticmethod
@@ -75,14 +77,10 @@ class _Broadcast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        each = len(gradients) // ctx.count
-        return None, *(_sum(gradients[index::each]) for index in range(each))
+        stride = len(gradients) // ctx.count
+        return None, *(_sum(gradients[index::stride]) for index in range(stride))
 
 
 def _sum(gradients: tuple[Tensor | None, ...]) -> Tensor | None:
     present = [gradient for gradient in gradients if gradient is not None]
     return sum(present[1:], start=present[0]) if present else None
-
-
-def _has_dropout(net: nn.Module) -> bool:
-    return any(isinstance(module, DROPOUT) and module.p > 0 for module in net.modules())

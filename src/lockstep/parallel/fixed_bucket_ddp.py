@@ -4,8 +4,8 @@ After the first step of a process torch lays out its buckets anew, in the order 
 adds what the ranks send in an order that depends on the position in a bucket, so with more than two ranks a resumed
 run, whose process has another first step, would differ from an uninterrupted one in last bits.
 
-Before each forward torch would broadcast rank 0's buffers. Those of BatchNorm play no part in training: rank 0's are
-what they are either way, and every rank has them where a net is evaluated (`broadcast_buffers`).
+Before each forward torch would broadcast rank 0's buffers. Those of BatchNorm have no effect in training, and every
+rank gets them before an evaluation (`broadcast_buffers`).
 """
 
 import warnings
@@ -23,86 +23,86 @@ from lockstep.private_api.torch import LastToFirst, can_fix_buckets, fix_buckets
 from lockstep.progress import notice
 
 UNFINISHED = "Expected to have finished reduction in the prior iteration"
-"""How torch's error begins where a parameter had no gradient; it comes with the forward pass of the next step."""
+"""The beginning of torch's error, raised in the next forward, if a parameter had no gradient."""
 
 
 class FixedBucketDDP(LastToFirst):
-    """Buckets from the last parameter to the first, which is about how gradients become ready, and never others.
+    """Fills its buckets from the last parameter to the first, about the order in which gradients become ready.
 
-    A version of torch without the private names for that keeps its first buckets where it looks for unused parameters.
-    `averaged`: the `id` of each parameter whose gradient it averages, which are those that are trained from the start.
+    A version of torch without the private names for that keeps its first buckets if it looks for unused parameters.
+    `averaged`: the `id` of each parameter whose gradient is averaged: those that require a gradient from the start.
     """
 
-    def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, **options: Any) -> None:
+    def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, finds_unused: bool = False) -> None:
         fixed = can_fix_buckets()
-        options["find_unused_parameters"] = options.get("find_unused_parameters", False) or not fixed
         warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
-        super().__init__(module, device_ids, **options)
-        self.averaged = frozenset(id(own) for own in module.parameters() if own.requires_grad)
+        finds_unused = finds_unused or not fixed
+        super().__init__(module, device_ids, find_unused_parameters=finds_unused, gradient_as_bucket_view=True)
+        self.averaged = frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
         self.broadcast_buffers = False  # as an argument it has another name in newer versions of torch
         if fixed:
             fix_buckets(self)
         elif dist.get_rank() == 0:
             notice(f"torch {torch.__version__} differs: DDP looks for unused parameters in every step, which is slower")
-        if not self.find_unused_parameters:
+        if not finds_unused:
             self.first_step = register_optimizer_step_post_hook(self._after_first_step)
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """As torch's.
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Compute as DistributedDataParallel does.
 
         Raises:
-            ConfigError: in the step before parameters had no gradient; names them.
+            ConfigError: parameters had no gradient in the previous step; names them.
         """
         try:
-            return super().forward(*inputs, **named)  # type: ignore[no-untyped-call]
+            return super().forward(*inputs, **options)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if UNFINISHED not in str(error):
                 raise
-            raise unused(self._without_gradient()) from None
+            raise unused_error(self._without_gradient()) from None
 
     def _after_first_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """The only step of a short run, behind which torch has no occasion to tell."""
-        own = {id(parameter) for parameter in self.module.parameters()}
-        if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        """Check the first step here: if it is the only one, torch raises nothing."""
+        parameters = {id(parameter) for parameter in self.module.parameters()}
+        if any(id(parameter) in parameters for group in optimizer.param_groups for parameter in group["params"]):
             self.first_step.remove()
             if names := self._without_gradient():
-                raise unused(names)
+                raise unused_error(names)
 
     def _without_gradient(self) -> Sequence[str]:
-        """Their names; none where all gradients are gone, which somebody has set to None since."""
+        """Return the names of trained parameters without a gradient; none if all gradients were set to None since."""
         module = self.module.module if isinstance(self.module, TrainingStep) else self.module
         named = (module.net if getattr(module, "computes_with_net", False) else module).named_parameters()
-        trained = [(name, own) for name, own in named if own.requires_grad and id(own) in self.averaged]
-        names = [name for name, own in trained if own.grad is None]
+        trained = {name: each for name, each in named if each.requires_grad and id(each) in self.averaged}
+        names = [name for name, parameter in trained.items() if parameter.grad is None]
         return names if len(names) < len(trained) else []
 
 
 def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> None:
-    """Average over ranks the gradients of parameters that were frozen as DDP was made, which looks at no others later.
+    """Average the gradients of parameters that were frozen when DDP was created, and so are unknown to it.
 
-    To be called by every rank before each optimizer step. Of a rank that has none, zeros count, as in DDP.
+    To be called by every rank before each optimizer step. A rank without a gradient adds zeros, as in DDP.
     """
-    late = [own for own in parameters if own.requires_grad and id(own) not in averaged]
+    late = [parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in averaged]
     if not late:
         return
-    held = torch.tensor([own.grad is not None for own in late], dtype=torch.int64, device=late[0].device)
-    dist.all_reduce(held)
-    for own, ranks in zip(late, held.tolist(), strict=True):
-        if ranks:
-            own.grad = torch.zeros_like(own) if own.grad is None else own.grad
-            dist.all_reduce(own.grad)
-            own.grad /= dist.get_world_size()
+    counts = torch.tensor([parameter.grad is not None for parameter in late], device=late[0].device).long()
+    dist.all_reduce(counts)
+    for parameter, count in zip(late, counts.tolist(), strict=True):
+        if count:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
 
 
-def unused(names: Sequence[str]) -> ConfigError:
-    """The refusal of parameters that take no part in a step, whose gradients the other ranks wait for."""
+def unused_error(names: Sequence[str]) -> ConfigError:
+    """Return the error of parameters without a gradient, for which the other ranks wait."""
     listed = shorten(", ".join(names)) or "some parameters"
     reason = f"{listed} had no gradient in a step, and ranks wait for all"
     return config_error("strategy.find_unused_parameters", False, reason, "strategy.find_unused_parameters=true")
 
 
 class TrainingStep(nn.Module):
-    """A LightningModule whose forward is its training step. Its parameters come in the module's own order."""
+    """A LightningModule whose forward is its training step. Its parameters come in the module's order."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()

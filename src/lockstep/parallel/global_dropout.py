@@ -1,9 +1,7 @@
-"""Dropout that no world size changes: the mask of the global batch is drawn from (seed, step, layer), and sliced.
+"""Dropout that is independent of the world size: the mask of the global batch is drawn from (seed, batch, layer).
 
-A step here is a global batch, counted from the first of the run; with accumulation an optimizer step has several.
-
-Every rank draws the whole mask and keeps the part of its own samples: W times the drawing, no message, and a net with
-dropout computes what it computes in one process. Plain dropout (Srivastava et al., 2014) draws anew on each rank.
+Every rank draws the whole mask and takes the rows of its own samples: W times the drawing, no message, and a net with
+dropout computes the same as in one process. Plain dropout (Srivastava et al., 2014) draws anew on each rank.
 """
 
 import hashlib
@@ -22,7 +20,7 @@ CHANNELWISE: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropo
 
 
 class GlobalMasks:
-    """One for a net: which global batch is under way, and the masks of its layers. `begin` before each batch."""
+    """The masks of all layers of a net for the current global batch; call `begin` before each batch."""
 
     def __init__(self, plan: "Plan", rank: int) -> None:
         self.plan, self.rank = plan, rank
@@ -30,40 +28,35 @@ class GlobalMasks:
         self.begin(0, 0)
 
     def begin(self, epoch: int, batch: int) -> None:
-        """Global batch `batch` of epoch `epoch`, both from 0, is next."""
+        """Begin global batch `batch` of epoch `epoch`, both counted from 0."""
         self.epoch, self.batch = epoch, batch
 
-    @property
-    def samples(self) -> int:
-        """Of the global batch."""
-        return min(self.plan.batch_size, self.plan.data.train_samples - self.batch * self.plan.batch_size)
-
     def mask(self, layer: int, shape: tuple[int, ...], p: float) -> Tensor:
-        """What this rank multiplies its samples by: 0, or 1/(1-p) with probability 1-p. Shape (own samples, *shape).
+        """Return the factors of this rank's samples: 0, or 1/(1-p) with probability 1-p. Shape (samples, *shape).
 
-        Drawn on the CPU in float32 whatever the net computes in, so that every device and precision has the same mask.
+        Drawn on the CPU in float32 for every precision, so that every device and dtype has the same mask.
         """
-        step = self.plan.steps.batches_before(self.epoch, self.batch)
-        key = f"{self.plan.seed} {step} {layer}".encode()
+        plan = self.plan
+        samples = min(plan.batch_size, plan.data.train_samples - self.batch * plan.batch_size)
+        key = f"{plan.seed} {plan.steps.batches_before(self.epoch, self.batch)} {layer}".encode()
         seed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
         generator = torch.Generator().manual_seed(seed)
-        uniform = torch.rand((self.samples, *shape), generator=generator, dtype=torch.float32)
-        return (uniform[self.rank :: self.plan.world_size] >= p).double() / (1 - p)
+        uniform = torch.rand((samples, *shape), generator=generator, dtype=torch.float32)
+        return (uniform[self.rank :: plan.world_size] >= p).double() / (1 - p)
 
     def __deepcopy__(self, _: object) -> "GlobalMasks":
-        """Replicas of the net ask the same masks."""
+        """Return the same object, which the replicas of a net share."""
         return self
 
 
 class GlobalDropout(nn.Dropout):
-    """(samples, …) → the same shape. `channelwise`: a channel is kept or dropped as one, as Dropout2d does."""
+    """Keeps the shape (samples, …). `channelwise`: each channel is dropped as a whole, as by Dropout2d."""
 
-    def __init__(self, plain: nn.Dropout, layer: int, masks: GlobalMasks) -> None:
-        super().__init__(plain.p)
-        self.layer, self.masks = layer, masks
-        self.channelwise = type(plain) in CHANNELWISE
+    def __init__(self, dropout: nn.Dropout, layer: int, masks: GlobalMasks) -> None:
+        super().__init__(dropout.p)
+        self.layer, self.masks, self.training = layer, masks, dropout.training
+        self.channelwise = type(dropout) in CHANNELWISE
         self.replica = 0
-        self.training = plain.training
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:
@@ -72,24 +65,24 @@ class GlobalDropout(nn.Dropout):
         if self.channelwise:
             shape = (*shape[:1], *[1] * len(shape[1:]))
         mask = self.masks.mask(self.layer, shape, self.p)
-        if (replicas := self.masks.replicas) > 1:  # each has a chunk of them
+        if (replicas := self.masks.replicas) > 1:  # each computes a chunk of the samples
             mask = mask.chunk(replicas)[input.device.index if input.is_cuda else self.replica]
         return input * mask.to(input)
 
 
 def convert_dropout(plan: "Plan", rank: int, net: nn.Module) -> GlobalMasks:
-    """Replace the net's dropout. Return the masks, which are to be told which batch is next."""
+    """Replace the dropout layers of a net; return their masks.
+
+    Raises:
+        ConfigError: a layer does more than dropout.
+    """
     masks = GlobalMasks(plan, rank)
-    layers = (
-        (parent, name, child)
-        for parent in [*net.modules()]
-        for name, child in parent.named_children()
-        if isinstance(child, DROPOUT)
-    )
-    for layer, (parent, name, child) in enumerate([*layers]):
-        kind = type(child)
+    children = [(parent, *child) for parent in net.modules() for child in parent.named_children()]
+    layers = [child for child in children if isinstance(child[2], DROPOUT)]
+    for layer, (parent, name, dropout) in enumerate(layers):
+        kind = type(dropout)
         reason = f"the net has {kind.__name__}, which does more than drop"
-        sliceable = kind is nn.Dropout or kind in CHANNELWISE
-        require(sliceable, "dropout_rng", "global", reason, "dropout_rng=per_rank")
-        setattr(parent, name, GlobalDropout(child, layer, masks))
+        fits = kind is nn.Dropout or kind in CHANNELWISE
+        require(fits, "dropout_rng", "global", reason, "dropout_rng=per_rank")
+        setattr(parent, name, GlobalDropout(dropout, layer, masks))  # type: ignore[arg-type]
     return masks

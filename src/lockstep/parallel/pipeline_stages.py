@@ -1,8 +1,8 @@
-"""A net whose stages lie on several devices: each stage computes where it lies, activations cross between them.
+"""A net whose stages are on several devices: each stage computes on its device, and activations are sent between.
 
 With micro-batches the stages overlap: while stage 1 computes micro-batch 0, stage 0 computes micro-batch 1 (Huang et
 al., GPipe; PyTorch tutorial "Single-Machine Model Parallel Best Practices"). CUDA queues the work of each device, so
-starting it in the right order is all that overlapping takes.
+it suffices to start the work in the right order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,19 +14,18 @@ from torch import Tensor, nn
 
 @runtime_checkable
 class Staged(Protocol):
-    """A net that can be cut: its stages, to be called one after the other."""
+    """A net that can be split into stages, to be called one after the other."""
 
     @property
     def stages(self) -> tuple[nn.Module, ...]: ...
 
 
 class PipelineStages:
-    """Called like the net; stage i lies on device i mod N. Inputs and outputs are on the first device."""
+    """Called like the net; stage i is on device i mod N. Inputs and outputs are on the first device."""
 
     def __init__(self, stages: Sequence[nn.Module], devices: Sequence[torch.device], micro_batches: int = 1) -> None:
-        self.stages = stages
+        self.stages, self.micro_batches = stages, micro_batches
         self.devices = [devices[index % len(devices)] for index in range(len(stages))]
-        self.micro_batches = micro_batches
 
     def to_devices(self) -> None:
         """Move each stage to its device."""
@@ -34,11 +33,11 @@ class PipelineStages:
             stage.to(device)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        parts = list(inputs.chunk(self.micro_batches))
-        for micro_batch, stage in schedule(len(parts), len(self.stages)):
-            activation = self.move(parts[micro_batch], self.devices[stage])
-            parts[micro_batch] = self.stages[stage](activation)
-        outputs = [self.move(output, self.devices[0]) for output in parts]
+        activations = list(inputs.chunk(self.micro_batches))
+        for micro_batch, stage in schedule(len(activations), len(self.stages)):
+            activation = self.move(activations[micro_batch], self.devices[stage])
+            activations[micro_batch] = self.stages[stage](activation)
+        outputs = [self.move(output, self.devices[0]) for output in activations]
         return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
     def move(self, activation: Tensor, device: torch.device) -> Tensor:
@@ -46,9 +45,9 @@ class PipelineStages:
 
 
 def schedule(micro_batches: int, stages: int) -> Iterator[tuple[int, int]]:
-    """Pairs (micro-batch, stage), in an order in which neighbours can overlap: at tick t, stage s has number t - s.
+    """Yield pairs (micro-batch, stage): at tick t, stage s computes micro-batch t - s, so that stages overlap.
 
-    Late stages first, so that every device gets its next work before an early stage gives it more.
+    Late stages come first, so that every device gets its next work before an early stage adds more.
     """
     for tick in range(micro_batches + stages - 1):
         for stage in reversed(range(stages)):

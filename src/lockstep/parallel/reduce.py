@@ -1,7 +1,7 @@
-"""Gradient averaging by hand: four ways to replace each rank's gradient by the mean over ranks.
+"""Gradient averaging by hand: four methods that replace each rank's gradient by the mean over ranks.
 
-DistributedDataParallel does the same while backward is still running. Here it is done after backward, so that each
-method can be read; every rank must call the same method at the same moment, or all of them block.
+DistributedDataParallel does the same during backward. Here it happens after backward, so that each method can be read.
+Every rank must call the same method, or all of them block.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,28 +14,28 @@ Gradients = Sequence[Tensor]
 
 
 def all_reduce(gradients: Gradients) -> None:
-    """One all-reduce a tensor: sum, then divide. As in textbooks; many small messages."""
+    """Run one all-reduce for each tensor: sum, then divide. The method of textbooks; many small messages."""
     for gradient in gradients:
         dist.all_reduce(gradient)
         gradient /= dist.get_world_size()
 
 
 def bucket(gradients: Gradients) -> None:
-    """One all-reduce for all: the gradients are copied into one flat buffer and back."""
+    """Run one all-reduce for all: the gradients are copied into one flat buffer and back."""
     flat = flatten(gradients)
     dist.all_reduce(flat)
     unflatten(flat / dist.get_world_size(), gradients)
 
 
 def ring(gradients: Gradients) -> None:
-    """The flat buffer again, but the sum goes round a ring of neighbours."""
+    """Sum the flat buffer round a ring of neighbours."""
     flat = flatten(gradients)
     ring_all_reduce(flat)
     unflatten(flat / dist.get_world_size(), gradients)
 
 
 def reduce_broadcast(gradients: Gradients) -> None:
-    """Through rank 0, as through a parameter server: all traffic is its, so it is the limit."""
+    """Sum at rank 0 and broadcast, as a parameter server does: rank 0's connection is the limit."""
     for gradient in gradients:
         dist.reduce(gradient, dst=0)
         if dist.get_rank() == 0:
@@ -52,7 +52,7 @@ BY_HAND: dict[str, Callable[[Gradients], None]] = {
 
 
 def average_gradients(method: str, net: nn.Module) -> None:
-    """Every rank brings the same tensors, zeros where its share of the batch gave a parameter no gradient."""
+    """Average the gradients of a net over ranks. A rank without one for a parameter adds zeros."""
     for parameter in net.parameters():
         if parameter.grad is None and parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
@@ -62,10 +62,10 @@ def average_gradients(method: str, net: nn.Module) -> None:
 def ring_all_reduce(tensor: Tensor) -> None:
     """Replace a tensor, of any shape and size, on every rank by its sum over ranks, in 2(W-1) steps.
 
-    The tensor is cut into W chunks. Reduce-scatter: in each of W-1 steps every rank sends a chunk to its right-hand
-    neighbour and adds the one that arrives from the left to its own; then rank r owns the whole sum of chunk r+1.
-    All-gather: the finished chunks go round once more, and replace instead of being added. Each rank sends
-    2(W-1)/W of the tensor, whatever W is (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms).
+    The tensor is split into W chunks. Reduce-scatter: in each of W-1 steps every rank sends a chunk to its right
+    neighbour and adds the chunk from its left neighbour to its own; then rank r has the complete sum of chunk r+1.
+    All-gather: the complete chunks go round once more, and replace the others. Each rank sends 2(W-1)/W of the
+    tensor, for every W (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms).
 
     Three ranks a, b, c and their chunks 0, 1, 2:
 
@@ -76,10 +76,10 @@ def ring_all_reduce(tensor: Tensor) -> None:
         step 3    all    all   a2+c2     a0+b0 all    all       all   b1+c1 all
         step 4    all    all   all       all   all    all       all   all   all
     """
-    if not tensor.is_contiguous():  # its numbers lie scattered, and chunks go as they lie
-        packed = tensor.contiguous()
-        ring_all_reduce(packed)
-        tensor.copy_(packed)
+    if not tensor.is_contiguous():  # chunks are views of contiguous memory
+        contiguous = tensor.contiguous()
+        ring_all_reduce(contiguous)
+        tensor.copy_(contiguous)
         return
     rank, world = dist.get_rank(), dist.get_world_size()
     chunks = tensor.view(-1).tensor_split(world)
@@ -92,25 +92,22 @@ def ring_all_reduce(tensor: Tensor) -> None:
 
 
 def _shift_right(chunk: Tensor, like: Tensor) -> Tensor:
-    """Send a chunk to the right and receive one, of the size of `like`, from the left, both at once."""
+    """Send a chunk to the right while receiving one, of the size of `like`, from the left."""
     rank, world = dist.get_rank(), dist.get_world_size()
     arrived = torch.empty_like(like)
-    transfers = []
-    if chunk.numel():
-        transfers.append(dist.P2POp(dist.isend, chunk, (rank + 1) % world))
-    if arrived.numel():
-        transfers.append(dist.P2POp(dist.irecv, arrived, (rank - 1) % world))
+    transfers = [dist.P2POp(dist.isend, chunk, (rank + 1) % world), dist.P2POp(dist.irecv, arrived, (rank - 1) % world)]
+    transfers = [transfer for transfer in transfers if transfer.tensor.numel()]
     for transfer in dist.batch_isend_irecv(transfers) if transfers else ():
         transfer.wait()
     return arrived
 
 
 def flatten(tensors: Gradients) -> Tensor:
-    """All numbers in one row."""
+    """Return all numbers in one row."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def unflatten(flat: Tensor, tensors: Gradients) -> None:
-    """The row back into the tensors."""
-    for part, tensor in zip(torch.split(flat, [tensor.numel() for tensor in tensors]), tensors, strict=True):
-        tensor.copy_(part.view_as(tensor))
+    """Copy the row back into the tensors."""
+    for chunk, tensor in zip(torch.split(flat, [tensor.numel() for tensor in tensors]), tensors, strict=True):
+        tensor.copy_(chunk.view_as(tensor))

@@ -1,16 +1,15 @@
-"""A LightningModule whose weights lie in shards, and are full tensors while its own code runs.
+"""A LightningModule whose weights are stored in shards, and are full tensors while its own code runs.
 
 FSDP2 has full weights within `forward`. A LightningModule computes anywhere: it calls its layers, reads weights in a
-hook, clips gradients. A shard in that place is a DTensor, whose `item()` may be of this rank's shard alone, and whose
-`data` is set without effect. So all of a module's own code runs on full weights and gradients, as under DDP; what it
-changes in them goes back to the shards. Between them, and for optimizers, there are shards alone.
+hook, clips gradients. There a shard would be a DTensor, whose `item()` may be of this rank's shard alone, and whose
+`data` is set without effect. So all of a module's code runs on full weights and gradients, as under DDP; its changes
+are written back to the shards. Between them, and for optimizers, there are shards alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -21,13 +20,14 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from lockstep.config_error import ConfigError
+from lockstep.parallel.tensor_layout import SHARDED_MODULE
 
 BACKWARD, COMPUTING = 1, 2
-"""Where ranks meet."""
+"""Places at which ranks meet."""
 
 
 class Reduction(nn.Module):
-    """What FSDP2 takes for a forward pass: the backward pass behind it sums in shards what gradients there are."""
+    """An empty forward pass for FSDP2, whose backward pass reduces the existing gradients to shards."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -38,31 +38,35 @@ class Reduction(nn.Module):
 
 
 class ShardedModule:
-    """`shards` are the parameters that optimizers know; `full`, those while the module computes.
+    """Shards the weights of a module in place. The initial weights of all ranks are the same because the seed is.
 
-    A parameter of no dimension is no shard: each rank has all of it, and its gradient is averaged by itself.
-    `kept_elsewhere` names a list or mapping of the module's with weights that shards have replaced; empty without one.
+    shards: the parameters that optimizers step.
+    full: the parameters while the module's code runs; else empty.
+    scalars: parameters without a dimension, which are not sharded; their gradients are averaged separately.
+    stale_attribute: a list or mapping of the module's that still has weights which shards have replaced, or "".
     """
 
     def __init__(self, module: nn.Module, mesh: DeviceMesh) -> None:
-        """In place. Nobody sends the first weights: they are the same by the same seed."""
         for parameter in module.parameters():
             parameter.data = parameter.data.contiguous()
-        first = {*module.parameters()}
-        self.scalars = [parameter for parameter in module.parameters() if parameter.dim() == 0]
+        originals = {*module.parameters()}
         self.module = module
+        self.scalars = [parameter for parameter in module.parameters() if parameter.dim() == 0]
         self.root: Any = fully_shard(Reduction(module), mesh=mesh, ignored_params={*self.scalars})
         self.root.set_force_sum_reduction_for_comms(True)  # see lockstep.strategies.fsdp
         self.shards = [*module.parameters()]
-        self.kept_elsewhere = _keeper(module, first.difference(self.shards))
+        self.stale_attribute = _attribute_with(module, originals.difference(self.shards))
         self.optimizers: Sequence[Optimizer] = ()
         self.full: list[nn.Parameter] = []
-        self.memory: list[Tensor] = []
-        SHARDED[module] = self
+        self.storage: list[Tensor] = []
+        vars(module)[SHARDED_MODULE] = self
+
+    def __deepcopy__(self, _: object) -> None:
+        """Return None: a copy of the module is not sharded."""
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Around the module's own code, on every rank."""
+        """Return a context for the module's own code, to be entered by every rank."""
         if self.full:
             yield
             return
@@ -71,32 +75,32 @@ class ShardedModule:
         try:
             yield
         finally:
-            if self.full:  # not where an optimizer's step failed
+            if self.full:  # a failed optimizer step leaves shards
                 self._scatter()
 
     def backward(self, call: Callable[[], None]) -> None:
-        """A backward pass, by `call`: ends with the mean over ranks of the gradients, in shards."""
+        """Run a backward pass by `call`, and average its gradients over ranks, in shards."""
         self._meet(BACKWARD)
         computing = bool(self.full)
         if computing:
             self._scatter()
-        before = [scalar.grad for scalar in self.scalars]
+        scalar_gradients = [scalar.grad for scalar in self.scalars]
         for scalar in self.scalars:
             scalar.grad = None
         self.root.unshard()
         full = [*self.module.parameters()]
         call()
-        self._fill(full)
+        self._fill_gradients(full)
         self.root().backward()
-        self._average_scalars(before)
+        self._average_scalars(scalar_gradients)
         if computing:
             self._gather()
 
     def _meet(self, place: int) -> None:
-        """See that all ranks have come to the same place, before they wait for each other's shards in it.
+        """Check that all ranks are at the same place, before they wait for each other's shards there.
 
         Raises:
-            ConfigError: one has left out a backward pass.
+            ConfigError: a rank has left out a backward pass.
         """
         places = torch.tensor([place, -place], device=self.shards[0].device)
         dist.all_reduce(places, dist.ReduceOp.MAX)
@@ -106,99 +110,97 @@ class ShardedModule:
                 "other; write a step that calls self.manual_backward as often on every rank."
             )
 
-    def _fill(self, full: Sequence[nn.Parameter]) -> None:
-        """Fill in zeros for weights with a gradient on other ranks alone: FSDP2 adds gradients in their order."""
+    def _fill_gradients(self, full: Sequence[nn.Parameter]) -> None:
+        """Set zeros for weights with a gradient on other ranks alone: FSDP2 adds gradients in their order."""
         used = torch.tensor([parameter.grad is not None for parameter in full], device=full[0].device).byte()
         dist.all_reduce(used, dist.ReduceOp.MAX)
-        for parameter, anywhere in zip(full, used.tolist(), strict=True):
-            if anywhere and parameter.grad is None:
+        for parameter, is_used in zip(full, used.tolist(), strict=True):
+            if is_used and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
+    def _average_scalars(self, accumulated: Sequence[Tensor | None]) -> None:
+        for scalar, earlier in zip(self.scalars, accumulated, strict=True):
+            if scalar.grad is None:
+                scalar.grad = earlier
+                continue
+            dist.all_reduce(scalar.grad)
+            scalar.grad /= dist.get_world_size()
+            scalar.grad = scalar.grad if earlier is None else earlier + scalar.grad
+
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
-        """These step on shards, also where the module steps them itself."""
+        """Have the optimizers step on shards, also if the module steps them itself."""
         self.optimizers = optimizers
         for optimizer in optimizers:
             optimizer.register_step_pre_hook(self._before_step)
             optimizer.register_step_post_hook(self._after_step)
 
     def _before_step(self, *_: Any) -> None:
-        self.stepping_within = bool(self.full)
+        self.steps_within = bool(self.full)
         if self.full:
             self._scatter()
 
     def _after_step(self, *_: Any) -> None:
-        if self.stepping_within:
+        if self.steps_within:
             self._gather()
-
-    def _average_scalars(self, before: Sequence[Tensor | None]) -> None:
-        for scalar, earlier in zip(self.scalars, before, strict=True):
-            if scalar.grad is not None:
-                dist.all_reduce(scalar.grad)
-                scalar.grad /= dist.get_world_size()
-                scalar.grad = scalar.grad if earlier is None else earlier + scalar.grad
-            else:
-                scalar.grad = earlier
 
     def _gather(self) -> None:
         """Gather weights and gradients on each rank, and put them into the optimizers too."""
         gradients = [shard.grad for shard in self.shards]
         self.root.unshard()
         self.full = [*self.module.parameters()]
-        self.memory = [parameter.data for parameter in self.full]
+        self.storage = [parameter.data for parameter in self.full]
         for shard, parameter, gradient in zip(self.shards, self.full, gradients, strict=True):
             if parameter is not shard:
                 parameter.requires_grad_(shard.requires_grad)
                 parameter.grad = None if gradient is None else cast(DTensor, gradient).full_tensor()
-        self._exchange(self.shards, self.full)
+        self._replace_in_optimizers(self.shards, self.full)
 
     @torch.no_grad()
     def _scatter(self) -> None:
-        """Put what the module has changed of its weights, gradients and `requires_grad` back into shards.
+        """Write the module's changes of weights, gradients and `requires_grad` back to the shards.
 
-        Weights may have been replaced (`parameter.data = …`): FSDP2 would not know the new memory.
+        Weights may have been replaced (`parameter.data = …`): FSDP2 needs them in its own storage.
         """
-        for shard, parameter, memory in zip(self.shards, self.full, self.memory, strict=True):
+        for shard, parameter, storage in zip(self.shards, self.full, self.storage, strict=True):
             if parameter is shard:
                 continue
-            if parameter.data_ptr() != memory.data_ptr():
-                memory.copy_(parameter)
-                parameter.data = memory
+            if parameter.data_ptr() != storage.data_ptr():
+                storage.copy_(parameter)
+                parameter.data = storage
             data = cast(DTensor, shard.data)
-            data.to_local().copy_(_local_shard(memory, data))
+            data.to_local().copy_(_distribute(storage, data).to_local())
             shard.requires_grad_(parameter.requires_grad)
             gradient, parameter.grad = parameter.grad, None
             if gradient is None:
                 shard.grad = None
             elif shard.grad is None:
-                shard.grad = distribute_tensor(gradient, data.device_mesh, data.placements, src_data_rank=None)
+                shard.grad = _distribute(gradient, data)
             else:
-                cast(DTensor, shard.grad).to_local().copy_(_local_shard(gradient, data))
-        self._exchange(self.full, self.shards)
-        self.full, self.memory = [], []
+                cast(DTensor, shard.grad).to_local().copy_(_distribute(gradient, data).to_local())
+        self._replace_in_optimizers(self.full, self.shards)
+        self.full, self.storage = [], []
         self.root.reshard()
 
-    def _exchange(self, before: Sequence[nn.Parameter], after: Sequence[nn.Parameter]) -> None:
-        """Replace parameters in the optimizers' groups, so that hooks and `clip_gradients` see what the module has."""
-        replaced = dict(zip(before, after, strict=True))
+    def _replace_in_optimizers(self, parameters: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> None:
+        """Replace parameters in the optimizers' groups, so that hooks and `clip_gradients` see the module's."""
+        replaced = dict(zip(parameters, others, strict=True))
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["params"][:] = [replaced.get(parameter, parameter) for parameter in group["params"]]
 
 
-def _keeper(module: nn.Module, replaced: AbstractSet[nn.Parameter]) -> str:
+def _attribute_with(module: nn.Module, parameters: AbstractSet[nn.Parameter]) -> str:
+    """Return the name of a list, tuple, set or mapping of the module's that has one of these parameters, or ""."""
     for prefix, child in module.named_modules():
         for name, value in vars(child).items():
-            is_list = isinstance(value, list | tuple | set)
-            values = value.values() if isinstance(value, Mapping) else value if is_list else ()
-            if any(isinstance(each, nn.Parameter) and each in replaced for each in values):
+            values = value.values() if isinstance(value, Mapping) else value
+            if isinstance(value, list | tuple | set | Mapping) and any(
+                isinstance(each, nn.Parameter) and each in parameters for each in values
+            ):
                 return f"{prefix}.{name}" if prefix else name
     return ""
 
 
-def _local_shard(full_tensor: Tensor, shard: DTensor) -> Tensor:
-    """Return this rank's rows of a tensor that every rank has."""
-    return distribute_tensor(full_tensor, shard.device_mesh, shard.placements, src_data_rank=None).to_local()
-
-
-SHARDED: "WeakKeyDictionary[nn.Module, ShardedModule]" = WeakKeyDictionary()
-"""By their module."""
+def _distribute(full_tensor: Tensor, like: DTensor) -> DTensor:
+    """Return a tensor that every rank has in the layout of a DTensor."""
+    return distribute_tensor(full_tensor, like.device_mesh, like.placements, src_data_rank=None)

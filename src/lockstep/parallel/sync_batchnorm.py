@@ -1,7 +1,7 @@
-"""BatchNorm over the global batch: count, mean and M2 of every rank, merged, so that no world size changes the net.
+"""BatchNorm over the global batch: count, mean and M2 of every rank are merged, so that results fit any world size.
 
-torch's own SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient. This is the same
-arithmetic in tensor operations, for every device.
+torch's SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient. This is the same arithmetic in
+tensor operations, for every device.
 """
 
 from typing import Any
@@ -15,10 +15,10 @@ from lockstep.private_api.torch import BATCHNORM
 
 
 def convert_batchnorm(net: nn.Module) -> nn.Module:
-    """Replace each BatchNorm within the net, and return it.
+    """Replace each BatchNorm within the net, and return the net. Names, parameters and buffers stay the same.
 
-    Names, parameters and buffers stay what they are. One rank alone takes its sums in the same way as many: torch's own
-    kernel on CPU adds the samples one by one, which in float64 costs two digits, and Adam makes five more of them.
+    A single rank computes its sums in the same way: torch's CPU kernel adds the samples one by one, which costs two
+    digits in float64, and Adam enlarges that to seven.
     """
     for parent in [*net.modules()]:
         for name, child in parent.named_children():
@@ -28,17 +28,15 @@ def convert_batchnorm(net: nn.Module) -> nn.Module:
 
 
 class SyncBatchNorm(nn.BatchNorm1d):
-    """(batch, channels, …) → the same shape, normalised over batch, ranks and all dimensions but the channels.
+    """Keeps the shape (batch, channels, …); normalises over batch, ranks and all dimensions but the channels.
 
-    A rank may hold another number of samples than its peers, or none. Evaluation is plain BatchNorm's.
+    A rank may have another number of samples than its peers, or none. Evaluation is plain BatchNorm's.
     """
 
     def __init__(self, plain: nn.BatchNorm1d) -> None:
         super().__init__(plain.num_features, plain.eps, plain.momentum, plain.affine, plain.track_running_stats)
-        for name, parameter in plain.named_parameters(recurse=False):
-            setattr(self, name, parameter)
-        for name, buffer in plain.named_buffers(recurse=False):
-            setattr(self, name, buffer)
+        for name, tensor in (*plain.named_parameters(recurse=False), *plain.named_buffers(recurse=False)):
+            setattr(self, name, tensor)
         self.training = plain.training
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -55,21 +53,21 @@ class SyncBatchNorm(nn.BatchNorm1d):
 
     @torch.no_grad()
     def _update_running_stats(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Move the running statistics, as plain BatchNorm does: with the unbiased variance."""
+        """Update the running statistics as plain BatchNorm does: with the unbiased variance."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked += 1
-        share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, share)
-        self.running_var.lerp_(variance * (count / (count - 1)), share)
+        weight = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, weight)
+        self.running_var.lerp_(variance * (count / (count - 1)), weight)
 
 
 class _Normalize(torch.autograd.Function):
-    """w · (x - mean) / sqrt(variance + eps) + b, with the statistics of all ranks (Ioffe and Szegedy, 2015).
+    """Returns w · (x - mean) / sqrt(variance + eps) + b, with the statistics of all ranks (Ioffe and Szegedy, 2015).
 
-    M2 is the sum of squared distances from the mean. Ranks' shares are merged by Chan, Golub and LeVeque's formula:
-    mean = Σ nᵣ·meanᵣ / Σ nᵣ, and M2 = Σ M2ᵣ + nᵣ·(meanᵣ - mean)². Sums of squares would cancel badly. The products are
-    taken in the order in which torch's own kernel takes them, so that rounding differs in the sums alone.
+    M2 is the sum of squared distances from the mean. Ranks are merged by the formula of Chan, Golub and LeVeque:
+    mean = Σ nᵣ·meanᵣ / Σ nᵣ, and M2 = Σ M2ᵣ + nᵣ·(meanᵣ - mean)². Sums of squares would cancel badly. Products are in
+    the order of torch's kernel, so that rounding differs in the sums alone.
     """
 
     @staticmethod
@@ -81,8 +79,8 @@ class _Normalize(torch.autograd.Function):
         count = torch.tensor([x.numel() // x.shape[1]], dtype=wide.dtype, device=x.device)
         mean = wide.sum(axes) / count.clamp(min=1)
         m2 = (wide - _per_channel(mean, x)).square().sum(axes)
-        own = torch.cat([count, mean, m2])
-        counts, means, m2s = torch.split(_all_gather(own), [1, len(mean), len(mean)], dim=1)
+        gathered = _all_gather(torch.cat([count, mean, m2]))
+        counts, means, m2s = torch.split(gathered, [1, len(mean), len(mean)], dim=1)
         count = counts.sum()
         if count <= 1:
             raise ValueError("BatchNorm needs more than one value per channel to train; write a larger batch_size")
@@ -95,26 +93,26 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """dx = (g - mean(g) - (x - mean) · mean(g · (x - mean)) / σ²) · w / σ, the means over all ranks' samples."""
+        """Return dx = (g - mean(g) - (x - mean) · mean(g · (x - mean)) / σ²) · w / σ; means are over all ranks."""
         x, weight, mean, inverse, count = ctx.saved_tensors
         axes = _reduced_axes(x)
         wide, centred = gradient.to(mean.dtype), x.to(mean.dtype) - _per_channel(mean, x)
-        own = torch.stack([wide.sum(axes), (wide * centred).sum(axes)])
-        total, along = _all_gather(own.flatten()).sum(0).view_as(own)
+        sums = torch.stack([wide.sum(axes), (wide * centred).sum(axes)])
+        total, along = _all_gather(sums.flatten()).sum(0).view_as(sums)
         slope = _per_channel(along * inverse * inverse / count, x)
         dx = (wide - _per_channel(total / count, x) - centred * slope) * _per_channel(inverse, x)
         if weight is None:
             return dx.to(x.dtype), None, None, None
-        return (dx * _per_channel(weight, x)).to(x.dtype), own[1] * inverse, own[0], None
+        return (dx * _per_channel(weight, x)).to(x.dtype), sums[1] * inverse, sums[0], None
 
 
 def _all_gather(values: Tensor) -> Tensor:
-    """Shape (n,) → (ranks, n)."""
+    """Return the values (n,) of all ranks, shape (ranks, n)."""
     if not dist.is_initialized():
         return values[None]
-    everyone = values.new_empty(dist.get_world_size() * len(values))
-    dist.all_gather_into_tensor(everyone, values)
-    return everyone.view(-1, len(values))
+    gathered = values.new_empty(dist.get_world_size() * len(values))
+    dist.all_gather_into_tensor(gathered, values)
+    return gathered.view(-1, len(values))
 
 
 def _reduced_axes(x: Tensor) -> list[int]:
@@ -122,5 +120,5 @@ def _reduced_axes(x: Tensor) -> list[int]:
 
 
 def _per_channel(values: Tensor, like: Tensor) -> Tensor:
-    """Shape (channels,) → (1, channels, 1, …), to be combined with `like`."""
+    """Return values (channels,) in shape (1, channels, 1, …), to be broadcast with `like`."""
     return values.view(1, -1, *[1] * (like.dim() - 2))

@@ -1,61 +1,101 @@
-"""How the tensors of parameters, gradients and optimizer states lie on ranks: each rank has all of every tensor."""
+"""How parameters, gradients and optimizer states are stored on ranks: full tensors, or shards (DTensor) under FSDP2."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.private_api.torch import norms
+from lockstep.structures import map_tensors, tensors_of
 
 if TYPE_CHECKING:
     from lockstep.parallel.sharded_module import ShardedModule
 
+SHARDED_MODULE = "lockstep_sharded_module"
+"""The attribute of a LightningModule with its ShardedModule."""
+
+
+def is_sharded(tensor: Any) -> bool:
+    """Whether it is a DTensor, whose package is slow to import and so is not imported here."""
+    return hasattr(tensor, "full_tensor")
+
 
 class TensorLayout:
-    """The layout of strategies that shard nothing; see `ShardedTensors` for the other one.
+    """Converts between full tensors and this rank's shards; a tensor that is no DTensor is full on every rank.
 
     All ranks must call these methods in the same order: some of them communicate.
     """
 
-    def local_shard(self, tensor: Tensor) -> Tensor:
+    def local_shard(self, tensor: Any) -> Tensor:
         """Return the part of a tensor that this rank stores."""
-        return tensor
+        local: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+        return local
 
-    def full_tensor(self, tensor: Tensor) -> Tensor:
+    def full_tensor(self, tensor: Any) -> Tensor:
         """Return all of a tensor, on every rank."""
-        return tensor
+        full: Tensor = tensor.full_tensor().detach() if is_sharded(tensor) else tensor
+        return full
 
-    def shard_like(self, full_tensor: Tensor, like: Tensor) -> Tensor:
+    def shard_like(self, full_tensor: Tensor, like: Any) -> Tensor:
         """Return a full tensor, which every rank has, on the device and in the layout of `like`."""
-        return full_tensor.to(like.device)
+        full_tensor = full_tensor.to(like.device)
+        if not is_sharded(like):
+            return full_tensor
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(full_tensor, like.device_mesh, like.placements, src_data_rank=None)
 
     def gradient_norms(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the norm of each gradient, reduced over all ranks."""
-        return norms(gradients)
+        """Return the norm of each gradient, whose shards add their squared norms over ranks, in one message."""
+        if not any(map(is_sharded, gradients)):
+            return norms(gradients)
+        squares = torch.stack([*norms([self.local_shard(gradient) for gradient in gradients])]).double().square()
+        copies = [1 if is_sharded(gradient) else dist.get_world_size() for gradient in gradients]
+        squares /= torch.tensor(copies, device=squares.device)
+        dist.all_reduce(squares)
+        return squares.sqrt().unbind()
 
-    def state_dict(self, net: nn.Module) -> Mapping[str, Tensor]:
+    def state_dict(self, net: nn.Module) -> dict[str, Any]:
         """Return the state_dict of a net, with full tensors."""
-        state: Mapping[str, Tensor] = net.state_dict()
+        state = net.state_dict()
+        for name, value in state.items():
+            state[name] = self.full_tensor(value)
         return state
 
-    def load_state_dict(self, net: nn.Module, state: Mapping[str, Tensor], strict: bool = True) -> None:
+    def load_state_dict(self, net: nn.Module, state: Mapping[str, Any], strict: bool = True) -> None:
         """Load a state_dict that has full tensors."""
-        net.load_state_dict(state, strict=strict)
+        likes = tensors_of(net.state_dict())
+        shards = {name: self.shard_like(state[name], like) for name, like in likes.items() if name in state}
+        net.load_state_dict({**state, **shards} if any(map(is_sharded, likes.values())) else state, strict=strict)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return the state_dict of an optimizer, with full tensors."""
-        return optimizer.state_dict()
+        state: dict[str, Any] = map_tensors(self.full_tensor, optimizer.state_dict())
+        return state
 
     def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-        """Load an optimizer's state_dict that has full tensors."""
+        """Load an optimizer's state_dict that has full tensors.
+
+        Those of the shape of their parameter are sharded like it; others, as step counters, are loaded unchanged.
+        """
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if any(map(is_sharded, parameters)):
+            entries = {index: self._sharded(entry, parameters[index]) for index, entry in state["state"].items()}
+            state = {**state, "state": entries}
         optimizer.load_state_dict({**state})
 
+    def _sharded(self, entry: Any, like: Tensor) -> Any:
+        return map_tensors(lambda full: self.shard_like(full, like) if full.shape == like.shape else full, entry)
+
     def sharded_module(self, module: nn.Module) -> "ShardedModule | None":
-        """Return the object that shards the weights of a wrapped LightningModule, or None if they are not sharded."""
-        return None
+        """Return the object that shards the weights of a LightningModule, or None if they are not sharded."""
+        return vars(module).get(SHARDED_MODULE)
 
     def full_weights(self, module: nn.Module) -> AbstractContextManager[None]:
         """Return a context in which the weights of a LightningModule are full tensors."""
-        return nullcontext()
+        sharded = self.sharded_module(module)
+        return nullcontext() if sharded is None else sharded.computing()

@@ -1,7 +1,7 @@
-"""N ranks in one process, one after the other: each with its share of the batch, its generators and its buffers."""
+"""N ranks in one process, in turn: each with its share of the batch, its generators and its buffers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -12,9 +12,9 @@ from lockstep.structures import map_tensors
 
 
 class VirtualRanks:
-    """Called like the net, on the whole batch: rank r has its rows r, r + N, …, as under DDP.
+    """Called like the net, on the whole batch: rank r computes its rows r, r + N, …, as under DDP.
 
-    This process is rank 0: the generators and the net's own buffers are its. The others draw and count beside it.
+    Rank 0 uses the generators of this process and the net's own buffers; `random` and `buffers` are the others'.
     """
 
     def __init__(self, net: nn.Module, count: int, seed: int) -> None:
@@ -30,7 +30,7 @@ class VirtualRanks:
         if self.net.training:
             self.begin()
         else:
-            self.buffers = {}  # as under DDP all ranks take over rank 0's to evaluate
+            self.buffers = {}  # all ranks evaluate with rank 0's, as under DDP
         rows_by_rank = [torch.arange(rank, len(inputs), self.count, device=inputs.device) for rank in range(self.count)]
         outputs = []
         for rank, rows in enumerate(rows_by_rank):
@@ -48,9 +48,9 @@ class VirtualRanks:
 
     @contextmanager
     def as_rank(self, rank: int) -> Iterator[None]:
-        """Give the net the buffers and the generators of a rank, as it left them. An error names the rank."""
+        """Give the net the buffers and the generators of a rank, as the rank left them. An error names the rank."""
         try:
-            with self._state_of(rank):
+            with nullcontext() if rank == 0 else self._state_of(rank):
                 yield
         except Exception as error:
             error.add_note(f"In rank {rank} of strategy=virtual.")
@@ -58,9 +58,6 @@ class VirtualRanks:
 
     @contextmanager
     def _state_of(self, rank: int) -> Iterator[None]:
-        if rank == 0:
-            yield
-            return
         buffers_of_rank_0 = self._buffers()
         self._set(self.buffers.get(rank, {}))
         with preserve_generators():
@@ -87,15 +84,16 @@ class VirtualRanks:
     # checkpoints
 
     def states(self) -> list[tuple[Mapping[str, Any], dict[str, Tensor]]]:
-        """Return for each rank above 0 its generators, and its buffers by name."""
-        saved, shared = self.net.state_dict().keys(), self._buffers()
+        """Return the generators and the persistent buffers, by name, of each rank above 0."""
+        persistent, shared = self.net.state_dict().keys(), self._buffers()
+        buffers = {rank: self.buffers.get(rank, shared) for rank in self.random}
         return [
-            (random, {name: buffer for name, buffer in self.buffers.get(rank, shared).items() if name in saved})
+            (random, {name: buffers[rank][name] for name in buffers[rank] if name in persistent})
             for rank, random in self.random.items()
         ]
 
     def restore(self, states: Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]]) -> None:
-        """Take over what `states` has returned, or what the ranks of DDP had."""
+        """Restore what `states` has returned, or the states of the ranks of DDP."""
         for rank, (random, buffers) in enumerate(states, start=1):
             self.random[rank], self.buffers[rank] = random, self._copies()
             for name in buffers.keys() & self.buffers[rank].keys():

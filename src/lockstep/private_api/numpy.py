@@ -1,18 +1,17 @@
-"""Private layout of numpy: how much memory the state of its global generator takes."""
+"""Private layout of numpy: the memory of its global generator."""
 
 import ctypes
 
 import numpy as np
 
 MT19937_BYTES = 624 * 4 + 4
-"""624 words and the place among them."""
+"""624 words and the position among them."""
 
 
 def generator_memory() -> bytes | None:
-    """The state of the global generator, a cached Gaussian number aside.
+    """Return the state of the global generator, without a cached Gaussian number.
 
-    None for another generator than numpy's own, and in a version without these names: then its state is asked for as a
-    whole, which takes 50 µs.
+    None for another bit generator, or in a version without these names: then the state costs 50 µs.
     """
     generator = getattr(np.random, "get_bit_generator", lambda: None)()
     if type(generator) is not np.random.MT19937 or not hasattr(generator, "ctypes"):

@@ -35,7 +35,7 @@ def default_store() -> Store:
 
 
 class LastToFirst(DistributedDataParallel):
-    """DistributedDataParallel that hands its reducer the parameters from the last to the first, if it can."""
+    """DistributedDataParallel that gives its reducer the parameters from the last to the first, if it can."""
 
     def _build_params_for_reducer(self) -> tuple[list[nn.Parameter], list[bool]]:
         parameters, sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
@@ -43,27 +43,23 @@ class LastToFirst(DistributedDataParallel):
 
 
 def can_fix_buckets() -> bool:
-    """Whether this version has what `fix_buckets` needs. Without: see `FixedBucketDDP`."""
-    return (
-        hasattr(DistributedDataParallel, "_build_params_for_reducer")
-        and hasattr(Reducer, "_push_all_rebuilt_params")
-        and hasattr(Reducer, "_rebuild_buckets")
-    )
+    """Whether this version has what `fix_buckets` needs; `FixedBucketDDP` says what happens without it."""
+    names = ("_push_all_rebuilt_params", "_rebuild_buckets")
+    has_build = hasattr(DistributedDataParallel, "_build_params_for_reducer")
+    return has_build and all(hasattr(Reducer, name) for name in names)
 
 
 def fix_buckets(ddp: LastToFirst) -> None:
-    """Lay out the buckets as if all gradients had come in the order of the parameters; torch does it only once."""
+    """Lay out the buckets as if gradients had become ready in the order of the parameters; torch does it once only."""
     ddp.reducer._push_all_rebuilt_params()
     ddp.reducer._rebuild_buckets()
 
 
 def prepare_for_backward(ddp: DistributedDataParallel, loss: Tensor) -> None:
-    """Tell DDP that a backward pass from this loss comes, without a forward of its own.
+    """Announce to DDP a backward pass from this loss without a forward of its own.
 
-    What the loss does not depend on gets no gradient. Not where ranks keep their gradients for themselves.
+    Parameters that the loss does not depend on get no gradient. No-op while gradients are not synchronized.
     """
-    if not torch.is_grad_enabled() or not ddp.require_backward_grad_sync:
-        ddp.require_forward_param_sync = False
-        return
-    ddp.require_forward_param_sync = True
-    ddp.reducer.prepare_for_backward([loss] if ddp.find_unused_parameters else [])
+    ddp.require_forward_param_sync = torch.is_grad_enabled() and ddp.require_backward_grad_sync
+    if ddp.require_forward_param_sync:
+        ddp.reducer.prepare_for_backward([loss] if ddp.find_unused_parameters else [])

@@ -1,6 +1,6 @@
-"""Private names of torchmetrics, which is never imported here: a user's module brings it.
+"""Private names of torchmetrics, which is imported by a user's module and never here.
 
-Where one is gone, a metric that is logged on steps shows nothing there, and a resume within an epoch counts anew.
+If one is missing, a metric that is logged on steps shows nothing there, and a resume within an epoch counts anew.
 """
 
 import sys
@@ -9,41 +9,38 @@ from typing import Any
 
 from torch import Tensor
 
+UPDATES = "lockstep_updates"
+
 
 def is_metric(value: Any) -> bool:
-    found = sys.modules.get("torchmetrics")
-    return found is not None and isinstance(value, found.Metric)
+    return "torchmetrics" in sys.modules and isinstance(value, sys.modules["torchmetrics"].Metric)
 
 
 def is_collection(value: Any) -> bool:
-    found = sys.modules.get("torchmetrics")
-    return found is not None and isinstance(value, found.MetricCollection)
+    return "torchmetrics" in sys.modules and isinstance(value, sys.modules["torchmetrics"].MetricCollection)
 
 
 def last_forward(metric: Any) -> Tensor | None:
-    """The value of the last batch that it was called with."""
+    """Return the value of the last batch that the metric was called with."""
     value = getattr(metric, "_forward_cache", None)
     return value if isinstance(value, Tensor) else None
 
 
 def metric_state(metric: Any) -> dict[str, Any]:
-    """Its sums, and how often it was updated."""
+    """Return the metric's sums, and the number of updates."""
     return {**metric.metric_state, UPDATES: metric.update_count}
 
 
 def restore_metric(metric: Any, state: Mapping[str, Any]) -> None:
-    """What `metric_state` gave; on top of what it has measured already, as ranks' metrics are reduced.
+    """Restore what `metric_state` returned; add it to what was measured since, as ranks' metrics are reduced.
 
-    `merge_state` is that too, but refuses metrics whose `forward` needs all that was measured before.
+    `merge_state` does that too, but rejects metrics whose `forward` needs the complete state.
     """
-    sums = {name: own for name, own in state.items() if name != UPDATES}
+    sums = {name: value for name, value in state.items() if name != UPDATES}
     if metric.update_count and state[UPDATES]:
         getattr(metric, "_reduce_states", metric.merge_state)(sums)
     else:
-        for name, own in sums.items():
-            setattr(metric, name, own)
+        for name, value in sums.items():
+            setattr(metric, name, value)
     metric._update_count = metric.update_count + state[UPDATES]
     metric._computed = None
-
-
-UPDATES = "lockstep_updates"

@@ -60,7 +60,6 @@ class Training:
             trainer.optimizers = optimizers = optimizers or [NoOptimizer()]
             count = len(optimizers)
             object.__setattr__(module, "optimizers", lambda *_, **__: optimizers[0] if count == 1 else optimizers)
-            session.step.wrap_optimizers()
             reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
             fits = session.manual or count == 1
             require(fits, "model", session.plan.model.name, reason, "self.automatic_optimization = False in it")

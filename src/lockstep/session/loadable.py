@@ -10,14 +10,15 @@ import torch
 from lockstep.progress import notice
 from lockstep.safe_loading import load
 
-OURS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "lockstep")
+SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "lockstep")
+"""Entries that consist of tensors and plain values."""
 
 
 def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint without what would run code when it is loaded; print a line about that once."""
     safe = {}
     for key, value in checkpoint.items():
-        if key in OURS or _is_loadable(value):
+        if key in SAFE_KEYS or _is_loadable(value):
             safe[key] = value
         elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not _is_loadable(item)]):
             safe[key] = {name: item for name, item in value.items() if name not in lost}

@@ -1,4 +1,4 @@
-"""What a run has measured: the values of a stage over all ranks become results, at the ends of epochs."""
+"""The results of a run: values of each stage over all ranks, for the record, metrics.json, loggers and callbacks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +15,7 @@ from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
+from lockstep.schemas import Line
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
 from lockstep.session.schedules import require_logged
@@ -22,13 +23,13 @@ from lockstep.session.trainee import Trainee
 from lockstep.sums.phases import seconds_range
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
-"""What best.ckpt is best by where the plan does not say: the first of these that a module logs."""
+"""What best.ckpt is best by if the plan does not say: the first of these that a module logs."""
 
 
 class Results:
-    """`values`: the latest by name; `epoch_values`: those of the epoch under way, for the record.
+    """`values`: the latest by name; `epoch_values`: those of the current epoch, for the record.
 
-    validated: whether the epoch under way has been validated.
+    validated: whether the current epoch has been validated.
     """
 
     recorder: Recorder
@@ -49,20 +50,19 @@ class Results:
         self.recorder, self.checkpoints = recorder, checkpoints
 
     def end_stage(self, trainer: Any, stage: str) -> None:
-        """Make results of the values of an epoch over all ranks, for the trainer's metrics and the loggers.
+        """Reduce the values of a stage over all ranks, for the trainer's metrics and the loggers.
 
-        Comes behind the module's own hook. To be called by every rank.
+        To be called by every rank, after the module's own hook.
         """
-        progress = self.progress
+        progress, position, training = self.progress, self.progress.position, stage == "train"
         if progress.checking:
             self.log.end_epoch(stage)
             return
-        if stage == "train":  # which a stop may have ended before its last batch
+        if training:  # a stop may have ended it before its last batch
             self.timing.stop()
-        within = (
-            progress.interrupted_epoch if stage == "train" else progress.epoch_goes_on(trainer, trainer.is_last_batch)
-        )
-        metrics, work = self.metrics.end_stage(stage, progress.position, within, self.timing.work)
+        interrupted, is_last = progress.interrupted_epoch, trainer.is_last_batch
+        within = interrupted if training else progress.epoch_goes_on(trainer, is_last)
+        metrics, curves = self.metrics.end_stage(stage, position, within, self.timing.work)
         logged = self.log.end_epoch(stage)
         self.values |= {**self.metrics.results, **logged.values}
         if stage != "test":
@@ -70,9 +70,9 @@ class Results:
         trainer.callback_metrics.update(as_tensors({**self.metrics.results, **logged.monitored}))
         trainer.logged_metrics.update(as_tensors({**metrics, **logged.logger}))
         trainer.progress_bar_metrics.update({**self.metrics.results, **logged.prog_bar})
-        self.to_loggers({**logged.logger, **work}, trainer.current_epoch)
-        if stage == "train" and not progress.interrupted_epoch:
-            self.require_monitored(trainer, "epoch", trainer.current_epoch + 1)
+        self.to_loggers({**curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
+        if training and not interrupted and self.automatic:
+            require_logged(self.plan, trainer, "epoch", trainer.current_epoch + 1)
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""
@@ -80,31 +80,32 @@ class Results:
         self.recorder.flush(position.epochs + 1, position.steps)
         if self.epoch_values:
             self.recorder.validation(position.epochs + 1, self.epoch_values, position.steps, position.batch)
-        update_best(self.plan, self.checkpoints, self.values, self.epoch_values)
+        self._update_best(self.epoch_values)
         self.epoch_values = {}
 
     def end_epoch(self) -> None:
-        """Record an epoch, all of which is done, its validation too, and whether it is the best so far."""
-        done = self.progress.position
+        """Record a complete epoch and its validation, and whether it is the best so far."""
+        done, monitor = self.progress.position, self.plan.monitor[0]
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
         self.recorder.end_epoch(position.epochs, position.steps)
-        self.metrics.end_epoch(position, self.validated)
+        self.metrics.monitor.end_epoch(self.validated, self.metrics.confusion, position.epochs, position.steps)
         if self.epoch_values:
             self.recorder.validation(position.epochs, self.epoch_values)
-        if self.metrics.is_best_measured(position, self.validated, self.epoch_values):
-            update_best(self.plan, self.checkpoints, self.values, None)
+        validates = self.progress.has_validation and self.plan.steps.reaches_validation
+        if self.validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
+            self._update_best(self.values)
         self.epoch_values, self.validated = {}, False
 
     def end_training(self) -> None:
-        """End the record. A callback may put other weights into the module now, to be tested."""
+        """End the record. Afterwards a callback may replace the weights that are tested."""
         self.recorder.end()
         self.digest = digest(self.plan.strategy.tensors.state_dict(self.net))
 
     def finish(self) -> Metrics:
-        """Return what metrics.json holds, on every rank."""
+        """Return the content of metrics.json, on every rank."""
         plan, position = self.plan, self.progress.position
         seconds, samples = self.timing.seconds, self.timing.samples
-        metrics = {
+        metrics: Metrics = {
             **run_metadata(plan, self.net),
             "epochs": position.begun,
             "steps": position.steps,
@@ -112,47 +113,41 @@ class Results:
             "samples_per_second": samples / seconds if seconds and samples else 0.0,
             **seconds_range(self.timing.epoch_seconds),
         }
-        logged = {name: value for name, value in self.values.items() if name not in metrics}
-        best = self.checkpoints.best_metrics if plan.train else {}
-        final = self.digest or digest(plan.strategy.tensors.state_dict(self.net))
-        return {**metrics, **logged, **best, **self.metrics.final_metrics(), "digest": final}
+        metrics = {**metrics, **self.values, **metrics}
+        if plan.train:
+            metrics |= self.checkpoints.best_metrics
+        if isinstance(plan.data, Line) and not plan.model.lightning:
+            from lockstep.data.line import fitted_line
 
-    def require_monitored(self, trainer: Any, interval: str, index: int) -> None:
-        """Raise if a ReduceLROnPlateau steps now by a value that nothing has logged."""
-        if self.automatic and trainer.lr_scheduler_configs:
-            schedules = trainer.lr_scheduler_configs
-            require_logged(self.plan.model.name, schedules, interval, index, trainer.callback_metrics)
+            metrics |= fitted_line(self.net, plan.data.predict)
+        return {**metrics, "digest": self.digest or digest(plan.strategy.tensors.state_dict(self.net))}
 
     def to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
-        """Log values, if there are any, at the optimizer step that training has reached."""
+        """Log values, if there are any, at the current optimizer step."""
         if values:
             self.loggers.log_metrics({**values, "epoch": epoch}, self.progress.position.steps)
 
+    def _update_best(self, values: Mapping[str, float]) -> None:
+        """Note whether the results are the best so far, so that the next checkpoint is saved as best.ckpt, too.
 
-def update_best(
-    plan: Plan, checkpoints: CheckpointManager, results: Mapping[str, float], within: Mapping[str, float] | None
-) -> None:
-    """Note whether the latest results are the best so far, so that the next checkpoint is kept as the best, too.
+        Args:
+            values: the measured ones; within an epoch those of the validation alone.
 
-    Args:
-        within: the values of a validation within an epoch, which alone count there; None at an epoch's end.
-
-    Raises:
-        ConfigError: the module does not log what the plan monitors.
-    """
-    wanted, mode = plan.monitor
-    monitor = wanted or next((name for name in LOSSES if name in results), "")
-    if within is not None and monitor not in within:
-        return
-    if wanted and wanted not in results:
-        known = ", ".join(sorted(results)) or "none"
-        reason = f"{plan.model.name} logs no such value"
-        raise config_error("checkpoint.monitor", wanted, reason, f"one of {known}")
-    if monitor:
-        checkpoints.monitor = monitor, mode
-        checkpoints.update_best(results)
-    else:
-        checkpoints.best_yet = True  # nothing says which is better: the newest
+        Raises:
+            ConfigError: the module does not log what the plan monitors.
+        """
+        name, mode = self.plan.monitor
+        monitor = name or next((loss for loss in LOSSES if loss in self.values), "")
+        if values is not self.values and monitor not in values:
+            return
+        if name and name not in self.values:
+            reason, logged = f"{self.plan.model.name} logs no such value", ", ".join(sorted(self.values)) or "none"
+            raise config_error("checkpoint.monitor", name, reason, f"one of {logged}")
+        if monitor:
+            self.checkpoints.monitor = monitor, mode
+            self.checkpoints.update_best(self.values)
+        else:
+            self.checkpoints.best_yet = True  # no value ranks them: the newest is the best
 
 
 def as_tensors(values: Mapping[str, float]) -> dict[str, Tensor]:

@@ -1,11 +1,10 @@
-"""What both engines do around a module, once: before training, around each batch, at the ends of epochs, afterwards.
+"""What both engines do around a module: before training, around each batch, at the ends of epochs, afterwards.
 
-An engine runs the loop and calls these methods at the same moments. What each of them knows lies in objects of its own:
-`data` (this rank's batches), `step` (how the loss counts), `metrics` (what is measured), `log` (what `self.log` gets),
-`progress` (where training stands), `recorder`, `checkpoints`, `loggers`.
+An engine runs the loop and calls these methods at the same moments. Each has objects of one task: `data` (this rank's
+batches), `step` (the weight of its loss), `metrics` (sums and curves), `log` (values of `self.log`), `progress` (where
+training stands), `recorder`, `checkpoints`, `loggers`.
 """
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,10 +12,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.content import net_weights
+from lockstep.checkpoint.content import PREFIX, net_weights
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager
-from lockstep.config_error import config_error
 from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
@@ -24,32 +22,33 @@ from lockstep.monitor import open_loggers
 from lockstep.monitor.net import shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
-from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import seed_rank
 from lockstep.record.recorder import Recorder
-from lockstep.session.epoch_timing import EpochTiming
+from lockstep.session.epoch_timing import EpochTiming, mark_phases
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
-from lockstep.steps.exact_log import attach_log, metric_modules, widen_metrics
+from lockstep.session.schedules import require_logged, require_plateaus
+from lockstep.steps.exact_log import attach_log
+from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
 from lockstep.time_limit import TimeLimit
 from lockstep.torch_flags import torch_flags
 
 
 class Session:
-    """One run in the place of one rank. `recorder` and `checkpoints` are there once `begin` was called, to train."""
+    """One run on one rank. A run that trains has `recorder` and `checkpoints` after `begin`."""
 
     recorder: Recorder
     checkpoints: CheckpointManager
 
     def __init__(self, plan: Plan, context: RankContext, lightning: bool) -> None:
-        """Create the module, its weights before anything else: they are the same on every rank.
+        """Create the module, its weights before anything else is drawn: they are the same on every rank.
 
         Args:
-            lightning: whether a plain net is to become a LightningModule.
+            lightning: whether a plain net becomes a LightningModule.
 
         Raises:
-            ConfigError: the plan's module, data or checkpoint is not what the plan says.
+            ConfigError: the module, the data or the checkpoint does not fit the plan.
         """
         disable_malloc_trim()
         if context.restarts:
@@ -71,7 +70,7 @@ class Session:
         self.log, self.step, self.metrics = trainee.log, trainee.step, trainee.metrics
         attach_log(self.module, self.log if plan.saves else None)
         self.step.wrap()
-        seed_rank(plan.seed, context.rank)  # from here on each rank draws random numbers of its own
+        seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
         self.metrics.open(self.loggers)
         time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
@@ -83,7 +82,7 @@ class Session:
         self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
         self.optimizers: Sequence[Optimizer] = ()
-        self.is_unseen = shows_net(plan) and not self.metrics.show_example()
+        self.shows_first_batch = shows_net(plan) and not self.metrics.show_example()
 
     # around training
 
@@ -103,7 +102,7 @@ class Session:
             require_net(plan, self.net, self.start.checkpoint)
         if plan.train:
             if self.data.runs("val") and not self.progress.is_finished:
-                self.data.loaders("val")  # what is wrong with them is told before the first step
+                self.data.loaders("val")  # raises for wrong ones before the first step
             self.recorder = self.start.recorder(plan, self.context.rank, self.net)
             self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
             self.results.begin(self.recorder, self.checkpoints)
@@ -119,7 +118,7 @@ class Session:
             self.plan.strategy.tensors.load_state_dict(self.net, net_weights(self.start.checkpoint), strict)
 
     def restore(self) -> None:
-        """Restore this rank's part of the checkpoint that training goes on from; the engine restores the rest."""
+        """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
             sums = self.checkpoints.restore(content, self.net)
             self.metrics.restore(content, sums, self.recorder.carried["window"])
@@ -127,37 +126,24 @@ class Session:
             self.results.values = dict(content.results)
 
     def watch(self, trainer: Any, marks_phases: bool) -> None:
-        """Take over what the module has configured.
+        """Register the optimizers and schedules of the module.
 
-        A schedule that steps by a value of each batch steps by that of all ranks: by their own, they would part.
+        A ReduceLROnPlateau that steps by a value of each batch gets its mean over ranks, or ranks would diverge.
 
         Args:
             trainer: with its optimizers and schedules.
             marks_phases: whether the engine's loop itself marks the phases of a step.
 
         Raises:
-            ConfigError: a schedule steps behind a checkpoint that would lack its step.
+            ConfigError: a ReduceLROnPlateau monitors nothing, or would lack a step after a resume.
         """
         self.optimizers = trainer.optimizers
         if not marks_phases:
-            from lockstep.steps.step_phases import mark_steps, wrap_phases
-
-            wrap_phases(self.module, self.phases)
-            mark_steps(self.optimizers, self.phases)
-        schedules = trainer.lr_scheduler_configs
-        plateaus = [schedule for schedule in schedules if schedule.reduce_on_plateau]
-        self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
-        within = {
-            "checkpoint.every_n_steps": (self.plan.checkpoint.every_n_steps, None),
-            "trainer.val_check_interval": (self.plan.trainer.val_check_interval, 1.0),
-        }
-        reason = "ReduceLROnPlateau steps behind each batch, and a checkpoint before that would lack its last step"
-        for key, (value, default) in within.items():
-            if value != default and any(schedule.interval == "step" for schedule in plateaus):
-                raise config_error(key, value, reason, f"{key}={'null' if default is None else default}")
+            mark_phases(self.module, self.optimizers, self.phases)
+        self.log.always_synced = require_plateaus(self.plan, trainer)
 
     def extra_state(self) -> Mapping[str, Any]:
-        """Return what a checkpoint holds beside the state of the engine. To be called by every rank."""
+        """Return the content of a checkpoint beside the state of the engine. To be called by every rank."""
         position = self.progress.position
         return self.checkpoints.extra_state(
             position,
@@ -166,11 +152,11 @@ class Session:
             self.net,
             self.state.saved(self.optimizers, within=position.batch > 0),
             self.progress.ended,
-            prefix=self.metrics.prefix,
+            prefix="" if self.net is self.module else PREFIX,
         )
 
     def end_interrupted_epoch(self, trainer: Any) -> None:
-        """Make results of an epoch's part, where a run that was interrupted in it is resumed to be tested."""
+        """End the epoch in which a finished run was interrupted, before it is tested."""
         if self.progress.position.batch:
             self.progress.interrupted_epoch = True
             self.state.restore_metrics()
@@ -193,10 +179,10 @@ class Session:
         self.metrics.begin_epoch(self.progress.position)
 
     def begin_batch(self, batch: Any) -> None:
-        """Begin the next batch that the training loader has yielded, which is on its device."""
+        """Begin a training batch that the loader has yielded and that is on its device."""
         self.phases.mark("data")
-        if self.is_unseen:
-            self.is_unseen = False
+        if self.shows_first_batch:
+            self.shows_first_batch = False
             self.metrics.show(batch)
         self.optimizer_steps = []
         progress = self.progress
@@ -207,51 +193,49 @@ class Session:
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
-        norms = self.step.gradient_norms(self.recorder, optimizer, self.start.content is not None)
-        step = rate_of([optimizer]), norms
+        step = learning_rate([optimizer]), self.step.gradient_norms(self.recorder, optimizer)
         if self.manual:
             self.optimizer_steps.append(step)
         else:
-            self.optimizer_steps = [step]  # an optimizer may ask for its gradient several times
+            self.optimizer_steps = [step]  # an optimizer may call its closure several times
 
-    def end_batch(self, trainer: Any, due: bool, last: bool) -> None:
-        """Record and show a batch whose optimizers and schedules have stepped.
+    def end_batch(self, trainer: Any, is_step_boundary: bool, last: bool) -> None:
+        """Record and show a batch after the steps of optimizers and schedules.
 
         Args:
-            trainer: whose metrics callbacks and schedules look at; Lightning's, or the raw engine's.
-            due: whether it is the last of an optimizer step.
+            trainer: whose metrics callbacks and schedules read.
+            is_step_boundary: whether the batch is the last of an optimizer step.
             last: whether it is the last of the epoch.
         """
-        if self.log.step_values:
-            self.log.sync_steps()
-            trainer.callback_metrics.update(as_tensors(self.log.monitored()))
-            trainer.progress_bar_metrics.update(self.log.bar())
-        self.metrics.record_batch(self.recorder)
+        log, metrics, position = self.log, self.metrics, self.progress.position
+        if log.step_values:
+            log.sync_steps()
+            trainer.callback_metrics.update(as_tensors(log.monitored()))
+            trainer.progress_bar_metrics.update(log.bar())
+        metrics.record_batch(self.recorder)
         self.timing.samples += self.share.samples
-        position = self.progress.position
         position.batch += 1
-        rate = self.optimizer_steps[0][0] if self.optimizer_steps else rate_of(trainer.optimizers)
-        if due := due or self.manual:
-            self.results.require_monitored(trainer, "step", position.batch)
-            self._record_step(trainer.optimizers, rate, last)
-        self.metrics.log_points(position.steps if due else None, rate, position.epochs)
-        if self.log.step_values and due and position.steps % self.plan.log_every_n_steps == 0:
-            self.results.to_loggers(self.log.step(), position.epochs)
-        self.log.end_batch()
+        rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
+        if self.manual:
+            is_step_boundary = True
+        elif is_step_boundary:
+            require_logged(self.plan, trainer, "step", position.batch)
+        if is_step_boundary:
+            norms = [norm for _, norms in self.optimizer_steps for norm in norms]
+            self.recorder.steps.step(rate, norms, log.of_record() if log.step_values else None)
+            position.steps += 1
+            self.recorder.stepped(*trainer.optimizers, last=last)
+        metrics.log_points(position.steps if is_step_boundary else None, rate)
+        if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
+            self.results.to_loggers(log.step(), position.epochs)
+        log.end_batch()
         self.progress.time_limit.ends(position.steps)
         self.phases.step()
         if last:
-            self.metrics.monitor.end_steps(position.epochs + 1)
+            metrics.monitor.end_steps(position.epochs + 1)
             self.timing.end_steps()
 
-    def _record_step(self, optimizers: list[Optimizer], rate: float, last: bool) -> None:
-        norms = [norm for _, norms in self.optimizer_steps for norm in norms]
-        logged = self.log.of_record() if self.log.step_values else None
-        self.recorder.steps.step(rate, norms, logged)
-        self.progress.position.steps += 1
-        self.recorder.stepped(*optimizers, last=last)
-
-    # evaluations and the ends of epochs
+    # evaluations
 
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
@@ -267,13 +251,8 @@ class Session:
     def sanity_check(self) -> Iterator[None]:
         """Discard everything that a validation before training measures."""
         self.progress.checking = True
-        before = {name: copy.deepcopy(metric_state(metric)) for name, metric in metric_modules(self.module)}
-        yield
-        for name, metric in metric_modules(self.module):
-            metric.reset()
-            restore_metric(metric, before[name])
-        for loader in self.data.of_stage.get("val", []):
-            loader.shares.clear()  # batches that it has made beyond
+        with preserve_metrics(self.module):
+            yield
         self.progress.checking = self.results.validated = False
 
     def begin_evaluation_batch(self, stage: str, loader: int) -> None:
@@ -282,12 +261,12 @@ class Session:
         self.log.begin_batch(share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
 
     def end_evaluation(self) -> None:
-        """End an evaluation, behind its last hook. What it took is no part of the epoch's training."""
+        """End an evaluation, after its last hook; its time does not count as training."""
         self.evaluating.close()
         self.timing.resume()
 
 
-def rate_of(optimizers: Sequence[Optimizer]) -> float:
-    """Return the learning rate of the first group."""
+def learning_rate(optimizers: Sequence[Optimizer]) -> float:
+    """Return the learning rate of the first parameter group, or 0 if there is none."""
     groups = optimizers[0].param_groups if optimizers else []
     return float(groups[0]["lr"]) if groups else 0.0

@@ -1,4 +1,4 @@
-"""What a run trains."""
+"""The objects that a session is composed of."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Trainee:
     """A plain net with its task, or a user's LightningModule, and its data.
 
-    `net` has the weights that are recorded and saved: that of a TaskModule, or the module itself. `step` is how much
-    a rank's loss counts; `metrics` is what is recorded, logged and shown.
+    `net` has the weights that are recorded and saved: that of a TaskModule, or the module itself. `step` weights the
+    loss of a rank; `metrics` is recorded, logged and shown.
     """
 
     module: Any

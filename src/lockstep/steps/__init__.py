@@ -1,5 +1,5 @@
-"""What happens in the steps of a module: how much its loss counts, what it logs over ranks, what is measured.
+"""The steps of a module: the weight of its loss, the values that it logs over ranks, its metrics.
 
-A plain net with a task is a `task_module`, whose loss counts by `task_step`; of a user's LightningModule it counts by
-`module_step`, which wraps methods of that one object.
+A plain net with a task becomes a `task_module`, whose loss is weighted by `task_step`; that of a user's LightningModule
+is weighted by `module_step`, which wraps methods of that one object.
 """

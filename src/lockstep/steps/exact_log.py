@@ -1,12 +1,12 @@
-"""What a module logs by `self.log`: Lightning's rules, but each value of an epoch is over all ranks and exact.
+"""The values that a module logs by `self.log`, by Lightning's rules, but reduced exactly over all ranks and samples.
 
-A mean is weighed by samples, over batches and ranks; a metric of torchmetrics is computed over all ranks, and reset.
-Values of a single step are this rank's own, as Lightning has them; the record gets their mean over ranks.
+The mean of an epoch is weighted by samples, over batches and ranks; a torchmetrics object is computed over all ranks.
+Values of a single step are this rank's, as in Lightning; the record has their mean over ranks.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,34 +14,37 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep.parallel.messages import all_gather_bytes
-from lockstep.plan import Plan
-from lockstep.precision import dtype_of
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
-from lockstep.steps.logged_value import JOIN, StepValue, Value, reduced, reduction_of, single_number
+from lockstep.steps.logged_value import StepValue, Value, reduced, reduction_of, single_number
+from lockstep.steps.metric_objects import metric_objects
 from lockstep.sums.running import Scalar, to_scalar
 
-SUM, MIN, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX
+OPERATIONS = ((("mean", "sum"), dist.ReduceOp.SUM), (("min",), dist.ReduceOp.MIN), (("max",), dist.ReduceOp.MAX))
+"""The collective that reduces totals and weights, by reductions."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The values of an epoch by name: all, those for loggers, for the progress bar; and what callbacks may monitor."""
+    """The values of an epoch by name: all, those for loggers and the progress bar; and those to be monitored."""
 
-    values: Mapping[str, float]
-    logger: Mapping[str, float]
-    prog_bar: Mapping[str, float]
-    monitored: Mapping[str, float]
+    values: Mapping[str, float] = field(default_factory=dict)
+    logger: Mapping[str, float] = field(default_factory=dict)
+    prog_bar: Mapping[str, float] = field(default_factory=dict)
+    monitored: Mapping[str, float] = field(default_factory=dict)
 
 
 class ExactLog:
-    """One for each rank. Engines say where a run stands; `log` and `log_dict` are the module's."""
+    """The log of one rank. Engines call the methods that say where a run stands; `log` and `log_dict` are the module's.
+
+    always_synced: names of values of a step that are reduced even without `sync_dist`.
+    """
 
     def __init__(self, module: nn.Module, rank: int, device: torch.device, active: bool = True) -> None:
-        """`active`: whether anything may be logged, by a module of the user's or by callbacks."""
+        """`active`: whether anything may be logged, by a user's module or by callbacks."""
         self.module, self.rank, self.device, self.active = module, rank, device, active
         self.stages: dict[str, dict[str, Value]] = {}
         self.stage, self.samples, self.suffix = "", 0, ""
-        self.seen: dict[str, int] = {}
+        self.epoch_samples: dict[str, int] = {}
         self.in_batch = False
         self.virtual_rank = 0
         self.step_values: dict[str, StepValue] = {}
@@ -51,23 +54,23 @@ class ExactLog:
 
     def begin_epoch(self, stage: str) -> None:
         self.stage, self.samples, self.suffix, self.in_batch = stage, 0, "", False
-        self.seen[stage] = 0
+        self.epoch_samples[stage] = 0
 
     def enter(self, stage: str) -> None:
-        """Return to a stage outside of its batches."""
+        """Return to a stage, between its batches."""
         self.stage, self.in_batch = stage, False
 
     def begin_batch(self, samples: int, loader: int | None = None) -> None:
-        """`loader`: which of several in an evaluation."""
+        """Begin a batch of so many samples; `loader`: the index of its loader in an evaluation with several."""
         self.samples, self.in_batch = samples, True
-        self.seen[self.stage] = self.seen.get(self.stage, 0) + samples
+        self.epoch_samples[self.stage] = self.epoch_samples.get(self.stage, 0) + samples
         self.suffix = "" if loader is None else f"/dataloader_idx_{loader}"
         self.step_values, self.virtual_rank = {}, 0
 
     def end_batch(self) -> None:
         self.in_batch, self.suffix = False, ""
 
-    # what the module calls
+    # called by the module
 
     def log_dict(self, dictionary: Any, *arguments: Any, **options: Any) -> None:
         """Log each value of a dictionary or MetricCollection, as LightningModule.log_dict."""
@@ -95,60 +98,57 @@ class ExactLog:
         """Log a value, as LightningModule.log. Values of an epoch are over all ranks, with `sync_dist` and without.
 
         Raises:
-            ValueError: the value is no single number and no metric.
+            ValueError: the value is neither a single number nor a metric.
         """
         in_training = self.stage == "train" and self.in_batch
-        step = in_training if on_step is None else on_step and self.in_batch
-        epoch = (not in_training) if on_epoch is None else on_epoch
-        full = f"{name}{self.suffix}" if add_dataloader_idx else name
-        entry = self._entry(full, reduction_of(name, reduce_fx), step, epoch or not step, prog_bar, logger is not False)
+        on_step = in_training if on_step is None else on_step and self.in_batch
+        on_epoch = not on_step or (not in_training if on_epoch is None else on_epoch)
+        name = f"{name}{self.suffix}" if add_dataloader_idx else name
+        entries = self.stages.setdefault(self.stage, {})
+        if (entry := entries.get(name)) is None:
+            options = (on_step, on_epoch, prog_bar, logger is not False)
+            entry = entries[name] = Value(name, reduction_of(name, reduce_fx), *options)
+            entry.reset()
         if is_metric(value):
             entry.metric = value
-            if step and (forward := last_forward(value)) is not None:
-                self._add_step(full, entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
+            if on_step and (forward := last_forward(value)) is not None:
+                self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
         number = value if type(value) is float else to_scalar(single_number(name, value))
         if self.in_batch:
-            weight = float(self.samples if batch_size is None else batch_size)
+            weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0
         else:  # a value of the epoch stands for the samples of this rank in it
-            weight = float(self.seen.get(self.stage, 0)) or 1.0
-        if (self.in_batch and self.samples == 0) or (rank_zero_only and self.rank):
+            weight = float(self.epoch_samples.get(self.stage, 0)) or 1.0
+        if rank_zero_only and self.rank:
             weight = 0.0
-        if step:
-            self._add_step(full, entry, number, weight, sync_dist)
+        if on_step:
+            self._add_step(entry, number, weight, sync_dist)
         if entry.on_epoch:
             entry.pending.append((number, weight))
 
-    def _add_step(self, name: str, entry: Value, value: Scalar, weight: float, sync_dist: bool) -> None:
-        sync_dist = sync_dist or not self.always_synced.isdisjoint((name, entry.step_name))
-        self.step_values.setdefault(name, StepValue(entry, sync_dist)).of_ranks[self.virtual_rank] = value, weight
+    def _add_step(self, entry: Value, value: Scalar, weight: float, sync_dist: bool) -> None:
+        sync_dist = sync_dist or not self.always_synced.isdisjoint((entry.name, entry.step_name))
+        self.step_values.setdefault(entry.name, StepValue(entry, sync_dist)).of_ranks[self.virtual_rank] = value, weight
 
-    def _entry(self, name: str, reduction: str, step: bool, epoch: bool, prog_bar: bool, logger: bool) -> Value:
-        entries = self.stages.setdefault(self.stage, {})
-        if name not in entries:
-            entries[name] = Value(name, reduction, step, epoch, prog_bar, logger)
-            entries[name].reset()
-        return entries[name]
-
-    # what comes of it
+    # results of a batch
 
     def step(self) -> dict[str, float]:
         """Return the values of the batch for loggers: this rank's, or those of all ranks with `sync_dist`."""
-        return {own.entry.step_name: own.shown for own in self.step_values.values() if own.entry.logger}
+        return {value.entry.step_name: value.shown for value in self.step_values.values() if value.entry.logger}
 
     def bar(self) -> dict[str, float]:
-        return {own.entry.step_name: own.shown for own in self.step_values.values() if own.entry.prog_bar}
+        """Return the values of the batch for the progress bar."""
+        return {value.entry.step_name: value.shown for value in self.step_values.values() if value.entry.prog_bar}
 
     def monitored(self) -> dict[str, float]:
         """Return the values of a training batch that callbacks may monitor."""
-        if self.stage != "train":
-            return {}
-        return {key: own.shown for name, own in self.step_values.items() for key in (name, own.entry.step_name)}
+        values = self.step_values.values() if self.stage == "train" else ()
+        return {name: value.shown for value in values for name in (value.entry.name, value.entry.step_name)}
 
     def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
-        """Return total, weight and reduction of each name in the batch: of plain numbers, and of metrics as objects.
+        """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics.
 
-        The record has them over ranks. The mean of a metric need not be the metric of the whole batch.
+        The record reduces them over ranks. The mean of a metric need not be the metric of the global batch.
         """
         kinds: dict[str, dict[str, tuple[Scalar, float, str]]] = {"logged": {}, "metrics": {}}
         for value in self.step_values.values():
@@ -157,33 +157,38 @@ class ExactLog:
 
     def sync_steps(self) -> None:
         """Reduce the values of the batch that were logged with `sync_dist`. To be called by every rank."""
-        found = [own for name, own in sorted(self.step_values.items()) if own.sync_dist]
-        if dist.is_initialized() or any(len(own.of_ranks) > 1 for own in found):
-            totals = [[float(total), weight] for total, weight, _ in (own.joined for own in found)]
-            for own, value in zip(found, self._over_ranks([own.entry for own in found], totals), strict=True):
-                own.synced = value
+        values = [value for _, value in sorted(self.step_values.items()) if value.sync_dist]
+        if dist.is_initialized() or any(len(value.of_ranks) > 1 for value in values):
+            totals = [value.joined[:2] for value in values]
+            numbers = self._over_ranks([value.entry for value in values], [(float(total), n) for total, n in totals])
+            for value, number in zip(values, numbers, strict=True):
+                value.synced = number
+
+    # results of an epoch
 
     def end_epoch(self, stage: str) -> Epoch:
         """Return the values of a stage over all ranks, and reset them. To be called by every rank."""
         if not self.active:
-            return Epoch({}, {}, {}, {})
+            return Epoch()
         entries = self._on_all_ranks(stage)
         for entry in entries:
-            entry.settle()
-        plain = [entry for entry in entries if entry.metric is None and entry.on_epoch]
-        totals = [[own.total, own.weight] for own in plain]
-        values = dict(zip([own.name for own in plain], self._over_ranks(plain, totals), strict=True))
-        for entry in entries:
-            if entry.metric is not None and entry.on_epoch:
-                values[entry.name] = float(entry.metric.compute())
+            entry.flush()
+        plain = [entry for entry in entries if entry.metric is None]
+        totals = self._over_ranks(plain, [(entry.total, entry.weight) for entry in plain])
+        values = dict(zip([entry.name for entry in plain], totals, strict=True))
+        values |= {
+            entry.name: float(entry.metric.compute())
+            for entry in entries
+            if entry.metric is not None and entry.on_epoch
+        }
         for entry in entries:
             entry.reset()
-        found = [(entry, value) for entry in entries if (value := values.get(entry.name)) is not None]
+        logged = [(entry, value) for entry in entries if (value := values.get(entry.name)) is not None]
         return Epoch(
-            {entry.epoch_name: value for entry, value in found},
-            {entry.epoch_name: value for entry, value in found if entry.logger},
-            {entry.epoch_name: value for entry, value in found if entry.prog_bar},
-            {key: value for entry, value in found for key in (entry.name, entry.epoch_name)},
+            {entry.epoch_name: value for entry, value in logged},
+            {entry.epoch_name: value for entry, value in logged if entry.logger},
+            {entry.epoch_name: value for entry, value in logged if entry.prog_bar},
+            {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)},
         )
 
     def _on_all_ranks(self, stage: str) -> list[Value]:
@@ -191,70 +196,54 @@ class ExactLog:
         entries = self.stages.setdefault(stage, {})
         if not dist.is_initialized():
             return [*entries.values()]
-        names = {id(metric): name for name, metric in metric_modules(self.module)}
-        own = [
-            [entry.options, None if entry.metric is None else names.get(id(entry.metric))] for entry in entries.values()
-        ]
-        for part in all_gather_bytes(json.dumps(own).encode()):
-            for options, metric in json.loads(part):
-                name = options[0]
-                if name not in entries:
-                    entries[name] = Value(*options)
-                    entries[name].metric = None if metric is None else self.module.get_submodule(metric)
-                    entries[name].reset()
+        names = {id(metric): name for name, metric in metric_objects(self.module).items()}
+        message = [(entry.options, names.get(id(entry.metric))) for entry in entries.values()]
+        for sent in all_gather_bytes(json.dumps(message).encode()):
+            for options, metric in json.loads(sent):
+                if options[0] not in entries:
+                    entry = entries[options[0]] = Value(*options)
+                    entry.metric = None if metric is None else self.module.get_submodule(metric)
+                    entry.reset()
         return [entries[name] for name in sorted(entries)]
 
-    def _over_ranks(self, entries: Sequence[Value], own_totals: Sequence[Sequence[float]]) -> list[float | None]:
+    def _over_ranks(self, entries: Sequence[Value], pairs: Sequence[tuple[float, float]]) -> list[float | None]:
         """Reduce the total and the weight of each entry: one message for all sums, one for extremes."""
-        totals = torch.tensor(own_totals, dtype=torch.float64).reshape(-1, 2)
+        totals = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2)
         if dist.is_initialized() and entries:
-            for kinds, operation in ((("mean", "sum"), SUM), (("min",), MIN), (("max",), MAX)):
-                rows = torch.tensor([own.reduction in kinds for own in entries])
+            for reductions, operation in OPERATIONS:
+                rows = torch.tensor([entry.reduction in reductions for entry in entries])
                 if rows.any():
-                    part = totals[rows].to(self.device)
-                    dist.all_reduce(part, op=operation)
-                    totals[rows] = part.cpu()
-        return [reduced(own.reduction, *row) for own, row in zip(entries, totals.tolist(), strict=True)]
+                    message = totals[rows].to(self.device)
+                    dist.all_reduce(message, op=operation)
+                    totals[rows] = message.cpu()
+        return [reduced(entry.reduction, *row) for entry, row in zip(entries, totals.tolist(), strict=True)]
 
     # checkpoints within an epoch
 
     def state(self) -> dict[str, list[Any]]:
-        """Return options and sums of each value of training by name, as plain values."""
-        kept = {}
-        for name, entry in self.stages.get("train", {}).items():
-            entry.settle()
-            kept[name] = [*entry.options, entry.total, entry.weight]
-        return kept
+        """Return options, total and weight of each value of training by name, as plain values."""
+        entries = self.stages.get("train", {})
+        for entry in entries.values():
+            entry.flush()
+        return {name: [*entry.options, entry.total, entry.weight] for name, entry in entries.items()}
 
     def restore(self, state: Mapping[str, Sequence[Any]]) -> None:
-        """Add what `state` has returned, on top of what that of another rank has added."""
+        """Add a return value of `state` to what was restored from another rank."""
+        entries = self.stages.setdefault("train", {})
         for name, (*options, total, weight) in state.items():
-            entry = self.stages.setdefault("train", {}).setdefault(name, Value(*options))
-            if entry.weight:
-                total = JOIN.get(entry.reduction, sum)((entry.total, total))  # of a mean too it is a sum
-                weight += entry.weight
-            entry.total, entry.weight = total, weight
+            if name not in entries:
+                entries[name] = Value(*options)
+                entries[name].reset()
+            entries[name].add(total, weight)
 
 
 def attach_log(module: nn.Module, log: ExactLog | None) -> None:
-    """Replace `self.log` and `self.log_dict` of a LightningModule and of those within it; by no-ops if log is None."""
-    for part in module.modules():
-        if hasattr(part, "automatic_optimization") and hasattr(part, "log_dict"):
-            object.__setattr__(part, "log", _nothing if log is None else log.log)
-            object.__setattr__(part, "log_dict", _nothing if log is None else log.log_dict)
+    """Replace `self.log` and `self.log_dict` of a LightningModule and its children; by no-ops if log is None."""
+    for child in module.modules():
+        if hasattr(child, "automatic_optimization") and hasattr(child, "log_dict"):
+            object.__setattr__(child, "log", _no_log if log is None else log.log)
+            object.__setattr__(child, "log_dict", _no_log if log is None else log.log_dict)
 
 
-def _nothing(*_: Any, **options: Any) -> None:
-    """Log nothing: `self.log` in a run with barebones, as in Lightning."""
-
-
-def metric_modules(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """Return the torchmetrics objects of a module with their names."""
-    return ((name, own) for name, own in module.named_modules() if is_metric(own))
-
-
-def widen_metrics(plan: Plan, module: nn.Module) -> None:
-    """Convert torchmetrics states to float64 if the plan computes in it (`Metric.to` ignores dtypes)."""
-    if dtype_of(plan) == torch.float64:
-        for _, metric in metric_modules(module):
-            metric.set_dtype(torch.float64)
+def _no_log(*_: Any, **options: Any) -> None:
+    """Log nothing, as in a run with barebones."""

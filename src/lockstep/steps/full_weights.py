@@ -1,6 +1,6 @@
-"""Hooks and callbacks see full weights under a strategy that shards them.
+"""Full weights for hooks and callbacks under a strategy that shards them.
 
-So do training steps (`module_step`) and evaluations. Methods that return or run optimizers see shards:
+Training steps (`module_step`) and evaluations have them, too. Methods that return or run optimizers see shards:
 `configure_optimizers`, `optimizer_step`, `optimizer_zero_grad`.
 """
 
@@ -19,7 +19,7 @@ HOOKS = (
     *("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end"),
     *("on_train_epoch_end", "on_train_end", "on_fit_end", "teardown"),
 )
-"""Outside of evaluations, which are whole from their first hook to their last."""
+"""Hooks outside of evaluations, whose first and last hooks enclose full weights."""
 
 CLIPPING = "configure_gradient_clipping"
 
@@ -32,36 +32,34 @@ class FullWeights:
 
     def wrap(self) -> None:
         """Wrap the hooks that the module overrides, of this one object."""
-        clips = self.plan.gradient_clip_val is not None  # torch adds no norms of shards to those of whole tensors
+        clips = self.plan.gradient_clip_val is not None  # torch cannot add norms of shards and of full tensors
         for name in (*HOOKS, CLIPPING):
             if overrides(self.module, name) or (clips and name == CLIPPING):
                 replace_method(self.module, name, self._with_full_weights)
-        replace_method(self.module, "on_save_checkpoint", self._saving)
+        replace_method(self.module, "on_save_checkpoint", self._on_save_checkpoint)
 
-    def wrap_callbacks(self, callbacks: Iterable[Any]) -> None:
-        """Wrap the hooks of the user's callbacks, except those that save checkpoints: they gather shards."""
-        for callback in callbacks:
-            kinds = type(callback).__mro__
-            if any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
-                continue
-            for name in HOOKS:
-                if overrides_callback(callback, name):
-                    replace_method(callback, name, self._with_full_weights)
+    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer]) -> None:
+        """Wrap the hooks of the user's callbacks, and check the optimizers that the module has configured.
 
-    def take_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
-        """Check and watch the optimizers that the module has configured.
+        Callbacks that save checkpoints are not wrapped: they gather shards.
 
         Raises:
-            ConfigError: one would not see the module's gradients, or would compute with a part of them.
+            ConfigError: an optimizer would not see the module's gradients, or would compute with shards of them.
         """
+        for callback in callbacks:
+            kinds = type(callback).__mro__
+            if not any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
+                for name in HOOKS:
+                    if overrides_callback(callback, name):
+                        replace_method(callback, name, self._with_full_weights)
         sharded = self.tensors.sharded_module(self.module)
         if sharded is None:
             return
-        strategy, known = self.plan.strategy, {*sharded.shards}
+        strategy, shards = self.plan.strategy, {*sharded.shards}
         for optimizer in optimizers:
             strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
             reason = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
-            fits = all(parameter in known for group in optimizer.param_groups for parameter in group["params"])
+            fits = all(parameter in shards for group in optimizer.param_groups for parameter in group["params"])
             require(fits, "strategy", strategy.name, reason, "self.parameters() in it, or strategy=ddp")
         sharded.watch(optimizers)
 
@@ -69,7 +67,7 @@ class FullWeights:
         with self.tensors.full_weights(self.module):
             return original(*arguments, **options)
 
-    def _saving(self, original: Callable[..., None], checkpoint: dict[str, Any]) -> None:
+    def _on_save_checkpoint(self, original: Callable[..., None], checkpoint: dict[str, Any]) -> None:
         """Replace shards that the module puts into a checkpoint by full tensors."""
         original(checkpoint)
         checkpoint |= map_tensors(self.tensors.full_tensor, checkpoint)

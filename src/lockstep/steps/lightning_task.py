@@ -10,7 +10,7 @@ from lockstep.steps.task_module import TaskModule
 
 
 class LightningTask(TaskModule, pl.LightningModule):
-    """The steps of a task, with everything that Lightning asks of a module."""
+    """The steps of a task, with the base class that Lightning requires."""
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Move a batch of a user's loader; those of data in memory are moved already, several at a time."""

@@ -2,11 +2,11 @@
 
 Under ddp each backward pass ends with the mean over ranks. So each virtual rank runs its step in a thread of its own,
 one at a time, up to its next backward pass; there it waits until all have come as far, and goes on with the sum of all.
-Parameters are the same ones for all ranks: rank 0 steps, the others' steps do nothing.
+All ranks share the parameters: rank 0 steps, the steps of others do nothing.
 """
 
-import threading
 from collections.abc import Callable, Sequence
+from threading import Semaphore, Thread
 from typing import Any
 
 import torch
@@ -20,23 +20,21 @@ Gradients = dict[nn.Parameter, Tensor | None]
 
 
 class Cancelled(BaseException):
-    """Another rank has failed. No `except Exception` in a user's code catches it."""
+    """Raised in a rank's thread when another rank has failed. No `except Exception` in a user's code catches it."""
 
 
-class RankStep:
-    """One rank's step under way, in a thread. `contribution`: the gradients of the backward pass at which it waits."""
+class RankStep(Thread):
+    """One rank's step in a thread. `contribution`: the gradients of the backward pass at which it waits."""
 
     def __init__(self, step: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
         self.step = step
-        self.go, self.paused = threading.Event(), threading.Event()
+        self.go, self.paused = Semaphore(0), Semaphore(0)
         self.done = self.cancelled = False
         self.result: Any = None
         self.error: BaseException | None = None
         self.gradients: Gradients = {}
         self.contribution: Gradients = {}
-        self.trainable: dict[nn.Parameter, bool] = {}
-        self.toggled: Any = None
-        self.thread = threading.Thread(target=self._run, daemon=True)
 
     def store(self, module: nn.Module) -> None:
         """Keep the module's gradients and switches for the rank's next turn."""
@@ -50,37 +48,33 @@ class RankStep:
             parameter.grad, parameter.requires_grad = gradient, self.trainable[parameter]
         setattr(module, TOGGLED, self.toggled)
 
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
             self._wait()
             self.result = self.step()
-        except Cancelled:
-            pass
         except BaseException as error:
             self.error = error
         self.done = True
-        self.paused.set()
+        self.paused.release()
 
     def pause(self) -> None:
         """Wait until it is this rank's turn again. To be called in its thread."""
-        self.paused.set()
+        self.paused.release()
         self._wait()
 
     def _wait(self) -> None:
-        self.go.wait()
-        self.go.clear()
+        self.go.acquire()
         if self.cancelled:
             raise Cancelled
 
     def resume(self) -> None:
         """Let the rank go on until it waits, or is done. To be called in the main thread."""
-        self.paused.clear()
-        self.go.set()
-        self.paused.wait()
+        self.go.release()
+        self.paused.acquire()
 
 
 class ManualRankScheduler:
-    """Runs the steps of all virtual ranks in turn. `rank` is the one whose turn it is."""
+    """Runs the steps of all virtual ranks in turn. `rank` is the current one."""
 
     def __init__(self, module: Any, virtual: VirtualRanks) -> None:
         self.module, self.virtual = module, virtual
@@ -88,32 +82,38 @@ class ManualRankScheduler:
         self.turns: list[RankStep] = []
 
     def run(self, steps: Sequence[Callable[[], Any]], begin: Callable[[int], None]) -> list[Any]:
-        """Run a step of each rank, and return what each has returned.
+        """Run a step of each rank, and return their results.
 
         Args:
-            begin: called with the rank before it goes on.
+            begin: called with the rank before each of its turns.
 
         Raises:
-            RuntimeError: ranks do not come to the same number of backward passes.
+            RuntimeError: ranks run different numbers of backward passes.
         """
         self.turns = [RankStep(with_thread_settings(step)) for step in steps]
         for turn in self.turns:
             turn.store(self.module)
-            turn.thread.start()
+            turn.start()
         try:
             while not all(turn.done for turn in self.turns):
                 for rank, turn in enumerate(self.turns):
+                    self.rank = rank
                     begin(rank)
-                    self._take(rank, turn)
+                    turn.load(self.module)
+                    with self.virtual.as_rank(rank):
+                        turn.resume()
+                    if turn.error is not None:
+                        raise turn.error
+                    turn.store(self.module)
                 self._add_gradients()
         finally:
-            self._end()
+            self._cancel()
         self.turns[0].load(self.module)
         self.rank = 0
         return [turn.result for turn in self.turns]
 
     def backward(self, call: Callable[[], None]) -> None:
-        """Run a backward pass in a rank's thread; it ends with the gradient of all ranks."""
+        """Run a backward pass in a rank's thread; afterwards gradients are those of all ranks."""
         turn = self.turns[self.rank]
         before: Gradients = {parameter: parameter.grad for parameter in turn.gradients}
         for parameter in before:
@@ -124,22 +124,12 @@ class ManualRankScheduler:
             parameter.grad = before[parameter]
         turn.pause()
 
-    def _take(self, rank: int, turn: RankStep) -> None:
-        """Put a rank's gradients and switches into the parameters, and let it go on until it waits."""
-        self.rank = rank
-        turn.load(self.module)
-        with self.virtual.as_rank(rank):
-            turn.resume()
-        if turn.error is not None:
-            raise turn.error
-        turn.store(self.module)
-
     def _add_gradients(self) -> None:
         """Add the sum of the ranks' backward passes to the gradients of each."""
-        waiting = [turn for turn in self.turns if not turn.done]
-        if not waiting:
+        done = [turn.done for turn in self.turns]
+        if all(done):
             return
-        if len(waiting) < len(self.turns):
+        if any(done):
             raise RuntimeError("the ranks of strategy=virtual do not come to the same number of backward passes")
         for parameter in self.module.parameters():
             gradients = [each for turn in self.turns if (each := turn.contribution[parameter]) is not None]
@@ -147,13 +137,13 @@ class ManualRankScheduler:
                 total, before = torch.stack(gradients).sum(0), turn.gradients[parameter]
                 turn.gradients[parameter] = total if before is None else before + total
 
-    def _end(self) -> None:
-        """Let no thread wait on."""
+    def _cancel(self) -> None:
+        """End the threads that still wait."""
         for turn in self.turns:
             if not turn.done:
                 turn.cancelled = True
-                turn.go.set()
-            turn.thread.join(10.0)
+                turn.go.release()
+            turn.join(10.0)
 
 
 class NoOpOptimizer:
@@ -166,7 +156,7 @@ class NoOpOptimizer:
         return getattr(self.wrapped, name)
 
     def step(self, *arguments: Any, closure: Callable[[], Any] | None = None, **named: Any) -> Any:
-        """Call the closure alone, which other ranks expect to go backward."""
+        """Call only the closure, in which other ranks expect a backward pass."""
         call = closure or next(filter(callable, arguments), None)
         return None if call is None else call()
 

@@ -1,4 +1,4 @@
-"""What a user's LightningModule measures: what it logs becomes the record and metrics."""
+"""The record and the metrics of a user's LightningModule, which logs its values itself."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,10 +20,10 @@ TRAIN_LOSS = "train/loss"
 
 
 class ModuleMetrics:
-    """`prefix` and `results` are empty: weights and metrics have the module's own names."""
+    """`results` is empty: what the module logs is in its log."""
 
-    prefix = ""
     results: Mapping[str, float] = {}
+    confusion: Tensor | None = None
 
     def __init__(self, plan: Plan, step: ModuleStep, data: RankData) -> None:
         self.plan, self.step, self.data = plan, step, data
@@ -32,37 +32,29 @@ class ModuleMetrics:
     def open(self, loggers: Loggers) -> None:
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module, ())
 
-    # a batch of training
-
     def begin_epoch(self, position: Progress) -> None:
-        """No-op: what the module logs is begun by `log`."""
+        """No-op: the log has begun the epoch."""
 
     def record_batch(self, recorder: Recorder) -> None:
+        """Record the loss of a training batch; log it as train/loss unless the module logs something of this name."""
         share, count, loss_tensor = self.step.share, self.step.samples, self.step.loss
         loss: Any = 0.0
         if loss_tensor is not None:
             loss = loss_tensor if loss_tensor.is_cuda else loss_tensor.item()
-            self._log_loss(loss)
+            logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
+            if logged is None or not logged.logger:
+                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
         recorder.batch((loss_sum(self.plan, loss, count), count), share.ids if count else share.ids[:0])
 
-    def _log_loss(self, loss: Any) -> None:
-        """Log the loss of the epoch, unless the module logs something of this name itself."""
-        logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
-        if logged is None or not logged.logger:
-            self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
-
-    def log_points(self, step: int | None, rate: float, epoch: int) -> None:
-        """No-op: the module logs its points itself."""
+    def log_points(self, step: int | None, rate: float) -> None:
+        """No-op: the module logs its curves."""
 
     def show_example(self) -> bool:
         """Return False: the module is shown with its first batch."""
         return False
 
     def show(self, batch: Any) -> None:
-        data = self.data
-        show_module(self.plan, self.loggers, self.module, batch, data.device, data.transfer)
-
-    # evaluations and the ends of epochs
+        show_module(self.plan, self.loggers, self.module, batch, self.data.device, self.data.transfer)
 
     def begin_evaluation(self, stage: str) -> None:
         """Drop the buffers of virtual ranks: as under DDP, all ranks evaluate with rank 0's."""
@@ -72,28 +64,14 @@ class ModuleMetrics:
     def end_stage(
         self, stage: str, position: Progress, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Return no metrics, since the module logs its own, and what an epoch's training has taken."""
+        """Return no metrics, and the curves of an epoch's work."""
         return {}, work if stage == "train" else {}
-
-    def end_epoch(self, position: Progress, validated: bool) -> None:
-        """Show histograms of weights."""
-        self.monitor.end_epoch(validated, None, position.epochs, position.steps)
-
-    def is_best_measured(self, position: Progress, validated: bool, values: Mapping[str, float]) -> bool:
-        """Whether the epoch that is done has measured what says which checkpoint is best."""
-        validates = self.data.runs("val") and self.plan.steps.reaches_validation
-        return validated or not validates or self.plan.monitor[0] in values
-
-    # checkpoints, metrics.json
 
     @property
     def sums(self) -> Mapping[str, Tensor]:
         """Return zeros: what the module has logged is in the state of the module."""
-        none = torch.zeros(len(self.plan.objective.sums), dtype=torch.float64)
-        return {"epoch": none, "curve": none}
+        zeros = torch.zeros(len(self.plan.objective.sums), dtype=torch.float64)
+        return {"epoch": zeros, "curve": zeros}
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """No-op: see `sums`."""
-
-    def final_metrics(self) -> Mapping[str, float]:
-        return {}

@@ -1,11 +1,11 @@
-"""How much a rank's loss counts in a step of a user's LightningModule: the gradient is that of the global batch.
+"""The training step of a user's LightningModule: its loss is weighted so that the gradient is of the global batch.
 
-Methods of this one object are wrapped: `training_step` notes its loss and runs virtual ranks, `backward` weights the
+Methods of this one object are wrapped: `training_step` records its loss and runs virtual ranks, `backward` weights the
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,12 +18,12 @@ from lockstep.config_error import config_error
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
-from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.recorder import Recorder
-from lockstep.steps.exact_log import ExactLog, metric_modules
+from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.gradient_watch import GradientWatch
 from lockstep.steps.loss_weight import LossWeighting, Scale, loss_of, loss_weight
+from lockstep.steps.metric_objects import preserve_metrics
 from lockstep.targets.kinds import overrides, replace_method
 
 if TYPE_CHECKING:
@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 
 
 class ModuleStep:
-    """`share`: the rank's share of the batch under way; `loss`: what its step has returned, over all virtual ranks.
+    """`share`: the rank's share of the current batch; `loss`: that of its step, over all virtual ranks.
 
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
+    share: BatchShare
+
     def __init__(self, plan: Plan, module: Any, log: ExactLog, transfer: Callable[[Any], Any]) -> None:
-        """`transfer` brings the batch of a virtual rank to the device."""
+        """`transfer` moves the batch of a virtual rank to the device."""
         self.plan, self.module, self.log = plan, module, log
         virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
         self.ranks = plan.world_size * virtual_ranks
@@ -58,46 +60,40 @@ class ModuleStep:
 
             self.weights = full_weights.FullWeights(plan, module)
         self.averaged: frozenset[int] | None = None
-        self.share = BatchShare(torch.arange(0), 0, None)
         self.loss: Tensor | None = None
         self.is_simple = self.virtual is None and not self.gradients.active and not plan.strategy.sharded
-        """Whether the step needs no more than its loss noted."""
+        """Whether the step only has to record its loss."""
         self.has_default_backward = self.is_simple and not overrides(module, "backward")
         self.overrides_optimizer_step = overrides(module, "optimizer_step")
 
     def wrap(self) -> None:
-        """Wrap methods of the module: steps are weighted, hooks see full weights where they are sharded."""
+        """Wrap methods of the module: steps are weighted, and hooks see full weights if they are sharded."""
         replace_method(self.module, "training_step", self._training_step)
         replace_method(self.module, "backward", self._backward)
         replace_method(self.module, "optimizer_step", self._optimizer_step)
-        if self.virtual_steps is not None:
-            replace_method(self.module, "lr_schedulers", self.virtual_steps.optimizers)
         if self.weights is not None:
             self.weights.wrap()
 
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """Take over the callbacks of the run and what the module has configured.
+        """Register the callbacks of the run and the optimizers that the module has configured.
 
         Args:
             wrapped: what averages gradients, a FixedBucketDDP or anything else.
         """
         if self.weights is not None:
-            self.weights.wrap_callbacks(callbacks)
-            self.weights.take_optimizers(optimizers)
-        self.averaged = getattr(wrapped, "averaged", None)
-
-    def wrap_optimizers(self) -> None:
-        """Wrap the module's `optimizers`: a virtual rank above 0 gets such as do not step."""
+            self.weights.watch(callbacks, optimizers)
         if self.virtual_steps is not None:
-            replace_method(self.module, "optimizers", self.virtual_steps.optimizers)
+            for name in ("optimizers", "lr_schedulers"):
+                replace_method(self.module, name, self.virtual_steps.optimizers)
+        self.averaged = getattr(wrapped, "averaged", None)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share, self.loss = share, None
-        self.weighting.weight = 1.0
         if self.virtual_steps is None:
             self.weighting.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
         else:
+            self.weighting.weight = 1.0
             self.virtual_steps.begin(share, batches)
 
     @property
@@ -108,18 +104,18 @@ class ModuleStep:
         return 0 if self.share.is_dummy else self.share.count
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
-        """Go backward from the loss of one of `batches` batches, by the module's method if it overrides `backward`."""
+        """Run backward from the loss of one of `batches` batches, by the module's `backward` if it overrides it."""
         if self.has_default_backward:
             self.weighting.backward(loss, batches, scale)
         else:
             self.module.backward((loss if scale is None else scale(loss)) / batches)
 
-    def gradient_norms(self, recorder: Recorder, optimizer: Optimizer, resumed: bool) -> Sequence[Tensor]:
+    def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not parameters:  # the optimizer of a module whose configure_optimizers returns None
             return []
-        self.gradients.require_averaged(parameters, resumed)
+        self.gradients.require_averaged(parameters)
         if self.averaged is not None:
             average_late(parameters, self.averaged)
         return recorder.norms(parameters)
@@ -129,42 +125,41 @@ class ModuleStep:
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
         if self.is_simple and not self.share.is_dummy:
             outputs = original(batch, *rest, **options)
-            self.loss = _detached(self._require_loss(outputs))
+            self.loss = self._require_loss(outputs, detach=True)
             return outputs
         with self.plan.strategy.tensors.full_weights(self.module):
-            self.gradients.watch()
-            return self._run(batch, lambda batch_of_rank: original(batch_of_rank, *rest, **options))
-
-    def _run(self, batch: Any, step: Callable[[Any], Any]) -> Any:
-        """Run a step that is on a dummy batch, on virtual ranks, or of sharded weights."""
-        if self.virtual_steps is not None:
-            outputs, self.loss = self.virtual_steps.run(batch, step, self._require_loss)
+            if self.gradients.active:
+                self.gradients.watch()
+            if self.virtual_steps is None:
+                with self._without_traces() if self.share.is_dummy else nullcontext():
+                    outputs = original(batch, *rest, **options)
+                self.loss = self._require_loss(outputs, detach=True)
+            else:
+                outputs, self.loss = self.virtual_steps.run(
+                    batch, lambda rank_batch: original(rank_batch, *rest, **options), self._require_loss
+                )
             return outputs
-        outputs = self._without_traces(lambda: step(batch)) if self.share.is_dummy else step(batch)
-        self.loss = _detached(self._require_loss(outputs))
-        return outputs
 
-    def _without_traces(self, step: Callable[[], Any]) -> Any:
-        """Run the step on a dummy batch: metrics and generators are put back, and the loss has weight 0."""
-        metrics = {name: copy.deepcopy(metric_state(metric)) for name, metric in metric_modules(self.module)}
+    @contextmanager
+    def _without_traces(self) -> Iterator[None]:
+        """Restore metrics and generators after the step on a dummy batch, whose loss has weight 0."""
         device = next(self.module.parameters()).device
-        random = random_state([device])
-        outputs = step()
-        restore_random_state(random, [device])
-        for name, metric in metric_modules(self.module):
-            metric.reset()
-            restore_metric(metric, metrics[name])
-        return outputs
+        state = random_state([device])
+        with preserve_metrics(self.module):
+            yield
+        restore_random_state(state, [device])
 
-    def _require_loss(self, outputs: Any) -> Tensor | None:
-        """Return the loss among the outputs of a step. None skips an optimizer step, where one rank trains.
+    def _require_loss(self, outputs: Any, detach: bool = False) -> Tensor | None:
+        """Return the loss in the outputs of a step. None skips an optimizer step if there is one rank.
 
         Raises:
             ConfigError: a step of automatic optimization has no loss, and other ranks would wait for its gradient.
         """
         loss = loss_of(outputs)
-        if loss is not None or not self.module.automatic_optimization or (outputs is None and self.ranks == 1):
-            return loss
+        if loss is not None:
+            return loss.detach() if detach else loss
+        if not self.module.automatic_optimization or (outputs is None and self.ranks == 1):
+            return None
         if outputs is None:
             reason = f"its training_step returns None, and the other of {self.ranks} ranks would wait for its gradient"
             hint = "one that returns a loss, 0 * that of the batch, say, or strategy=single, which skips the step"
@@ -177,12 +172,16 @@ class ModuleStep:
     def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
         weight = self.weighting.weight
         weighted = loss if weight == 1.0 else loss * weight
-        call = self.gradients.averaged(lambda: original(weighted, *arguments, **options))
+
+        def call() -> None:
+            with self.gradients.averaging():
+                original(weighted, *arguments, **options)
+
         sharded = self.plan.strategy.tensors.sharded_module(self.module)
         if sharded is not None:
             sharded.backward(call)
-        elif self.virtual_steps is not None and self.virtual_steps.turns is not None:
-            self.virtual_steps.turns.backward(call)
+        elif self.virtual_steps is not None and self.virtual_steps.scheduler is not None:
+            self.virtual_steps.scheduler.backward(call)
         else:
             call()
 
@@ -195,13 +194,9 @@ class ModuleStep:
         original(epoch, batch_idx, optimizer, closure)
 
     def _global_loss(self, loss: Tensor | None) -> Tensor | None:
-        """Return the loss over all ranks for an optimizer that judges by it: by their own losses, ranks would part."""
+        """Return the loss over all ranks, for an optimizer that judges by it: by their own losses, ranks diverge."""
         if loss is None or self.plan.world_size == 1:
             return loss
         total = (loss.detach() * self.weighting.weight).to(torch.float64)
         dist.all_reduce(total)
         return (total / self.plan.world_size).to(loss.dtype)
-
-
-def _detached(loss: Tensor | None) -> Tensor | None:
-    return None if loss is None else loss.detach()

@@ -1,15 +1,13 @@
-"""A LightningModule's forward, called to be shown: with its own example, else with a sample of its first batch."""
+"""An example for a LightningModule's forward, which is shown: the module's own, or a sample of its first batch."""
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from lockstep.config_error import ConfigError
 from lockstep.loaders.batch_slices import slice_batch
-from lockstep.loaders.step_collectives import collective_in
 from lockstep.loggers import Loggers
 from lockstep.monitor.net import ONE_SAMPLE, Example, show_net
 from lockstep.plan import Plan
@@ -19,31 +17,29 @@ from lockstep.targets.kinds import overrides
 def show_module(
     plan: Plan, loggers: Loggers, module: Any, batch: Any, device: torch.device, transfer: Callable[[Any], Any]
 ) -> None:
-    """Show the module by its first batch. To be called by every rank.
+    """Show the module with its first batch. To be called by every rank.
 
     Args:
-        transfer: brings a batch to the device, in the plan's numbers.
+        transfer: moves a batch to the device, in the plan's dtype.
     """
-    array = module.example_input_array
-    if array is not None:
-        array, of = transfer(array), "its example_input_array"
-        is_mapping, listed = isinstance(array, Mapping), array if isinstance(array, tuple) else (array,)
-        example = Example((), array, of) if is_mapping else Example(listed, of=of)
+    array = transfer(module.example_input_array)
+    if isinstance(array, Mapping):
+        example = Example((), array, "its example_input_array")
+    elif array is not None:
+        example = Example(array if isinstance(array, tuple) else (array,), of="its example_input_array")
     else:
         example = _example(module, batch) if overrides(module, "forward") else Example()
-    if plan.world_size > 1 and collective_in(type(module), "forward"):
-        example = replace(example, waits=True)
     with plan.strategy.tensors.full_weights(module):
         show_net(plan, loggers, module, example, device)
 
 
 def _example(module: Any, batch: Any) -> Example:
-    """Return as much of a batch (inputs, targets) as `forward` takes; of a mapping what it has parameters for."""
+    """Return the elements of a batch that `forward` takes; of a mapping those with the names of its parameters."""
     try:
         batch, of = slice_batch(batch, slice(1)), ONE_SAMPLE
     except ConfigError:
         of = "a batch"
-    parameters = [*inspect.signature(module.forward).parameters.values()]
+    parameters = inspect.signature(module.forward).parameters.values()
     needed = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
     if isinstance(batch, Mapping) and not (len(needed) == 1 and needed[0].name not in batch):
         takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)

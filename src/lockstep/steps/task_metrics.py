@@ -1,4 +1,4 @@
-"""What a TaskModule measures: exact sums become the record, curves, metrics and pictures."""
+"""The record, curves, metrics and pictures of a TaskModule, from exact sums."""
 
 import copy
 from collections.abc import Mapping
@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep import schemas
-from lockstep.checkpoint.content import PREFIX, Content, Progress
+from lockstep.checkpoint.content import Content, Progress
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData
 from lockstep.launch.topology import RankContext
@@ -25,12 +24,8 @@ from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
 
 
 class TaskMetrics:
-    """`stats`: what the last training batch has added to the sums; `evaluation`: the sums of a split.
+    """`stats`: the sums of the last training batch; `evaluation`: the sums of a split."""
 
-    prefix: in front of the names of weights in checkpoints.
-    """
-
-    prefix = PREFIX
     evaluation: EvaluationSums
 
     def __init__(
@@ -53,6 +48,16 @@ class TaskMetrics:
         shape = (self.plan.data if self.splits is None else self.splits).shape  # type: ignore[union-attr]
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.net, shape)
 
+    @property
+    def results(self) -> Mapping[str, float]:
+        """Return the latest metrics."""
+        return self.measured.results
+
+    @property
+    def confusion(self) -> Tensor | None:
+        """Return the confusion counts of the latest validation, if there are classes."""
+        return self.measured.confusion
+
     # called by the module's steps
 
     def training_batch(self, stats: BatchStats) -> None:
@@ -72,8 +77,8 @@ class TaskMetrics:
         recorder.batch(self.stats, share.ids[:0] if share.is_dummy else share.ids)
         self.measured.epoch.add(self.stats)
 
-    def log_points(self, step: int | None, rate: float, epoch: int) -> None:
-        """Add the batch to the curves; every N optimizer steps a point, of all ranks.
+    def log_points(self, step: int | None, rate: float) -> None:
+        """Add the batch to the curves; every N optimizer steps log a point over all ranks.
 
         Args:
             step: that ends with this batch, if one does.
@@ -84,78 +89,56 @@ class TaskMetrics:
                 self.loggers.log_metrics(self.curve.point(rate), step)
 
     def show_example(self) -> bool:
-        """Show the net by a sample of its data; return False where only a batch tells what it takes."""
+        """Show the net with a sample of its data; return False if only a batch tells what it takes."""
         if self.splits is not None:
             self._show(self.splits.first(dtype_of(self.plan)))
         return self.splits is not None
 
     def show(self, batch: Any) -> None:
-        """Show the net by the first sample of a batch."""
+        """Show the net with the first sample of a batch."""
         self._show(self.module.prepared(batch).inputs[:1])
 
     def _show(self, inputs: Tensor) -> None:
-        """Show a copy of the net, before anything wraps it, by a batch of one sample."""
+        """Show a copy of the net, before a strategy wraps it, with a batch of one sample."""
         net, example = copy.deepcopy(self.net).to(self.device), Example((inputs.to(self.device),))
         show_net(self.plan, self.loggers, net, example, self.device)
 
     # evaluations and the ends of epochs
 
     def begin_evaluation(self, stage: str) -> None:
-        """Begin the sums of an evaluation, with what is kept of a validation to be shown."""
-        shown = self.monitor.begin_validation() if stage == "val" else None
-        self.evaluation = EvaluationSums(self.plan.objective, self.device, shown)
+        """Begin the sums of an evaluation, and collect samples of a validation to be shown."""
+        samples = self.monitor.begin_validation() if stage == "val" else None
+        self.evaluation = EvaluationSums(self.plan.objective, self.device, samples)
 
     def end_stage(
         self, stage: str, position: Progress, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Return the metrics of a stage over all ranks, and what of `work` is still to be logged: nothing.
+        """Return the metrics of a stage over all ranks, and the curves to log.
 
-        A training epoch's sums meet those of the other ranks in the message of its validation, if it has one.
+        The sums of a training epoch are reduced in one message with those of its validation, if it has one.
 
         Args:
-            within: whether the epoch goes on, behind this validation; or is interrupted here.
-            work: what the epoch's training has taken, for the loggers.
+            within: whether the epoch goes on after this validation, or is interrupted here.
+            work: curves of the epoch's work.
         """
         if stage == "test" or (stage == "val" and within):
             metrics, confusion = self.measured.end_evaluation(stage, self.evaluation.totals)
             if stage == "test" and self.context.rank == 0 and self.plan.objective.classes:
                 save_confusion(Path(self.plan.run_dir), confusion.tolist())
-            epoch = position.begun if stage == "test" else position.epochs
-            self.loggers.log_metrics({**metrics, "epoch": epoch}, position.steps)
-        elif stage == "val":
-            metrics = self.measured.end_epoch(self.evaluation.totals)
-            self._log_epoch(metrics, position, work)
-            self.epoch_is_summed = True
-        else:
-            metrics = {}
-            if not self.epoch_is_summed:
-                self.measured.end_epoch(None)
-                if not within:
-                    self._log_epoch({}, position, work)
-            self.epoch_is_summed = False
-        return metrics, {}
+            return metrics, metrics
+        was_summed, self.epoch_is_summed = self.epoch_is_summed, stage == "val"
+        if was_summed and stage == "train":
+            return {}, {}
+        metrics = self.measured.end_epoch(self.evaluation.totals if stage == "val" else None)
+        if within:
+            return metrics, {}
+        trained = {name: value for name, value in self.results.items() if name.startswith("train/")}
+        curves = {**trained, **metrics, **work}
+        for name in ("train/loss", "samples_per_second"):  # these are curves over steps
+            curves.pop(name, None)
+        return metrics, curves
 
-    def _log_epoch(self, validation: Mapping[str, float], position: Progress, work: Mapping[str, float]) -> None:
-        """`train/loss` the loggers have as a curve over steps."""
-        trained = {name: value for name, value in self.measured.results.items() if name.startswith("train/")}
-        trained.pop("train/loss", None)
-        work = {name: value for name, value in work.items() if name != "samples_per_second"}  # it is a curve over steps
-        values = {**trained, **validation, **work, "epoch": position.epochs}
-        self.loggers.log_metrics(values, position.steps)
-        self.monitor.end_epoch(bool(validation), self.measured.confusion, position.epochs + 1, position.steps)
-
-    def end_epoch(self, position: Progress, validated: bool) -> None:
-        """No-op: its metrics and pictures are logged with its sums."""
-
-    def is_best_measured(self, position: Progress, validated: bool, values: Mapping[str, float]) -> bool:
-        """Whether the epoch that is done has measured what says which checkpoint is best."""
-        return self.plan.steps.validates_after(position.epochs) or not self.plan.monitor[0].startswith("val/")
-
-    @property
-    def results(self) -> Mapping[str, float]:
-        return self.measured.results
-
-    # checkpoints, metrics.json
+    # checkpoints
 
     @property
     def sums(self) -> Mapping[str, Tensor]:
@@ -163,16 +146,8 @@ class TaskMetrics:
         return {"epoch": self.measured.epoch.sums, "curve": self.curve.sums.sums}
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
-        """Take over what a checkpoint holds of this rank's sums; `window` are those of the optimizer step under way."""
+        """Restore this rank's sums from a checkpoint; `window` are those of the unfinished optimizer step."""
         self.step.counts.sums = RunningSums(self.plan.objective, window)
         self.measured.epoch = RunningSums(self.plan.objective, sums["epoch"])
         self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
         self.measured.results = dict(content.results)
-
-    def final_metrics(self) -> Mapping[str, float]:
-        """Return what metrics.json has beside the results."""
-        if not isinstance(self.plan.data, schemas.Line):
-            return {}
-        from lockstep.data.line import fitted_line
-
-        return fitted_line(self.net, self.plan.data.predict)

@@ -1,7 +1,7 @@
 """A plain net and its task as the steps of a LightningModule, without Lightning: engines always train a module."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -14,18 +14,14 @@ from lockstep.precision import dtype_of
 from lockstep.schedulers import create_scheduler
 from lockstep.sums.running import BatchStats, batch_stats
 
-
-class SumsLog(Protocol):
-    """Where the steps of a TaskModule log the sums of a batch."""
-
-    def training_batch(self, stats: BatchStats) -> None: ...
-    def evaluation_batch(self, stats: BatchStats, outputs: Any, batch: Batch) -> None: ...
+if TYPE_CHECKING:
+    from lockstep.steps.task_metrics import TaskMetrics
 
 
 class TaskModule(nn.Module):
     """A net with the loss, the metrics, the optimizer and the schedule of a plan.
 
-    `training_step` returns the loss summed over the batch: the session divides it by the samples of the optimizer step.
+    `training_step` returns the loss summed over the batch; the session divides it by the samples of the optimizer step.
     `lightning_task` adds Lightning's base class. No attribute here may have the name of one of its properties
     (`trainer`, `device`, …), which it would hide.
     """
@@ -34,7 +30,7 @@ class TaskModule(nn.Module):
     computes_with_net = True
     """Whether a strategy may shard, split or replicate `net` alone: nothing else computes with its parameters."""
 
-    sums: SumsLog
+    sums: "TaskMetrics"
 
     def __init__(self, net: nn.Module, plan: Plan) -> None:
         super().__init__()
@@ -63,21 +59,20 @@ class TaskModule(nn.Module):
         self.validation_step(batch, batch_idx)
 
     def _shared_step(self, batch: Batch) -> tuple[Tensor, BatchStats, Any]:
-        """Return the loss summed over the batch, what the batch adds to the sums, and the outputs of the net."""
+        """Return the loss summed over the batch, the sums of the batch, and the outputs of the net."""
         outputs = self.compute(batch.inputs)
         loss_sum = self.objective.loss_sum(outputs, batch.targets)
         return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs
 
     def prepared(self, batch: Any) -> Batch:
-        """Return a batch of any loader as the net takes it; those of data in memory are so already."""
+        """Convert a batch of a user's loader to a Batch; loaders of built-in data and Datasets yield one."""
         if isinstance(batch, Batch):
             return batch
         pair = self.keys.of_batch(batch) if self.keys and isinstance(batch, Mapping) else batch
         return as_batch(pair, self.plan.task.samples, dtype_of(self.plan))
 
     def configure_optimizers(self) -> Any:
-        optimizer = create_optimizer(self.plan.optimizer, self.net)
-        schedule = self.plan.scheduler
+        optimizer, schedule = create_optimizer(self.plan.optimizer, self.net), self.plan.scheduler
         scheduler = create_scheduler(self.plan, optimizer)
         if scheduler is None:
             return optimizer

@@ -1,10 +1,10 @@
 """The training step of a user's LightningModule on N virtual ranks: each rank's step in turn, on its own slice."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lockstep.loaders.rank_loader import BatchShare
@@ -15,13 +15,13 @@ from lockstep.steps.loss_weight import LossWeighting, loss_of, loss_weight, with
 from lockstep.steps.manual_ranks import ManualRankScheduler, without_steps
 
 Step = Callable[[Any], Any]
-"""From a batch to what the module's training_step returns."""
+"""From a batch to the return value of the module's training_step."""
 
 
 class VirtualSteps:
-    """`turns`: the threads of manual optimization, whose backward passes lie within the step; else None.
+    """`scheduler` runs the ranks of manual optimization, whose backward passes lie within the step; else None.
 
-    transfer: brings the batch of a virtual rank to the device.
+    transfer: moves the batch of a virtual rank to the device.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class VirtualSteps:
     ) -> None:
         self.plan, self.log, self.weighting, self.transfer = plan, log, weighting, transfer
         self.ranks = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
-        self.turns = None if module.automatic_optimization else ManualRankScheduler(module, self.ranks)
+        self.scheduler = None if module.automatic_optimization else ManualRankScheduler(module, self.ranks)
         self.batches = 1
 
     def begin(self, share: BatchShare, batches: int) -> None:
@@ -38,62 +38,51 @@ class VirtualSteps:
         self.ranks.begin()
 
     def optimizers(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return the optimizers or schedules of a method; in the turn of a rank above 0, such as do not step."""
+        """Return the optimizers or schedules of a method; for a rank above 0, such as do not step."""
         returned = original(*arguments, **options)
-        return without_steps(returned) if self.turns is not None and self.turns.rank else returned
+        return without_steps(returned) if self.scheduler is not None and self.scheduler.rank else returned
 
     def run(self, batch: Any, step: Step, require_loss: Callable[[Any], Tensor | None]) -> tuple[Any, Tensor | None]:
         """Run the step of every rank.
 
         Args:
             batch: rank 0's; the other ranks' are in the share.
-            require_loss: returns the loss among the outputs of a step, or raises.
+            require_loss: returns the loss in the outputs of a step, or raises.
 
         Returns:
             The outputs for the engine, and the mean loss over all ranks.
         """
-        if self.turns is not None:
-            outputs, loss = self._in_turns(self.turns, batch, step)
-        else:
-            outputs, loss = self._one_after_another(batch, step, require_loss)
-        self.log.samples, self.log.virtual_rank = self.share.samples, 0
-        return outputs, loss
-
-    def _in_turns(self, turns: ManualRankScheduler, batch: Any, step: Step) -> tuple[Any, Tensor | None]:
-        """Run each rank's step up to its next backward pass in turn; return rank 0's outputs."""
-        share = self.share
-        counts = [share.count, *(count for _, count in share.others)]
-        batches = [batch, *(self.transfer(part) if count else None for part, count in share.others)]
-        steps = [partial(step, part) for part, count in zip(batches, counts, strict=True) if count]
+        others = [(rank_batch, count) for rank_batch, count in self.share.others if count]
+        counts = [self.share.count, *(count for _, count in others)]
+        weights = [loss_weight(self.plan, self.share, count, 1, self.batches) for count in counts]
+        calls = [partial(step, batch), *(partial(self._transfer_and_step, step, each) for each, _ in others)]
 
         def begin(rank: int) -> None:
             self.log.samples, self.log.virtual_rank = counts[rank], rank
-            self.weighting.weight = loss_weight(self.plan, share, counts[rank], 1, self.batches)
+            if self.scheduler is not None:
+                self.weighting.weight = weights[rank]
 
-        outputs = turns.run(steps, begin)
+        run = self._one_after_another if self.scheduler is None else self.scheduler.run
+        outputs = run(calls, begin)
         begin(0)
-        losses = [(loss_of(each), count) for each, count in zip(outputs, counts, strict=False)]
-        weighted = [loss.detach() * count for loss, count in losses if loss is not None]
-        return outputs[0], torch.stack(weighted).sum() / share.samples if weighted else None
+        self.log.samples = self.share.samples
+        losses = [loss_of(each) if self.scheduler is not None else require_loss(each) for each in outputs]
+        pairs = [(loss, index) for index, loss in enumerate(losses) if loss is not None]
+        if not pairs:
+            return outputs[0], None
+        mean = reduce(add, (loss.detach() * counts[index] for loss, index in pairs)) / self.share.samples
+        if self.scheduler is not None:
+            return outputs[0], mean
+        return with_loss(outputs[0], reduce(add, (loss * weights[index] for loss, index in pairs))), mean
 
-    def _one_after_another(
-        self, batch: Any, step: Step, require_loss: Callable[[Any], Tensor | None]
-    ) -> tuple[Any, Tensor | None]:
-        """Add the weighted losses of all ranks, for one backward pass."""
-        share = self.share
-        self.log.samples = share.count
-        outputs = step(batch)
-        first = require_loss(outputs)
-        if first is None:
-            return outputs, None
-        total = first * loss_weight(self.plan, share, share.count, 1, self.batches)
-        loss_sum = first.detach() * share.count
-        for rank, (part, count) in enumerate(share.others, start=1):
-            if count:
-                self.log.samples, self.log.virtual_rank = count, rank
-                with self.ranks.as_rank(rank):
-                    loss = require_loss(step(self.transfer(part)))
-                if loss is not None:
-                    total = total + loss * loss_weight(self.plan, share, count, 1, self.batches)
-                    loss_sum = loss_sum + loss.detach() * count
-        return with_loss(outputs, total), loss_sum / share.samples
+    def _transfer_and_step(self, step: Step, batch: Any) -> Any:
+        return step(self.transfer(batch))
+
+    def _one_after_another(self, calls: Sequence[Callable[[], Any]], begin: Callable[[int], None]) -> list[Any]:
+        """Run the step of each rank to its end, and return their outputs."""
+        outputs = []
+        for rank, call in enumerate(calls):
+            begin(rank)
+            with self.ranks.as_rank(rank):
+                outputs.append(call())
+        return outputs

@@ -1,10 +1,10 @@
-"""DistributedDataParallel: one process per device; torch's elastic agent restarts all ranks after a failure."""
+"""DistributedDataParallel: one process per device; all ranks can be restarted after a failure."""
 
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import config_error
+from lockstep.config_error import require
 from lockstep.strategies.strategy import Distributed, Wrapped
 
 if TYPE_CHECKING:
@@ -26,30 +26,29 @@ class Replicated(Distributed):
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
-        if plan.world.backend == "gloo" and plan.accelerator == "gpu" and plan.gradient_sync == "ring":
-            reason = "gloo cannot send GPU tensors from rank to rank"
-            raise config_error("engine.gradient_sync", "ring", reason, "engine.gradient_sync=bucket")
+        fits = plan.world.backend != "gloo" or plan.accelerator != "gpu" or plan.gradient_sync != "ring"
+        reason = "gloo cannot send GPU tensors from rank to rank"
+        require(fits, "engine.gradient_sync", "ring", reason, "engine.gradient_sync=bucket")
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
         """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so.
 
         DDP broadcasts the initial weights of rank 0. Without DDP they are the same because the seed is.
         """
-        plain = super().wrap(plan, module)
+        wrapped = super().wrap(plan, module)
         if plan.gradient_sync != "ddp":
             from lockstep.parallel.reduce import average_gradients
 
-            return Wrapped(plain.forward, partial(average_gradients, plan.gradient_sync, module))
+            return Wrapped(wrapped.forward, partial(average_gradients, plan.gradient_sync, module))
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
 
         device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
-        ddp = FixedBucketDDP(TrainingStep(module), device_ids, **self._ddp_options(plan))
+        ddp = FixedBucketDDP(TrainingStep(module), device_ids, self._finds_unused(plan))
         return Wrapped(ddp, accumulating=ddp.no_sync, ddp=ddp)
 
-    def _ddp_options(self, plan: "Plan") -> dict[str, bool]:
-        """Return the options of DDP. With several optimizers a backward pass reaches only some of the parameters."""
-        unused = self.find_unused_parameters or plan.model.manual
-        return {"gradient_as_bucket_view": True, "find_unused_parameters": unused}
+    def _finds_unused(self, plan: "Plan") -> bool:
+        """Whether DDP searches for parameters without a gradient; with several optimizers every pass leaves some."""
+        return self.find_unused_parameters or plan.model.manual
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -57,15 +56,14 @@ class Replicated(Distributed):
 
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 
-        options = self._ddp_options(plan)
+        finds_unused = self._finds_unused(plan)
 
         class FixedBucketDDPStrategy(DDPStrategy):
             """Wraps the module in the same class as the raw engine."""
 
             def configure_ddp(self) -> None:
                 assert self.model is not None
-                device_ids = self.determine_ddp_device_ids()
-                self.model = FixedBucketDDP(self.model, device_ids, **options)
+                self.model = FixedBucketDDP(self.model, self.determine_ddp_device_ids(), finds_unused)
 
         return FixedBucketDDPStrategy(
             parallel_devices=self.devices(plan) * plan.devices if self.share_device else None,

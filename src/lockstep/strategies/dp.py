@@ -1,10 +1,9 @@
 """DataParallel: one process, a replica of the net on every device."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import config_error
+from lockstep.config_error import require
 from lockstep.strategies.strategy import Forward, Layout, Strategy, every_device
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 class DP(Strategy):
     name: Literal["dp"]
     in_process: bool | None = None
+    batch_key: ClassVar[tuple[str, ...]] = ("dp", "devices")
     refuses_modules: ClassVar[tuple[str, str] | None] = (
         "each replica would log, measure and step separately, and its state would be lost",
         "strategy=virtual, which runs the ranks of ddp in one process, or strategy=ddp",
@@ -29,9 +29,8 @@ class DP(Strategy):
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
-        if plan.sync_batchnorm:
-            reason = "each replica of strategy=dp normalises its own slice of the batch"
-            raise config_error("sync_batchnorm", True, reason, "sync_batchnorm=false, or strategy=ddp")
+        reason = "each replica of strategy=dp normalises its own slice of the batch"
+        require(not plan.sync_batchnorm, "sync_batchnorm", True, reason, "sync_batchnorm=false, or strategy=ddp")
 
     def devices(self, plan: "Plan") -> "list[torch.device]":
         return every_device(plan)
@@ -47,7 +46,3 @@ class DP(Strategy):
             return CpuDataParallel(net, plan.devices, in_turn=plan.model.own_code)
         autocasting = AutocastWrapper(net, "cuda", MIXED.get(plan.precision))
         return nn.DataParallel(autocasting, device_ids=list(range(plan.devices))).__call__
-
-    @classmethod
-    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        return "dp", run_metadata["devices"]

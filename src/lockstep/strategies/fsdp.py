@@ -5,11 +5,11 @@ computes, and its gradient is reduced to shards. Checkpoints, digests and logs h
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import config_error
+from lockstep.config_error import config_error, require
 from lockstep.strategies.strategy import Distributed, Wrapped, plain_net
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
 
-    from lockstep.parallel.tensor_layout import TensorLayout
     from lockstep.plan import Plan
 
 NEEDS_FULL_TENSORS = {
@@ -37,31 +36,24 @@ class FSDP(Distributed):
     max_restarts: int
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
     sharded: ClassVar[bool] = True
-
-    @property
-    def tensors(self) -> "TensorLayout":
-        from lockstep.parallel.sharded_tensors import ShardedTensors
-
-        return ShardedTensors()
+    order: ClassVar[str] = "fsdp"
 
     def gradient_sync(self, plan: "Plan") -> str:
         return "fsdp"
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
-        if plan.engine.gradient_sync != "ddp":
-            key, reason = "engine.gradient_sync", "strategy=fsdp reduces gradients to shards by itself"
-            raise config_error(key, plan.engine.gradient_sync, reason, f"{key}=ddp, or strategy=ddp")
-        if plan.memory_format == "channels_last":
-            reason = "strategy=fsdp shards contiguous weights alone"
-            raise config_error("memory_format", "channels_last", reason, "memory_format=auto, or strategy=ddp")
-        if plan.precision == "16-mixed":
-            reason = "its loss scaler would look at each rank's shard alone, so ranks would not skip the same steps"
-            raise config_error("precision", "16-mixed", reason, "precision=bf16-mixed, or strategy=ddp")
-        if plan.accelerator == "gpu" and plan.world.backend == "gloo":
-            reason = "strategy=fsdp sends the shards of GPU tensors by nccl"
-            hint = "process_group.backend=nccl, or accelerator=cpu"
-            raise config_error("process_group.backend", "gloo", reason, hint)
+        key, value = "engine.gradient_sync", plan.engine.gradient_sync
+        reason = "strategy=fsdp reduces gradients to shards by itself"
+        require(value == "ddp", key, value, reason, f"{key}=ddp, or strategy=ddp")
+        reason, hint = "strategy=fsdp shards contiguous weights alone", "memory_format=auto, or strategy=ddp"
+        require(plan.memory_format != "channels_last", "memory_format", plan.memory_format, reason, hint)
+        reason = "its loss scaler would look at each rank's shard alone, so ranks would not skip the same steps"
+        hint = "precision=bf16-mixed, or strategy=ddp"
+        require(plan.precision != "16-mixed", "precision", plan.precision, reason, hint)
+        reason, hint = "strategy=fsdp sends the shards of GPU tensors by nccl", "process_group.backend=nccl"
+        fits = plan.accelerator != "gpu" or plan.world.backend != "gloo"
+        require(fits, "process_group.backend", "gloo", reason, f"{hint}, or accelerator=cpu")
 
     def check_optimizer(self, kinds: Collection[str]) -> None:
         for name in NEEDS_FULL_TENSORS.keys() & {*kinds}:
@@ -79,12 +71,12 @@ class FSDP(Distributed):
         if (net := plain_net(module)) is not module:
             self._shard(plan, net)
             return wrapped
-        from lockstep.parallel.sharded_module import SHARDED, ShardedModule
+        from lockstep.parallel.sharded_module import ShardedModule
 
-        sharded = SHARDED.get(module) or ShardedModule(module, self._mesh(plan))
-        if name := sharded.kept_elsewhere:
-            reason = f"the module keeps weights in {name} too, where they would never change"
-            raise config_error("strategy", "fsdp", reason, "self.parameters() where they are used, or strategy=ddp")
+        sharded = self.tensors.sharded_module(module) or ShardedModule(module, self._mesh(plan))
+        reason = f"the module keeps weights in {sharded.stale_attribute} too, where they would never change"
+        hint = "self.parameters() where they are used, or strategy=ddp"
+        require(not sharded.stale_attribute, "strategy", "fsdp", reason, hint)
         return wrapped
 
     def _shard(self, plan: "Plan", net: "nn.Module") -> None:
@@ -101,9 +93,7 @@ class FSDP(Distributed):
         net.to(memory_format=torch.contiguous_format)
         mesh = self._mesh(plan)
         for module in (*_blocks(net), net):
-            fully_shard(module, mesh=mesh)
-            assert isinstance(module, FSDPModule)
-            module.set_force_sum_reduction_for_comms(True)
+            fully_shard(module, mesh=mesh).set_force_sum_reduction_for_comms(True)
 
     def _mesh(self, plan: "Plan") -> "DeviceMesh":
         from torch.distributed.device_mesh import init_device_mesh
@@ -144,16 +134,12 @@ class FSDP(Distributed):
 
             def lightning_module_state_dict(self) -> dict[str, Any]:
                 assert self.lightning_module is not None
-                return {**tensors.state_dict(self.lightning_module)}
+                return tensors.state_dict(self.lightning_module)
 
             def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
                 return tensors.optimizer_state(optimizer)
 
         return ShardedStrategy(cluster_environment=TorchElasticEnvironment())
-
-    @classmethod
-    def reduction_order(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        return "fsdp", run_metadata["world_size"]
 
 
 def _blocks(net: "nn.Module") -> "Iterator[nn.Module]":

@@ -1,10 +1,9 @@
 """Pipeline parallelism: one process, the stages of a net on several devices, a batch divided into micro-batches."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import config_error, require
+from lockstep.config_error import require
 from lockstep.strategies.strategy import Forward, Strategy, every_device, plain_net
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ class ModelParallel(Strategy):
     name: Literal["model_parallel"]
     micro_batches: int
     in_process: bool | None = None
+    batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_modules: ClassVar[tuple[str, str] | None] = (
         "it places the stages of a net on devices, and a LightningModule does not compute by stages alone",
         "strategy=fsdp, which shards the weights",
@@ -38,11 +38,11 @@ class ModelParallel(Strategy):
         require(stages > 0, "model", plan.model.name, reason, "model=split_cnn, or strategy=single")
         reason = f"model={plan.model.name} has {stages} stages"
         require(plan.devices <= stages, "devices", plan.devices, reason, f"devices={stages}, or fewer")
-        if self.micro_batches > 1 and plan.dropout_rng == "global":
-            reason = "a mask belongs to an undivided batch, and stages get micro-batches"
-            raise config_error("dropout_rng", "global", reason, "dropout_rng=per_rank, or strategy.micro_batches=1")
-        if plan.show_shapes:
-            raise config_error("show_shapes", True, "stages are no replicas", "show_shapes=false, or strategy=dp")
+        reason = "a mask belongs to an undivided batch, and stages get micro-batches"
+        fits = self.micro_batches == 1 or plan.dropout_rng != "global"
+        require(fits, "dropout_rng", "global", reason, "dropout_rng=per_rank, or strategy.micro_batches=1")
+        reason = "stages are no replicas"
+        require(not plan.show_shapes, "show_shapes", True, reason, "show_shapes=false, or strategy=dp")
 
     def devices(self, plan: "Plan") -> "list[torch.device]":
         return every_device(plan)
@@ -76,7 +76,3 @@ class ModelParallel(Strategy):
                 move_to_devices(plan, self.lightning_module)
 
         return PipelineStagesStrategy(self.devices(plan)[0])
-
-    @classmethod
-    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        return "undivided", run_metadata["micro_batches"]

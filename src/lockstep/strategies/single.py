@@ -1,10 +1,9 @@
 """One process, one device."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import config_error
+from lockstep.config_error import require
 from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -15,13 +14,9 @@ if TYPE_CHECKING:
 class Single(Strategy):
     name: Literal["single"]
     in_process: bool | None = None
+    batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
 
     def check(self, plan: "Plan") -> None:
-        if plan.devices > 1:
-            reason = f"strategy={self.name} trains on one device"
-            raise config_error("devices", plan.devices, reason, "devices=1, or strategy=ddp")
+        reason = f"strategy={self.name} trains on one device"
+        require(plan.devices == 1, "devices", plan.devices, reason, "devices=1, or strategy=ddp")
         super().check(plan)
-
-    @classmethod
-    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        return "undivided", run_metadata["micro_batches"]

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import config_error, not_negative
+from lockstep.config_error import config_error, not_negative, require
 
 if TYPE_CHECKING:
     import torch
@@ -19,17 +19,13 @@ Forward = Callable[["Tensor"], Any]
 """Computes the outputs of a net from its inputs: a tensor, or a structure of tensors if the task accepts one."""
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Wrapped:
     """The training step of a module as the raw engine calls it under a strategy."""
 
     forward: Callable[..., Any]
     """The step. After backward from its loss, and `synchronise`, the gradients are averaged over all ranks."""
-    synchronise: Callable[[], None] = _nothing
+    synchronise: Callable[[], object] = lambda: None
     """Called after the last backward of an optimizer step. No-op under DDP, which synchronises during backward."""
     accumulating: Callable[[], AbstractContextManager[None]] = nullcontext
     """Context of forward and backward for all batches of an optimizer step but the last: gradients stay local."""
@@ -65,10 +61,12 @@ class Strategy:
     max_restarts: how often all ranks are restarted after one has failed.
     share_device: whether several ranks may use the same GPU, if there are fewer GPUs than ranks.
     micro_batches: the number of parts in which a batch passes through the net, one after the other.
-    start: whether torch's elastic agent or torch.multiprocessing starts the ranks.
+    start: whether the ranks can be restarted (elastic) or not (spawn).
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
     sharded: whether each rank stores a shard of every parameter.
+    batch_key: for `batch_layout`, a name, empty for the strategy's, and what counts the parts in the run's metadata.
+    order: for `reduction_order`, a name if sums are added in another order than by others of that `batch_key`.
     """
 
     name: str
@@ -81,6 +79,8 @@ class Strategy:
     distributed: ClassVar[bool] = False
     refuses_modules: ClassVar[tuple[str, str] | None] = None
     sharded: ClassVar[bool] = False
+    batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
+    order: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         not_negative("strategy.max_restarts", self.max_restarts)
@@ -93,7 +93,7 @@ class Strategy:
 
     @property
     def tensors(self) -> "TensorLayout":
-        """How parameters, gradients and optimizer states lie on ranks."""
+        """How parameters, gradients and optimizer states are stored on ranks."""
         from lockstep.parallel.tensor_layout import TensorLayout
 
         return TensorLayout()
@@ -110,9 +110,9 @@ class Strategy:
         """
         if plan.model.lightning and self.refuses_modules is not None:
             raise config_error("strategy", self.name, *self.refuses_modules)
-        if plan.num_nodes > 1 and not self.distributed:
-            reason = f"strategy={self.name} is one process on one machine"
-            raise config_error("num_nodes", plan.num_nodes, reason, "num_nodes=1, or strategy=ddp")
+        reason = f"strategy={self.name} is one process on one machine"
+        fits = plan.num_nodes == 1 or self.distributed
+        require(fits, "num_nodes", plan.num_nodes, reason, "num_nodes=1, or strategy=ddp")
 
     def check_optimizer(self, kinds: Collection[str]) -> None:
         """Check that an optimizer computes the same under this strategy as in one process.
@@ -159,32 +159,25 @@ class Strategy:
         Args:
             run_metadata: the first line of a run's record.
         """
-        return run_metadata["strategy"], run_metadata["devices"], run_metadata["world_size"]
+        kind, *counts = cls.batch_key
+        return kind or run_metadata["strategy"], *(run_metadata[key] for key in counts)
 
     @classmethod
     def reduction_order(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
         """Return a key of the order in which sums are added. Runs with equal keys are bit-identical."""
-        return cls.batch_layout(run_metadata)
+        return cls.order or cls.batch_key[0], *cls.batch_layout(run_metadata)
 
     @property
     def resumes_as(self) -> str:
-        """A key of strategies that resume each other's checkpoints even if each rank draws masks of its own."""
-        return self.name
+        """A key of strategies that resume each other's checkpoints even if each rank draws its own masks."""
+        return "ddp" if self.batch_key[0] == "ddp" else self.name
 
 
 class Distributed(Strategy):
     """The base of strategies with a rank for each device; each rank takes different samples of every batch."""
 
     distributed: ClassVar[bool] = True
-
-    @classmethod
-    def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        """Return a key of the number of ranks: masks and statistics of a rank depend on nothing else."""
-        return "ddp", run_metadata["world_size"]
-
-    @property
-    def resumes_as(self) -> str:
-        return "ddp"
+    batch_key: ClassVar[tuple[str, ...]] = ("ddp", "world_size")
 
 
 def every_device(plan: "Plan") -> "list[torch.device]":

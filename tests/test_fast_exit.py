@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.quick_exit import RUN_HERE
+from lockstep.fast_exit import IN_PROCESS
 
 SCRIPT = """
 import atexit, sys, threading, time
@@ -17,7 +17,7 @@ class Freed:
 
 kept = Freed()
 {before}
-from lockstep.quick_exit import exit_quickly
+from lockstep.fast_exit import exit_fast
 
 def in_a_thread():
     time.sleep(0.2)
@@ -26,7 +26,7 @@ def in_a_thread():
 threading.Thread(target=in_a_thread).start()
 atexit.register(print, "registered")
 print("printed")
-exit_quickly({status!r})
+exit_fast({status!r})
 raise SystemExit({status!r})
 """
 DONE = ["printed", "a thread's", "registered"]
@@ -48,7 +48,7 @@ def test_what_is_to_be_done_is_done(status: object, code: int, said: str, tmp_pa
 
 def test_what_ran_here_is_freed_as_ever(tmp_path: Path) -> None:
     """A rank's code may have left a file open, which is written when the interpreter frees it."""
-    assert run(tmp_path, 3, before=f"sys.modules[{RUN_HERE!r}] = sys") == (3, [*DONE, "freed"], "")
+    assert run(tmp_path, 3, before=f"sys.modules[{IN_PROCESS!r}] = sys") == (3, [*DONE, "freed"], "")
 
 
 def test_who_has_called_the_program_goes_on(tmp_path: Path) -> None:
