@@ -66,7 +66,7 @@ WORKERS = 3
 LONGEST = (
     *("netns", "docs", "parity_matrix", "faults", "signals", "resume", "own_module", "train", "own_code"),
     *("private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module", "streams"),
-    *("sweep", "monitor", "raw", "memory_format", "bad_input", "compare_ledger", "callbacks", "zygote", "oracle"),
+    *("sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote", "oracle"),
 )
 """The files that take longest come first, so that none is begun when the other workers are about to end."""
 

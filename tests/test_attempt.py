@@ -11,10 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from lockstep.launch.attempt import Attempt
+from lockstep.launch.attempt import Attempt, is_alive
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import start_forkserver
-from lockstep.launch.process_tree import is_alive
 from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.worker import LaunchSpec
 from lockstep.plan import Plan

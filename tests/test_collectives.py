@@ -11,7 +11,6 @@ import pytest
 from lockstep.collectives.__main__ import main
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.runner import TourOptions
-from lockstep.launch.worker import LOOPBACK_INTERFACE
 from tests.conftest import Command, free_port
 
 TOUR = (sys.executable, "-m", "lockstep.collectives")
@@ -91,7 +90,7 @@ def test_on_two_machines(command: Command) -> None:
     started = [
         command.popen(
             *(*TORCHRUN, *nodes, f"--node-rank={node}", "-m", "lockstep.collectives", "timeout=30"),
-            GLOO_SOCKET_IFNAME=LOOPBACK_INTERFACE,
+            GLOO_SOCKET_IFNAME="lo",
         )
         for node in (0, 1)
     ]
@@ -118,13 +117,13 @@ def test_the_benchmark_as_it_is_typed(command: Command) -> None:
         (["devices=2", "root=2"], "root=2: the ranks are 0 to 1; write root=1."),
         (["root=-1"], "root=-1: the ranks are 0 to 3; write root=3."),
         (["devices=0"], "devices=0: it must be 1 or more; write devices=2, say."),
-        (["backend=glo"], "it is none of the possible values (did you mean gloo?); write backend=gloo"),
-        (["init_method=here"], "init_method=here: it is "),
+        (["backend=glo"], "it is not one of the possible values (did you mean gloo?); write backend=gloo"),
+        (["init_method=here"], "init_method=here: there is no such method"),
         (["timeout=0"], "timeout=0.0: it must be above 0"),
         (["device=2"], "device=2: there is no such key (did you mean devices?); write devices=2."),
         (["zzz=2"], "zzz=2: there is no such key; write one that python -m lockstep.collectives --help lists."),
         (["tour"], "python -m lockstep.collectives --help"),
-        (["devices=["], "devices=[: this cannot be read"),
+        (["devices=["], "devices=[: this cannot be parsed"),
         (["devices=two"], "devices=two: it takes a whole number"),
         (["partition", "samples=0"], "samples=0: it must be 1 or more"),
         (["failures", "devices=1"], "devices=1: the failure cases take two; write devices=2"),

@@ -48,7 +48,7 @@ def test_a_net_is_trained_on_the_named_keys(data: str, more: tuple[str, ...], ma
     verdict = compare(trained(make_own(*job, *SINGLE, "engine=raw", folder="single")), runs[1])
     assert verdict.within_tolerance, verdict.text()
     if data == "mapped":
-        pairs = ("data._target_=strange_modules.BlobPairs", "~data._inputs_", "~data._targets_")
+        pairs = ("data.dataset._target_=strange_modules.BlobPairs", "~data.inputs", "~data.targets")
         assert digest_of(trained(make_own(*job, *DDP, *pairs, "engine=raw", folder="pairs"))) == digest_of(runs[1])
     else:
         virtual = trained(make_own(*job, *VIRTUAL, "engine=raw", folder="virtual"))
@@ -58,13 +58,16 @@ def test_a_net_is_trained_on_the_named_keys(data: str, more: tuple[str, ...], ma
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("data._inputs_=z",), "data._inputs_=z: a sample has no such key; write one of x, y."),
-        (("data._targets_=z",), "data._targets_=z: a sample has no such key; write one of x, y."),
-        (("data._inputs_=null",), "data._targets_=y: where the target has a key the input has one too; write data._i"),
-        (("data._inputs_=[x]",), "data._inputs_=[x]: it is one key of each sample; write data._inputs_=image, say."),
-        (("data._inputs_=null", "data._targets_=null"), "write data._inputs_=KEY data._targets_=KEY, of x, y."),
-        (("data=noisy", "+data._inputs_=x"), "data._inputs_=x: a sample is a tuple, and has no keys; write nothing in"),
-        ((*MODULES["classifier"], "+data._inputs_=x"), "data._inputs_=x: a batch goes to the module as it is; write"),
+        (("data.inputs=z",), "data.inputs=z: a sample has no such key; write one of x, y."),
+        (("data.targets=z",), "data.targets=z: a sample has no such key; write one of x, y."),
+        (("data.inputs=null",), "data.targets=y: it needs the key of the inputs; write data.inputs=KEY"),
+        (("data.inputs=[x]",), "data.inputs=[x]: it takes text; write data.inputs=a."),
+        (("data.inputs=null", "data.targets=null"), "write data.inputs=KEY data.targets=KEY, of x, y."),
+        (("data=noisy", "+data.inputs=x"), "data.inputs=x: a sample is a tuple, and has no keys; write nothing in"),
+        (
+            (*MODULES["classifier"], "+data._inputs_=x"),
+            "data.inputs=x: a batch is passed to the module as it is",
+        ),
     ],
 )
 def test_invalid_keys_are_rejected(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:

@@ -108,6 +108,6 @@ def test_integers_are_classes(dtype: torch.dtype, shape: tuple[int, ...]) -> Non
 
 def test_a_mapping_without_keys_is_rejected() -> None:
     with pytest.raises(
-        ConfigError, match=r"a batch of it is a mapping, .*; write data._inputs_=KEY data._targets_=KEY, of x"
+        ConfigError, match=r"a batch of it is a mapping, .*; write data.inputs=KEY data.targets=KEY, of x"
     ):
         as_batch({"x": torch.zeros(4, 3)}, "pairs", torch.float32)

@@ -56,7 +56,3 @@ def test_who_has_called_the_program_goes_on(tmp_path: Path) -> None:
     assert code == 0
     assert lines[:1] == DONE[:1]
     assert any("function calls" in line for line in lines)
-
-
-def test_a_python_without_these_names_ends_by_itself(tmp_path: Path) -> None:
-    assert run(tmp_path, 3, before="del atexit._run_exitfuncs") == (3, [*DONE, "freed"], "")

@@ -30,7 +30,7 @@ BY_TORCHRUN = {"exit": "exitcode  : 3 (", "kill": "Signal 9 (SIGKILL) received"}
 """What torchrun's report says of a rank that leaves no word."""
 
 MOMENTS = {"starting": None, "step:5": 4, "validation:3": 8, "saving:2": 2}
-"""And the step of the newest whole checkpoint then: the third pass through a layer validates the second epoch."""
+"""And the step of the newest undamaged checkpoint then: the third pass through a layer validates the second epoch."""
 
 STARTS = ["ddp", "ddp_spawn", "torchrun"]
 ENGINES = ["raw", "lightning"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
@@ -17,7 +17,6 @@ from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ign
 from lockstep.launch.external_rendezvous import (
     SECRET_HEADER,
     AuthenticationError,
-    get_nowait,
     read_secret,
     reply_hmac,
     verify_reply,
@@ -233,20 +232,3 @@ def test_an_answer_is_for_one_name_of_one_run(make_plan: Callable[..., Plan], tm
     for forged in (json.dumps([path, "\ud800"]).encode(), b'["\\ud800", "proof"]', b"[" * 200_000, too_long):
         with pytest.raises(AuthenticationError, match="was not written by rank 0"):
             verify_reply(world, door, "me", forged)
-
-
-def test_a_key_that_is_taken_away_is_not_waited_for(plain: Any) -> None:
-    """It goes between the look and the question; the patience of the store is what it was."""
-
-    class Taken:
-        def check(self, _keys: list[str]) -> bool:
-            return True
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(plain, name)
-
-    plain.set_timeout(timedelta(seconds=8))
-    began = time.monotonic()
-    assert get_nowait(cast(Any, Taken()), "key") == b""
-    assert time.monotonic() - began < 4
-    assert plain.timeout == timedelta(seconds=8)

@@ -19,8 +19,8 @@ def test_an_order_by_the_clock_is_noticed(make_own: MakeOwn, capfd: pytest.Captu
     plan = make_own(*CLOCK, *SINGLE)
     [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("data=")]
     assert line == (
-        "data=ByClockData: read twice under one seed it gives other samples, so no run on it is repeated or resumed "
-        "exactly: it draws by the clock or from a generator of its own (webdataset's shuffle does, without rng=random)"
+        "data=ByClockData: the same seed gives other samples when it is read again, so its runs cannot be repeated "
+        "or resumed exactly: it uses the clock or a generator of its own (like webdataset's shuffle without rng=random)"
     )
     assert (trained(plan) / "record.jsonl").exists()
     make_own("model=regressor", "data=stream", *SINGLE, folder="seeded")

@@ -1,7 +1,6 @@
 """The launcher with an engine of its own: places, environments, results, and who is named when a rank goes wrong."""
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -278,9 +277,3 @@ def test_a_lost_peer_is_recognised() -> None:
     gloo = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:38290"
     assert lost_a_peer(RuntimeError(gloo))
     assert not lost_a_peer(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-
-
-@pytest.mark.slow
-def test_where_there_is_no_fork_server_ranks_spawn(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert start_ranks(make_plan("strategy=ddp_spawn", "devices=2"), ENGINE)["total"] == 6

@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
+    {"private_api", "config_error", "constraints", "errors", "files", "streams", "batch_math", "nets", "objectives"},
     {"structures"},
     {
         "safe_loading",
@@ -31,7 +31,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets", "plan_checks", "step_plan"},
     {"plan", "data"},
-    {"memory", "loggers", "torch_flags", "time_limit", "fast_exit"},
+    {"memory", "loggers", "time_limit", "fast_exit"},
     {"optimizers"},
     {"schedulers"},
     {"record"},
@@ -42,7 +42,7 @@ LAYERS = [
     {"steps"},
     {"session"},
     {"lit", "raw", "early_start"},
-    {"tool_command"},
+    {"entry_point"},
     {"collectives"},
     {"inspection"},
     {"build"},
@@ -54,7 +54,7 @@ LAYERS = [
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIGHTNING_ROOMS = {"lit", "session", "steps", "loggers", "strategies", "private_api"}
-HYDRA_ROOMS = {"tool_command", "build", "command_line", "job", "sweep", "cli", "__main__", "private_api"}
+HYDRA_ROOMS = {"entry_point", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 
 def room(path: Path) -> str:

@@ -393,7 +393,7 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         (
             ("model=residual", "data=blobs_data"),
             "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write "
-            "data._inputs_=KEY data._targets_=KEY, of x, y.",
+            "data.inputs=KEY data.targets=KEY, of x, y.",
         ),
         (
             ("model=classifier", "+model.widht=3", "data=blobs_data"),
@@ -406,22 +406,22 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         ),
         (
             (*MODULES["classifier"], "+data._split_.val=0.1"),
-            "data._split_={val:0.1}: a LightningDataModule says it itself; write nothing in its place.",
+            "data.split={val:0.1}: a LightningDataModule creates its loaders itself; write nothing in its place.",
         ),
         (
             (*MODULES["classifier"], "optimizer.lr=0.1"),
             "optimizer.lr=0.1: Classifier configures its optimizer itself; write an argument of the module, "
-            "model.lr=0.01, say.",
+            "for example model.lr=0.01.",
         ),
         (
             (*MODULES["classifier"], "scale_lr=true"),
             "scale_lr=true: Classifier configures its optimizer itself; write an argument of the module, "
-            "model.lr=0.01, say.",
+            "for example model.lr=0.01.",
         ),
         (
             (*MODULES["classifier"], "optimizer=sgd"),
             "optimizer=sgd: Classifier configures its optimizer itself; write an argument of the module, "
-            "model.lr=0.01, say.",
+            "for example model.lr=0.01.",
         ),
         (
             ("model=regressor", "model._target_=strange_modules.Fetching", "data=stream"),
@@ -456,7 +456,7 @@ def test_a_module_of_the_package_of_the_old_name_is_told(
     with pytest.raises(ConfigError) as refused:
         make_own("model=regressor", "model._target_=of_old_name.Old", "data=stream")
     assert str(refused.value) == (
-        "model._target_=of_old_name.Old: it derives from pytorch_lightning, whose classes are not those of lightning; "
+        "model._target_=of_old_name.Old: it derives from pytorch_lightning, not from lightning; "
         "write import lightning.pytorch as pl in its file."
     )
 

@@ -18,7 +18,6 @@ from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.open_rendezvous import open_rendezvous
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from lockstep.launch.worker import LOOPBACK_INTERFACE
 from lockstep.plan import Plan
 from tests.conftest import ROOT, Command, MakePlan, free_port
 from tests.test_launch import DDP, ENGINE
@@ -68,13 +67,13 @@ def test_a_port_that_is_taken_is_refused(make_plan: MakePlan) -> None:
 
 
 NO_FILES = {
-    "earlier": "the file is there already, from an earlier rendezvous; write",
+    "earlier": "it exists already, from an earlier rendezvous, say; write",
     "nowhere/at/all": "its folder does not exist; write",
     "/proc/x": "the file cannot be made (No such file or directory); write",
-    "/dev/null": "it is no plain file; write",
+    "/dev/null": "it exists already, from an earlier rendezvous, say; write",
     "/proc/self/x": "the file cannot be made (No such file or directory); write",
-    ".": "it is no plain file; write",
-    "link": "it is no plain file; write",
+    ".": "it exists already, from an earlier rendezvous, say; write",
+    "link": "it exists already, from an earlier rendezvous, say; write",
     "x" * 300: "the file cannot be made (File name too long); write",
     "sealed/x": "the file cannot be made (Permission denied); write",
 }
@@ -144,7 +143,7 @@ def test_ranks_started_by_hand_meet(command: Command, way: str, tmp_path: Path) 
 def test_ranks_of_two_machines_meet(command: Command) -> None:
     """One rank each, rank 0 hosting; the weights are those of two ranks on one machine."""
     job = (*SHORT, "strategy=ddp", "devices=1", "num_nodes=2", "threads=1")
-    env = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE}
+    env = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
     port = free_port()
     second, first = (
         command.popen(sys.executable, str(ROOT / "train.py"), *job, **(rank_by_hand(rank, 2, port) | env))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.config_error import ConfigError
-from lockstep.job import leave_config, run
+from lockstep.job import run, write_config
 from lockstep.plan import Plan
 from lockstep.run_files import save_metrics
 
@@ -31,7 +31,7 @@ def test_temporary_files_of_a_killed_run_are_removed(make_plan: Callable[..., Pl
     (tmp_path / "checkpoints").mkdir()
     for path in (*temporary, *others):
         path.touch()
-    leave_config(make_plan("accelerator=cpu"))
+    write_config(make_plan("accelerator=cpu"))
     assert [path.exists() for path in (*temporary, *others)] == [False, False, True, True, True]
 
 

@@ -25,7 +25,7 @@ def exit_fast(status: object) -> None:
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") in PROGRAMS:
         frame = frame.f_back
-    if frame is not None or IN_PROCESS in sys.modules or not cpython.can_run_exit_functions():
+    if frame is not None or IN_PROCESS in sys.modules:
         return
     if status is not None and not isinstance(status, int):
         print(status, file=sys.stderr)

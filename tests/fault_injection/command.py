@@ -95,7 +95,7 @@ class Faulty:
         return [*processes, *files]
 
     def saved_step(self) -> int | None:
-        """The step of the newest whole checkpoint, loaded; None where there is none."""
+        """The step of the newest undamaged checkpoint, or None."""
         newest, _damaged = newest_checkpoint([self.run_dir])
         return None if newest is None else int(torch.load(newest, weights_only=True)["global_step"])
 

@@ -1,6 +1,6 @@
 """Images in a folder for each class, ROOT/CLASS/FILE, or ROOT/train/CLASS/FILE beside val and test.
 
-Files are read one by one, by `_loader_.num_workers` workers; random transforms are drawn under each sample's seed.
+Files are read one by one, by `data.loader.num_workers` workers; random transforms are drawn under each sample's seed.
 """
 
 from collections.abc import Callable, Sequence

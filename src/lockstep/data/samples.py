@@ -68,12 +68,12 @@ def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
                 return inputs.long(), targets.long()
             if inputs.shape[1] > 1:
                 return inputs[:, :-1].long(), inputs[:, 1:].long()
-        if samples in ("pairs", "any", "theirs") and len(tensors) == 2:
+        if samples in ("pairs", "any", "module") and len(tensors) == 2:
             return inputs, targets
     if isinstance(batch, Mapping):
         raise ConfigError(
-            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data._inputs_=KEY "
-            f"data._targets_=KEY, of {', '.join(map(str, batch))}."
+            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data.inputs=KEY "
+            f"data.targets=KEY, of {', '.join(map(str, batch))}."
         )
     names = ", ".join(map(_description, tensors))
     batch_name = f"({names})" if isinstance(batch, list | tuple) else names or type(batch).__name__
@@ -86,7 +86,7 @@ EXPECTED = {
     "inputs": "a net that gives back its input is trained on tensors; write a dataset whose samples begin with one",
     "sequences": "a language is modelled by sequences of whole numbers (batch, length); write a dataset whose samples "
     "are such, or pairs of such and the numbers that come next",
-    "theirs": "a plain net is trained on pairs of tensors; write a LightningModule for others",
+    "module": "a plain net is trained on pairs of tensors; write a LightningModule for others",
 }
 """By the samples that a task takes: the end of the message about others."""
 
@@ -123,8 +123,8 @@ class SampleKeys:
             ConfigError: it is no mapping, or has no such key.
         """
         reason = f"a sample is a {type(sample).__name__}, and has no keys"
-        require(isinstance(sample, Mapping), "data._inputs_", self.inputs, reason, "nothing in its place")
-        keys = {"data._inputs_": self.inputs} | ({} if self.targets is None else {"data._targets_": self.targets})
+        require(isinstance(sample, Mapping), "data.inputs", self.inputs, reason, "nothing in its place")
+        keys = {"data.inputs": self.inputs} | ({} if self.targets is None else {"data.targets": self.targets})
         for name, key in keys.items():
             if key not in sample:
                 raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, sample))}")

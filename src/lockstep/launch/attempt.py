@@ -5,21 +5,26 @@ system's process table tells whether it is alive.
 """
 
 import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import psutil
 import torch.multiprocessing
 
 from lockstep.launch.failure import FailureReport, RankFailed, first_failure
-from lockstep.launch.forkserver import ensure_forkserver, server_failure, start_method
-from lockstep.launch.process_tree import KILL_TIMEOUT, kill_trees
+from lockstep.launch.forkserver import ensure_forkserver, server_failure
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
 
 POLL_INTERVAL = 0.5
 """Seconds of one wait for the ranks; the end of a rank ends it at once."""
+KILL_TIMEOUT = 10.0
+"""Seconds within which a process is gone after SIGKILL, unless the kernel itself waits in it (for a disk, a GPU)."""
 LOST = 255
 """multiprocessing's exit status of a process whose fork server is gone."""
 
@@ -57,7 +62,7 @@ class Attempt:
     """
 
     def __init__(self, job: LaunchSpec) -> None:
-        context: Any = torch.multiprocessing.get_context(start_method())
+        context: Any = torch.multiprocessing.get_context("forkserver")
         self.processes: list[BaseProcess] = []
         self.readers: dict[int, Connection] = {}
         self.reports: dict[int, Done | FailureReport] = {}
@@ -129,3 +134,30 @@ class Attempt:
                     self.reports[rank] = reader.recv()
             except (EOFError, OSError):
                 self.readers.pop(rank).close()
+
+
+def kill_trees(pids: Iterable[int]) -> None:
+    """Kill processes and their descendants, and wait until they are gone.
+
+    Raises:
+        RankFailed: one cannot be killed.
+    """
+    processes = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            processes += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+    deadline = time.monotonic() + KILL_TIMEOUT
+    while alive := [process.pid for process in processes if is_alive(process)]:
+        if time.monotonic() > deadline:
+            raise RankFailed(None, f"process {alive[0]} of a rank cannot be ended, not even by SIGKILL")
+        time.sleep(0.01)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process has not ended; a zombie has."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

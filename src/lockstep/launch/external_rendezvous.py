@@ -19,11 +19,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from torch.distributed import DistStoreError, Store  # type: ignore[attr-defined]
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import config_error
 from lockstep.disk import temporary_errors_as_config_errors, write_error
@@ -41,8 +40,6 @@ SECRET_HEADER = b"secret of a Lockstep rendezvous\n"
 NONCE = re.compile(rb"[0-9a-f]{32}")
 MAX_REPLY = 4096
 """Bytes of a reply: a path and an HMAC."""
-GET_TIMEOUT = timedelta(seconds=1)
-"""For a key that existed a moment ago; another client may have deleted it."""
 GROUP, SECRET = "group", "secret"
 """Names of two files: the store of ranks on one machine, and the secret."""
 
@@ -126,7 +123,8 @@ def reply_to_all(
 ) -> None:
     """Reply to every nonce in the store, as rank 0."""
     for rank in range(1, context.world_size):
-        if NONCE.fullmatch(nonce := get_nowait(store, f"nonce of rank {rank}")):
+        key = f"nonce of rank {rank}"
+        if store.check([key]) and NONCE.fullmatch(nonce := store.get(key)):
             mac = reply_hmac(secret, nonce.decode(), path, world, endpoint)
             store.set(f"reply to {nonce.decode()}", json.dumps([path, mac]))
 
@@ -147,27 +145,13 @@ def request_secret(
         if time.monotonic() > send_again:  # repeatedly: it may be overwritten
             store.set(f"nonce of rank {context.rank}", nonce)
             send_again = time.monotonic() + RETRY
-        if reply := get_nowait(store, f"reply to {nonce}"):
+        if store.check([f"reply to {nonce}"]):
             try:
-                return verify_reply(world, endpoint, nonce, reply)
+                return verify_reply(world, endpoint, nonce, store.get(f"reply to {nonce}"))
             except AuthenticationError as error:  # rank 0 may yet reply
                 reason = f": {error}"
         time.sleep(POLL_INTERVAL)
     raise RendezvousTimeout(f"rank 0 of {context.world_size} did not join within {timeout_text(world)}{reason}")
-
-
-def get_nowait(store: Store, key: str) -> bytes:
-    """Return the key's present value, or b"". Does not wait for a key that is deleted between check and get."""
-    if not store.check([key]):
-        return b""
-    timeout = store.timeout  # type: ignore[attr-defined]
-    store.set_timeout(GET_TIMEOUT)
-    try:
-        return store.get(key)
-    except DistStoreError:
-        return b""
-    finally:
-        store.set_timeout(timeout)
 
 
 def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: bytes) -> tuple[str, bytes]:

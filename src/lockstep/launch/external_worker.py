@@ -2,13 +2,15 @@
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
@@ -18,15 +20,19 @@ from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.failure import format_error, lost_a_peer, wait_for_first_failure
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer, timed_out, timeout_text
-from lockstep.launch.private_dir import cache_variables
+from lockstep.launch.private_dir import cache_variables, remove_private_folder
 from lockstep.launch.signals import exit_by_signal, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
 from lockstep.launch.topology import RankContext
-from lockstep.launch.torchelastic_agent import exit_with_agent, kill_if_cut_off
 from lockstep.launch.worker import process_group, redirect_output, run_engine
 from lockstep.parallel.messages import broadcast_bytes
-from lockstep.schemas.coerce import from_dict
+from lockstep.schemas.plan_json import from_json, to_json
 from lockstep.world import Launchable, World
+
+UNRESPONSIVE_AFTER = 2.0
+"""Seconds without a context switch after which an agent counts as cut off: it polls its ranks ten times a second."""
+POLL_INTERVAL = 0.1
+PARENT_POLL_INTERVAL = 0.5
 
 
 @dataclass
@@ -57,7 +63,7 @@ class ExternalRank:
         """Run the engine in this process, which is a member of the group."""
         with self.failures_reported():
             if dist.is_initialized():  # every rank composed its own plan, and the clock names the run's folder
-                work = from_dict(type(work), json.loads(broadcast_bytes(json.dumps(asdict(work)).encode())))
+                work = from_json(broadcast_bytes(to_json(work).encode()).decode())
             redirect_output(Path(work.world.folder), self.context)
             stop = SignalRequest(self.context.rank, self.context.world_size, self.store)
             try:
@@ -106,3 +112,39 @@ def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) 
     else:
         extra = {"py_callstack": message, "timestamp": str(int(time.time()) - (failed != rank))}
         Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
+
+
+def exit_with_agent() -> None:
+    """Exit when torchrun's agent, the parent of its ranks, is gone, even by SIGKILL."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    agent = os.getppid()
+
+    def poll() -> None:
+        while os.getppid() == agent:
+            time.sleep(PARENT_POLL_INTERVAL)
+        remove_private_folder()
+        os._exit(1)
+
+    threading.Thread(target=poll, daemon=True).start()
+
+
+def kill_if_cut_off(agent_pid: int, local_rank: int) -> bool:
+    """Kill the agent of a failing rank if no restart is left and it waits for an unreachable machine; return if so.
+
+    The agent asks another machine's store how many agents wait. If no reply comes it stays in torch's C++ until TCP
+    times out after a quarter of an hour, and handles no signal. Ranks of one machine check one after the other.
+    """
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+    if restarts is None or restarts != os.environ.get("TORCHELASTIC_MAX_RESTARTS"):
+        return False
+    with suppress(psutil.Error):
+        agent = psutil.Process(agent_pid)
+        switches = agent.num_ctx_switches().voluntary
+        deadline = time.monotonic() + UNRESPONSIVE_AFTER + 2 * POLL_INTERVAL * local_rank
+        while agent.num_ctx_switches().voluntary == switches:
+            if time.monotonic() > deadline:
+                agent.kill()
+                return True
+            time.sleep(POLL_INTERVAL)
+    return False

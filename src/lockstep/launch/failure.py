@@ -1,18 +1,31 @@
-"""Find out which rank failed first, and why: each failing rank sends a report, and the command picks the cause.
+"""Find out which rank failed first, and why, and end the command with that reason, printed once.
+
+Each failing rank sends a report, and the command picks the cause.
 
 When one rank dies, its peers' collectives break a moment later. Only the cause is shown: a rank's own error before a
 lost peer, an exit without a report (a signal) before a lost peer, and the earliest of equals.
 """
 
+import inspect
+import os
 import signal
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
 
+from lockstep.colour import painted
 from lockstep.config_error import ConfigError
 from lockstep.errors import ExpectedError, NotFinite, PeerStopped
+from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import exit_by_signal
+from lockstep.launch.topology import RankContext, is_rank_zero
 from lockstep.targets.frames import MEMORY_HINT, user_traceback
+
+DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")
+"""Packages that call the program which they debug: pdb's, and those of IDEs."""
 
 EXIT_DELAY = 3.0
 """Delay in seconds before a rank that only lost a peer exits."""
@@ -116,3 +129,39 @@ def exit_reason(code: int) -> str:
     name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
     hint = f" (the system does so when memory runs out: {MEMORY_HINT})" if code == -signal.SIGKILL else ""
     return f"it was ended by {name}{hint}"
+
+
+def is_debugged() -> bool:
+    """Whether the program was started by a debugger, which stops at uncaught errors."""
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] not in DEBUGGERS:
+        frame = frame.f_back
+    return frame is not None
+
+
+def exit_now(status: int) -> NoReturn:
+    """Exit a rank of an external launcher without the interpreter's own clean-up, at which gloo's threads may abort.
+
+    Ranks that the command starts exit like that, too, as multiprocessing's children do.
+    """
+    remove_private_folder()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def print_exit_reason(reason: str, context: RankContext | None) -> None:
+    """Print why the command ends, once for all its ranks."""
+    print(end="", flush=True)  # a program without streams may have called `run`
+    if is_rank_zero(context):
+        first, colon, rest = reason.partition(": ")
+        red = painted(first, "red", sys.stderr) if colon else first
+        print(f"{red}{colon}{rest}", file=sys.stderr, flush=True)
+    elif context is not None and context.local_rank == 0:  # of another machine, which may have failed by itself
+        print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
+
+
+def let_rank_zero_print(context: RankContext | None) -> None:
+    """Let a rank that prints nothing end after the one that does."""
+    if context is not None and context.local_rank > 0:
+        delay_exit()

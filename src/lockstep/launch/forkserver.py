@@ -1,7 +1,7 @@
 """The fork server: a process that has imported the engine once and forks every rank of every job from itself.
 
 A plain fork is unsafe once torch has computed, and spawn would import everything again in every rank: `import
-lightning` alone takes seconds. Where Python has no fork server, ranks are spawned.
+lightning` alone takes seconds.
 """
 
 import multiprocessing.forkserver
@@ -30,18 +30,13 @@ multiprocessing passes over a module that is not there."""
 EXIT_TIMEOUT = 1.0
 
 
-def start_method() -> str:
-    available = "forkserver" in multiprocessing.get_all_start_methods() and cpython.forkserver_is_known()
-    return "forkserver" if available else "spawn"
-
-
 def start_forkserver(*modules: str) -> None:
     """Start the fork server, which imports these modules (engines) while this process goes on.
 
     Once in the life of a process, and again for a module that the server has not imported yet.
     """
     new = [module for module in modules if module not in PRELOADED]
-    if start_method() != "forkserver" or not new:
+    if not new:
         return
     cpython.kill_forkserver()
     PRELOADED.extend(new)
@@ -52,8 +47,6 @@ def start_forkserver(*modules: str) -> None:
 
 def ensure_forkserver() -> None:
     """Start the fork server again if it has ended; ranks are forked from it alone."""
-    if start_method() != "forkserver":
-        return
     cpython.set_sockets_folder(private_folder())
     with block_signals():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and unblocks signals

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.debugger import is_debugged
-from lockstep.launch.failure import RankFailed, exit_reason, format_error
+from lockstep.launch.failure import RankFailed, exit_reason, format_error, is_debugged
 from lockstep.launch.private_dir import cache_variables, job_folder
 from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.stop_handler import signals_end_command
@@ -27,7 +26,6 @@ from lockstep.launch.stop_request import FileRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
 from lockstep.memory.allocation import collect_rarely, enable_malloc_trim
-from lockstep.private_api.cpython import forget_interrupt_handler
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.targets.locate import UserCodeError
 from lockstep.world import Launchable
@@ -66,8 +64,6 @@ def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
             if is_debugged():
                 raise
             raise RankFailed(ONLY_RANK.rank, format_error(error)) from None
-        finally:
-            forget_interrupt_handler()  # it would be `handler`
 
 
 @contextmanager
@@ -79,17 +75,12 @@ def restored_process() -> Iterator[None]:
     devices = gpus if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     random, loggers = random_state(devices), logging.root.manager.loggerDict
     levels = {name: logger.level for name, logger in loggers.items() if isinstance(logger, logging.Logger)}
-    freezes = gc.get_freeze_count() == 0
-    if freezes:
-        gc.freeze()
     collect_rarely()
     try:
         with warnings.catch_warnings():
             yield
     finally:
         gc.set_threshold(*thresholds)
-        if freezes:
-            gc.unfreeze()
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)

@@ -18,7 +18,6 @@ from lockstep.launch.peers import timeout_text
 from lockstep.launch.rendezvous import KEY, Rendezvous, keep_alive
 from lockstep.launch.signed_store import SignedStore, compute_hmac
 from lockstep.launch.topology import RankContext
-from lockstep.launch.torchelastic_agent import agent_hosts_store
 from lockstep.world import World
 
 OTHER_FILE = f"{KEY}=file, or a new file in a folder of yours"
@@ -95,10 +94,9 @@ def users_file(url: str, create: bool, remove: bool) -> Iterator[Rendezvous]:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         status = path.lstat()
-        require(stat.S_ISREG(status.st_mode), KEY, url, "it is no plain file", OTHER_FILE)
-        require(not create, KEY, url, "the file is there already, from an earlier rendezvous", OTHER_FILE)
-        private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-        require(private, KEY, url, "other users own the file, or may write to it", OTHER_FILE)
+        require(not create, KEY, url, "it exists already, from an earlier rendezvous, say", OTHER_FILE)
+        private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        require(private, KEY, url, "it is no plain file that you alone may write to", OTHER_FILE)
     except OSError as error:
         raise config_error(KEY, url, f"the file cannot be made ({error.strerror})", OTHER_FILE) from None
     try:
@@ -151,3 +149,8 @@ def address_of(url: str) -> tuple[str, int]:
     is_port = port.isdecimal() and int(port) < 2**16
     require(is_port, "MASTER_PORT", port, "this environment variable takes a port", "MASTER_PORT=29500, or unset it")
     return os.environ.get("MASTER_ADDR", LOOPBACK), int(port)
+
+
+def agent_hosts_store() -> bool:
+    """Whether the store at MASTER_PORT is that of torchrun's agent. It may hold keys of earlier ranks."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

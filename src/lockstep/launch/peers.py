@@ -4,15 +4,15 @@ A stopped process (SIGSTOP, a debugger) is alive and answers nobody: its peers w
 no SIGTERM. So the peer that times out names it, and kills it.
 """
 
-import multiprocessing
 import os
+import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
 import psutil
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.errors import PeerStopped, RendezvousTimeout
+from lockstep.errors import PeerStopped
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
@@ -52,16 +52,7 @@ def timeout_text(world: World) -> str:
 
 
 def kill_stopped_peers(error: Exception, peers: Mapping[int, int]) -> None:
-    """Kill stopped peers: they handle the launcher's SIGTERM only once they run again.
-
-    Args:
-        error: why this rank ends. Ranks that never joined are not among `peers`; they are looked for among the
-            children of the same launcher, if that starts nothing but ranks.
-    """
-    pids = [*peers.values()] if isinstance(error, PeerStopped) else []
-    starts_only_ranks = multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ
-    with suppress(psutil.Error):
-        if isinstance(error, RendezvousTimeout) and starts_only_ranks:
-            pids = [process.pid for process in psutil.Process(os.getppid()).children()]
-        for pid in filter(is_stopped, pids):
-            psutil.Process(pid).kill()
+    """Kill stopped peers if one is why this rank ends: they handle the launcher's SIGTERM only once they run again."""
+    for pid in peers.values() if isinstance(error, PeerStopped) else ():
+        if is_stopped(pid):
+            os.kill(pid, signal.SIGKILL)

@@ -124,8 +124,6 @@ def lock_private_dir(folder: Path) -> int | None:
     except BlockingIOError:  # it is being removed
         os.close(descriptor)
         return None
-    except OSError:  # a file system without locks: no process can get the exclusive one either
-        return descriptor
     if not folder.exists():
         os.close(descriptor)
         return None

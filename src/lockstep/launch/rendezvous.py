@@ -7,11 +7,14 @@ command starts use a file that only its owner can access; for the others see ext
 
 import ctypes
 import os
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.errors import RendezvousTimeout
@@ -21,6 +24,8 @@ from lockstep.world import World
 
 KEY = "process_group.init_method"
 POLL_INTERVAL = 0.005
+ANY_PORT = 9
+"""The port of a datagram socket that sends nothing."""
 
 
 def no_action() -> None:
@@ -92,3 +97,21 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
         rendezvous.while_waiting()
     rendezvous.when_joined()
     return store
+
+
+def interface_towards(host: str) -> str | None:
+    """Return the interface with this machine's source address for packets to `host`, or None.
+
+    If that is loopback, because `host` is this machine, return the only other interface if there is exactly one. By
+    default gloo and nccl take the address that the machine's own name resolves to, often loopback or none.
+    """
+    entries = [(name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries]
+    addresses = [(name, entry.address) for name, entry in entries if entry.family == socket.AF_INET]
+    beyond = {name: address for name, address in addresses if not address.startswith("127.")}
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, ANY_PORT))
+        source = probe.getsockname()[0]
+        if source.startswith("127.") and len(beyond) == 1:
+            return next(iter(beyond))
+        return next((name for name, address in addresses if name in beyond and address == source), None)
+    return None

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lockstep.config_error import shell_quote_override
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch import forkserver
-from lockstep.launch.exit import print_exit_reason
 from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.failure import print_exit_reason
 from lockstep.launch.private_dir import cache_variables, job_folder, private_folder
 from lockstep.launch.stop_handler import signals_end_command
 from lockstep.launch.topology import RankContext

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from lockstep.launch.debugger import at_prompt
 from lockstep.launch.signals import signal_handlers
 from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED
 
@@ -22,7 +21,7 @@ RAISE_INTERVAL = 0.25
 class StopHandler:
     """Ends the command by SystemExit; with a job's `folder`, the first signal only requests that its ranks stop.
 
-    requests: the signals that requested a stop. At the prompt of a debugger, where no batch would end, none does.
+    requests: the signals that requested a stop.
 
     Signals less than COALESCE apart count as one. While the command ends each extends that time, so that a key that is
     held down interrupts no clean-up; after a request it does not, so that such a key counts as a second signal.
@@ -38,7 +37,7 @@ class StopHandler:
         self.timer: threading.Timer | None = None
         self.sent_by_timer = False
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
         by_timer, self.sent_by_timer = self.sent_by_timer, False
         if by_timer and self.raised is not None:
             self._send_after(RAISE_INTERVAL, number)
@@ -50,7 +49,7 @@ class StopHandler:
             self.last = now
         if repeated:
             return
-        accepts = self.folder and (self.folder / ACCEPTS_STOP).exists() and not at_prompt(frame)
+        accepts = self.folder and (self.folder / ACCEPTS_STOP).exists()
         if self.folder and accepts and self.raised is None and not self.requests:
             self.requests.append(number)
             (self.folder / STOP_REQUESTED).touch()

@@ -30,9 +30,9 @@ from lockstep.disk import (
 )
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import failure_report, wait_for_first_failure
-from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer
+from lockstep.launch.peers import local_peer_pids, stopped_peer
 from lockstep.launch.private_dir import lock_private_dir
-from lockstep.launch.rendezvous import Rendezvous, join
+from lockstep.launch.rendezvous import Rendezvous, interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
 from lockstep.launch.topology import RankContext
@@ -40,8 +40,6 @@ from lockstep.memory.allocation import collect_rarely
 from lockstep.private_api.cpython import release_forkserver
 from lockstep.streams import outlive_readers
 from lockstep.world import Launchable, World
-
-LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,6 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     except Exception as error:
         cause = stopped_peer(error, world, peers) or error
         command.send(failure_report(cause, rank))
-        kill_stopped_peers(cause, peers)
         wait_for_first_failure(cause)
         raise SystemExit(1) from None
     command.send(Done(result if rank == 0 else None))
@@ -157,13 +154,10 @@ def process_group(world: World, context: RankContext, rendezvous: Rendezvous) ->
     if not world.distributed:
         yield None
         return
-    if world.num_nodes == 1:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", LOOPBACK_INTERFACE)
-    else:
-        from lockstep.launch.network_interface import set_interface
-
-        set_interface(rendezvous.address or os.environ.get("MASTER_ADDR", ""))
+    host = rendezvous.address or os.environ.get("MASTER_ADDR", "")
+    if interface := "lo" if world.num_nodes == 1 else interface_towards(host):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # without the sign a prefix is meant
     store = join(world, context, rendezvous)
     dist.init_process_group(
         world.backend,

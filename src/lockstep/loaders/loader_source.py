@@ -16,7 +16,7 @@ from lockstep.loaders.stream_loader import StreamLoader
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.random_state import seeded
-from lockstep.schemas.own_data import BATCH_SIZE
+from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
 
@@ -108,9 +108,9 @@ def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int 
     """
     owner = module
     if not isinstance(choice, schemas.Loaders):
-        splits = data.load_splits(choice, seed, samples="theirs")
+        splits = data.load_splits(choice, seed, samples="module")
         return _dataset_source(choice, module, seed, batch_size, splits.datasets, splits.loader)
-    if isinstance(choice, schemas.OwnLoaders):
+    if isinstance(choice, schemas.UserLoaders):
         from lockstep.data.user_data import create_data, streams_of
 
         owner = create_data(choice, seed)

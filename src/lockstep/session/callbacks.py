@@ -5,7 +5,7 @@ from typing import Any
 
 from lockstep.config_error import require
 from lockstep.plan import Plan
-from lockstep.schemas.callback import SCHEDULER
+from lockstep.schemas.callback import SCHEDULER, UserCallback
 from lockstep.schemas.target import KEY
 
 
@@ -21,14 +21,25 @@ def create_callbacks(plan: Plan) -> list[Any]:
 
     callbacks = [create(choice.key, choice.call) for choice in plan.callbacks]
     for choice, callback in zip(plan.callbacks, callbacks, strict=True):
-        name = type(callback).__name__
-        reason = f"it makes a {name}, and not a Callback of Lightning"
-        is_callback = any(kind.startswith("lightning.") and kind.endswith(".Callback") for kind in _kinds(callback))
-        require(is_callback, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
-        saves = any(kind.endswith(".Checkpoint") for kind in _kinds(callback))
-        reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
-        require(plan.saves or not saves, "callbacks", name, reason, hint)
+        check_callback(choice, type(callback), plan.saves)
     return callbacks
+
+
+def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
+    """Check the class of a callback.
+
+    Args:
+        saves: whether the run saves checkpoints.
+
+    Raises:
+        ConfigError: it is no callback of Lightning, or saves checkpoints in a run that saves none.
+    """
+    name, kinds = cls.__name__, _kinds(cls)
+    reason = f"it makes a {name}, and not a Callback of Lightning"
+    is_callback = any(kind.startswith("lightning.") and kind.endswith(".Callback") for kind in kinds)
+    require(is_callback, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
+    reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
+    require(saves or not any(kind.endswith(".Checkpoint") for kind in kinds), "callbacks", name, reason, hint)
 
 
 def require_planned_steps(plan: Plan, callbacks: Iterable[Any]) -> None:
@@ -39,12 +50,12 @@ def require_planned_steps(plan: Plan, callbacks: Iterable[Any]) -> None:
     """
     for callback in callbacks:
         name = type(callback).__name__
-        if any(kind.endswith(f".{SCHEDULER}") for kind in _kinds(callback)):
+        if any(kind.endswith(f".{SCHEDULER}") for kind in _kinds(type(callback))):
             planned = name == SCHEDULER and {0: 1, **callback.scheduling} == plan.steps.accumulation
             reason = "it changes how many batches a step has, and the configuration does not say so"
             require(planned, "callbacks", name, reason, "callbacks=gradient_accumulation_scheduler in its place")
 
 
-def _kinds(callback: Any) -> list[str]:
-    """Return the full names of a callback's class and its base classes."""
-    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(callback).__mro__]
+def _kinds(cls: type) -> list[str]:
+    """Return the full names of a class and its base classes."""
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in cls.__mro__]

@@ -29,10 +29,10 @@ from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
 from lockstep.session.schedules import require_logged, require_plateaus
+from lockstep.session.torch_flags import torch_flags
 from lockstep.steps.exact_log import attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
 from lockstep.time_limit import TimeLimit
-from lockstep.torch_flags import torch_flags
 
 
 class Session:
@@ -73,7 +73,7 @@ class Session:
         seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
         self.metrics.open(self.loggers)
-        time_limit = TimeLimit(plan.trainer.seconds, context.rank, self.device)
+        time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.timing = EpochTiming(plan, self.device)
         self.phases = self.timing.phases
@@ -121,7 +121,7 @@ class Session:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
             sums = self.checkpoints.restore(content, self.net)
-            self.metrics.restore(content, sums, self.recorder.carried["window"])
+            self.metrics.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
             self.results.values = dict(content.results)
 

@@ -23,10 +23,10 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
     device, *_ = plan.strategy.devices(plan)
     in_loaders = isinstance(plan.data, schemas.Loaders)
     splits = None if in_loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
-    if isinstance(plan.task, schemas.OwnTask):
-        from lockstep.targets.task import make_task
+    if isinstance(plan.task, schemas.UserTask):
+        from lockstep.targets.task import create_task as create_user_task
 
-        make_task(plan.task)
+        create_user_task(plan.task)
     net = create_net(plan, plan.data if splits is None else splits)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm

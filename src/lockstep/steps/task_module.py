@@ -77,6 +77,6 @@ class TaskModule(nn.Module):
         if scheduler is None:
             return optimizer
         config: dict[str, Any] = {"scheduler": scheduler, "interval": schedule.interval}
-        if isinstance(schedule, schemas.OwnScheduler) and schedule.plateau:
-            config |= {"interval": "epoch", "monitor": schedule.watched(self.plan)}
+        if isinstance(schedule, schemas.UserScheduler) and schedule.plateau:
+            config |= {"interval": "epoch", "monitor": schedule.metric(self.plan)}
         return {"optimizer": optimizer, "lr_scheduler": config}
