@@ -21,8 +21,8 @@ def blobs(samples: int, classes: int = 3) -> tuple[Tensor, Tensor]:
 
 def drawn(samples: int) -> tuple[Tensor, Tensor]:
     """From all three generators."""
-    inputs = torch.tensor(np.random.randn(samples, 3) + random.random(), dtype=torch.float32)
-    return torch.cat([inputs, torch.randn(samples, 1)], dim=1), torch.arange(samples) % 2
+    values = torch.tensor(np.random.randn(samples, 3) + random.random(), dtype=torch.float32)
+    return torch.cat([values, torch.randn(samples, 1)], dim=1), torch.arange(samples) % 2
 
 
 def sine(samples: int) -> tuple[Tensor, Tensor]:
