@@ -3,7 +3,8 @@
 import importlib
 import json
 import os
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 
+ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 ENGINES = {"lightning": lockstep.lit.run, "raw": lockstep.raw.run}
 
 
@@ -35,6 +37,25 @@ def on_ranks(plan: Plan, task: Callable[[Plan, RankContext], Metrics]) -> Metric
         os.environ.pop("RANK_TASK")
         if before is not None:
             os.environ["RANK_TASK"] = before
+
+
+def run_plans(plans: Sequence[Plan], folder: Path) -> None:
+    """Run plans of one world, each in its `run_dir`: in this process, or by one start of the ranks."""
+    for plan in plans:
+        Path(plan.run_dir).mkdir(parents=True, exist_ok=True)
+    if plans[0].strategy.distributed:
+        (folder / "plans").write_bytes(pickle.dumps(plans))
+        on_ranks(replace(plans[0], run_dir=str(folder)), run_pickled_plans)
+    else:
+        for plan in plans:
+            ENGINES[plan.engine.name](plan, ALONE)
+
+
+def run_pickled_plans(plan: Plan, context: RankContext) -> Metrics:
+    plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
+    for each in plans:
+        ENGINES[each.engine.name](each, context)
+    return {}
 
 
 def by_engines(plan: Plan, context: RankContext) -> Metrics:

@@ -55,8 +55,14 @@ def test_where_there_is_none(make_plan: MakePlan, tmp_path: Path, monkeypatch: p
     assert choose_checkpoint(plan, folder_given=False) == (plan, [])
     assert choose_checkpoint(begun, folder_given=True) == (begun, []), "it begins anew"
     for given, said in (
-        ({"resume": True}, "^resume=true: no run below logs/mine has left a whole checkpoint; write resume=false, or"),
-        ({"ckpt_path": "last"}, "^ckpt_path=last: there is no whole checkpoint below logs/mine; write ckpt_path=null"),
+        (
+            {"resume": True},
+            "^resume=true: no run below logs/mine has left an undamaged checkpoint; write resume=false, or",
+        ),
+        (
+            {"ckpt_path": "last"},
+            "^ckpt_path=last: there is no undamaged checkpoint below logs/mine; write ckpt_path=null",
+        ),
         ({"ckpt_path": "last", "resume": True}, "^ckpt_path=last: resume=true resumes from the run's own checkpoint"),
         (
             {"ckpt_path": "~no_such_user/x"},

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lockstep.checkpoint.choice import is_readable, newest_checkpoint
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage, hardlink, write_whole
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage, hardlink, write_synced
 
 
 def an_archive(path: Path, text: str = "numbers", age: float = 0) -> Path:
@@ -30,7 +30,7 @@ def test_a_file_that_cannot_be_finished_leaves_the_one_before(tmp_path: Path) ->
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        write_whole(path, half)
+        write_synced(path, half)
     assert path.read_text() == "before"
     assert [own.name for own in path.parent.iterdir()] == ["last.ckpt"]
 
@@ -44,7 +44,7 @@ def test_nothing_is_seen_under_the_name_until_all_is_written(tmp_path: Path) -> 
             file.write(b"x" * 100_000)
             seen.append(path.exists())
 
-    write_whole(path, slowly)
+    write_synced(path, slowly)
     assert seen == [False] * 3
     assert path.stat().st_size == 300_000
 
@@ -75,7 +75,7 @@ def test_damage_is_seen(tmp_path: Path) -> None:
     numbers = whole.read_bytes()
     for wrong in (numbers[:-30], numbers[:50], b"", b"text", numbers.replace(b"numbers", b"nXmbers", 1)):
         whole.write_bytes(wrong)
-        assert damage(whole) in ("it is no whole checkpoint file", "its checksums are wrong")
+        assert damage(whole) in ("it is no complete checkpoint file", "its checksums are wrong")
     assert damage(tmp_path) == "Is a directory"
     assert damage(tmp_path / "missing") == "No such file or directory"
 

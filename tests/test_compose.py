@@ -27,7 +27,7 @@ def test_groups_offer_what_the_code_knows() -> None:
     for group, options in GROUPS.items():
         paths = {getattr(option, "path", None): name for name, option in options.items()}
         texts = {path.stem: path.read_text() for path in (CONF / group).glob("*.yaml")}
-        targets = {name: re.search(r"^_target_: (.*)", text, re.MULTILINE) for name, text in texts.items()}
+        targets = {name: re.search(r"^ *_target_: (.*)", text, re.MULTILINE) for name, text in texts.items()}
         assert {name for name, found in targets.items() if not found or paths.get(found[1]) == name} == set(options)
 
 
@@ -90,8 +90,8 @@ def test_slurm_starts_as_many_tasks_as_there_are_ranks(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("submitit") is not None, reason="the plugin may be there")
-def test_without_the_plugin_it_is_named(command: Command) -> None:
+def test_a_missing_plugin_is_named(command: Command) -> None:
     ended = command.train("-m", "hydra/launcher=slurm", "seed=1,2")
-    sentence = "hydra_submitit_launcher: this plugin of Hydra is not installed; install it: pip install "
-    assert (ended.status, ended.out, ended.err) == (2, "", f"{sentence}hydra_submitit_launcher.\n")
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert "Unknown plugin class : 'hydra_plugins.hydra_submitit_launcher." in ended.err
     assert not list(command.folder.iterdir())

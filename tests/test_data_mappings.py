@@ -1,4 +1,4 @@
-"""Samples that are mappings: the keys that the data's YAML file names, and a plain net beside them."""
+"""Samples that are mappings: a plain net is trained on the keys that the data's configuration names."""
 
 import json
 from pathlib import Path
@@ -10,29 +10,25 @@ from torch.utils.data import default_collate
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.data.mappings import SampleKeys
+from lockstep.data.samples import SampleKeys
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, MODULES, SINGLE, VIRTUAL, by_both, trained
 
 MLP = ("model=mlp", "model.hidden=[6]", "batch_size=16", "precision=64-true")
 
 
-def test_of_lists_and_of_a_collate_function_of_theirs() -> None:
-    """A table without a format has lists; torch's own function would put them together place by place."""
+def test_lists_and_a_users_collate_function() -> None:
+    """A table without a format has lists; torch's collate function would collate them place by place."""
     samples: list[dict[str, Any]] = [{"x": [1.0, 2.0], "y": 1, "name": "a"}, {"x": [3.0, 4.0], "y": 0, "name": "b"}]
     keys = SampleKeys("x", "y")
-    wanted = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
-    for made in (
-        keys.collate(default_collate, samples),
-        keys.collate(lambda own: default_collate([*own]), samples),
-    ):
-        assert all(torch.equal(own, other) for own, other in zip(made, wanted, strict=True))
-    assert torch.equal(SampleKeys("x", None).collate(default_collate, samples)[0], wanted[0])
+    expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
+    for function in (default_collate, lambda samples: default_collate([*samples])):
+        assert all(map(torch.equal, keys.collate(function, samples), expected))
+    assert torch.equal(SampleKeys("x", None).collate(default_collate, samples)[0], expected[0])
 
 
 def digest_of(run: Path) -> str:
-    found: str = json.loads((run / "metrics.json").read_text())["digest"]
-    return found
+    return str(json.loads((run / "metrics.json").read_text())["digest"])
 
 
 @pytest.mark.parametrize(
@@ -43,7 +39,7 @@ def digest_of(run: Path) -> str:
         pytest.param("mapped_stream", ("max_epochs=1",), marks=pytest.mark.slow),
     ],
 )
-def test_a_net_is_trained_on_the_keys_that_are_named(data: str, more: tuple[str, ...], make_own: MakeOwn) -> None:
+def test_a_net_is_trained_on_the_named_keys(data: str, more: tuple[str, ...], make_own: MakeOwn) -> None:
     """By both engines alike, by ranks as by one process; and as on the same samples as pairs."""
     job = (*MLP, f"data={data}", *more)
     runs = by_both(make_own(*job, *DDP, folder="both"))
@@ -52,7 +48,7 @@ def test_a_net_is_trained_on_the_keys_that_are_named(data: str, more: tuple[str,
     verdict = compare(trained(make_own(*job, *SINGLE, "engine=raw", folder="single")), runs[1])
     assert verdict.within_tolerance, verdict.text()
     if data == "mapped":
-        pairs = ("data._target_=strange_modules.BlobPairs", "~data._inputs_", "~data._targets_")
+        pairs = ("data.dataset._target_=strange_modules.BlobPairs", "~data.inputs", "~data.targets")
         assert digest_of(trained(make_own(*job, *DDP, *pairs, "engine=raw", folder="pairs"))) == digest_of(runs[1])
     else:
         virtual = trained(make_own(*job, *VIRTUAL, "engine=raw", folder="virtual"))
@@ -62,16 +58,19 @@ def test_a_net_is_trained_on_the_keys_that_are_named(data: str, more: tuple[str,
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("data._inputs_=z",), "data._inputs_=z: a sample has no such key; write one of x, y."),
-        (("data._targets_=z",), "data._targets_=z: a sample has no such key; write one of x, y."),
-        (("data._inputs_=null",), "data._targets_=y: where the target has a key the input has one too; write data._i"),
-        (("data._inputs_=[x]",), "data._inputs_=[x]: it is one key of each sample; write data._inputs_=image, say."),
-        (("data._inputs_=null", "data._targets_=null"), "write data._inputs_=KEY data._targets_=KEY, of x, y."),
-        (("data=noisy", "+data._inputs_=x"), "data._inputs_=x: a sample is a tuple, and has no keys; write nothing in"),
-        ((*MODULES["classifier"], "+data._inputs_=x"), "data._inputs_=x: a batch goes to the module as it is; write"),
+        (("data.inputs=z",), "data.inputs=z: a sample has no such key; write one of x, y."),
+        (("data.targets=z",), "data.targets=z: a sample has no such key; write one of x, y."),
+        (("data.inputs=null",), "data.targets=y: it needs the key of the inputs; write data.inputs=KEY"),
+        (("data.inputs=[x]",), "data.inputs=[x]: it takes text; write data.inputs=a."),
+        (("data.inputs=null", "data.targets=null"), "write data.inputs=KEY data.targets=KEY, of x, y."),
+        (("data=noisy", "+data.inputs=x"), "data.inputs=x: a sample is a tuple, and has no keys; write nothing in"),
+        (
+            (*MODULES["classifier"], "+data._inputs_=x"),
+            "data.inputs=x: a batch is passed to the module as it is",
+        ),
     ],
 )
-def test_keys_that_cannot_be(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_invalid_keys_are_rejected(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
     with pytest.raises(ConfigError) as raised:
         make_own("model=mlp", "data=mapped", *SINGLE, *words)
     assert sentence in str(raised.value)

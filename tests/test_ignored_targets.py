@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from lockstep.compare import compare
 from lockstep.data.user_data import load
 from lockstep.plan import Plan
-from lockstep.schemas import OwnData
+from lockstep.schemas import UserData
 from tests.checkpoints import net_state
 from tests.conftest import MakeOwn
 from tests.own_code.strange_tasks import Pixels, Tokens
@@ -24,7 +24,7 @@ from tests.test_resume import same_after_kill, start
 FAST = ("precision=64-true", "optimizer=sgd", "optimizer.lr=0.1", "batch_size=8", "accumulate_grad_batches=2")
 JOBS = {
     "holes": ("task=classification", "task.ignore_index=-100", "model=pixels", "data=holes"),
-    "padded": ("task=language_modelling", "task.ignore_index=0", "model=tokens", "data=sequences", "data.samples=30"),
+    "padded": ("task=language_modelling", "task.ignore_index=0", "model=tokens", "data=sequences"),
 }
 NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], Any], int]] = {
     "holes": (lambda: Pixels(3), lambda made: made, -100),
@@ -37,7 +37,7 @@ WORLDS += [pytest.param((f"strategy={name}", "devices=2"), marks=pytest.mark.slo
 
 def by_hand(plan: Plan, name: str) -> tuple[nn.Module, float]:
     """A plain loop of steps of two batches, and the mean over the targets of the validation split that count."""
-    assert isinstance(plan.data, OwnData)
+    assert isinstance(plan.data, UserData)
     data: Any = load(plan.data, plan.seed, plan.task.samples)
     make, logits, ignored = NETS[name]
     torch.manual_seed(plan.seed)
@@ -71,7 +71,7 @@ def test_it_is_the_mean_over_those_that_count(name: str, make_own: MakeOwn) -> N
     if name == "holes":
         with (folder / "confusion.csv").open() as file:
             counts = sum(int(count) for row in [*csv.reader(file)][1:] for count in row[1:])
-        assert isinstance(plan.data, OwnData)
+        assert isinstance(plan.data, UserData)
         tested: Any = load(plan.data, plan.seed, plan.task.samples).test
         assert counts == int((tested.targets != -100).sum())
     else:

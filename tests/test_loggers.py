@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lockstep import loggers, schemas
@@ -21,9 +22,8 @@ from lockstep.job import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.loggers import tensorboard
-from lockstep.loggers.lightning_adapter import TensorBoardForTrainer
-from lockstep.loggers.tensorboard import TensorBoard
-from lockstep.loggers.trackers import set_rank
+from lockstep.loggers.lightning_adapter import TrainerTensorBoardLogger, set_rank
+from lockstep.loggers.tensorboard import TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import OWN, ROOT, Command, MakePlan, events_of
@@ -58,16 +58,17 @@ def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         (("logger=[csv,second]", "logger.second.file=a"), ["csv", "Recording"]),
     ],
 )
-def test_none_one_or_several(words: tuple[str, ...], names: list[str], make_own: MakePlan) -> None:
+def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_own: MakePlan) -> None:
     plan = make_own(*words)
-    assert [own.name for own in plan.logger] == names
-    assert [own.arguments for own in plan.logger if isinstance(own, schemas.OwnLogger)] in ([], [{"file": "a"}])
+    assert [logger.name for logger in plan.logger] == names
+    users = [logger.arguments for logger in plan.logger if isinstance(logger, schemas.UserLogger)]
+    assert users in ([], [{"file": "a"}])
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("logger=[csv,none]",), "logger=[none,csv]: none goes with no other; write logger=csv."),
+        (("logger=[csv,none]",), "logger=[none,csv]: none excludes other options; write logger=csv."),
         (("logger=csv", "+logger.csv.folder=a"), "logger.csv.folder=a: there is no such key; write one that"),
         (("logger=csv", "+logger.folder=a"), "logger.folder=a: there is no such key; write one that"),
         (("logger=wandb", "logger.wandb.offline=1"), "logger.wandb.offline=1: it takes true or false; write"),
@@ -79,44 +80,35 @@ def test_none_one_or_several(words: tuple[str, ...], names: list[str], make_own:
         (("logger=[recording,notebook]",), "logger=[recording,notebook]: two of these files have a _target_, and"),
     ],
 )
-def test_what_cannot_be_is_refused(words: tuple[str, ...], sentence: str, make_own: MakePlan) -> None:
+def test_invalid_logger_is_refused(words: tuple[str, ...], sentence: str, make_own: MakePlan) -> None:
     with pytest.raises(ConfigError) as raised:
         make_own(*words)
     assert sentence in str(raised.value)
 
 
-def test_a_package_that_is_not_there_is_named(make_own: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(make_own: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(schemas.logger, "find_spec", lambda name: None if name == "wandb" else find(name))
     with pytest.raises(ConfigError) as raised:
         make_own("logger=[csv,wandb]")
     assert str(raised.value) == (
-        "logger=wandb: it needs the package wandb; write pip install wandb, or logger=tensorboard."
+        "logger=[csv,wandb]: it needs the package wandb; write pip install wandb, or logger=tensorboard."
     )
 
 
-def test_a_sweep_chooses_one_or_several(command: Command) -> None:
-    job = ("data=points", "max_epochs=1", "engine=raw", "threads=1", "hydra.sweep.dir=sweep")
-    ended = command.train("-m", "logger=none,[csv,tensorboard]", *job)
-    assert ended.status == 0, ended.err
-    curves = {"csv", "tensorboard"}
-    left = [curves & {path.name for path in (command.folder / "sweep" / job).iterdir()} for job in "01"]
-    assert left == [set(), curves]
-
-
-def told(folder: Path) -> list[Any]:
+def recorded_calls(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
 
 
-def test_both_engines_tell_several_loggers_the_same(make_own: MakePlan, tmp_path: Path) -> None:
-    """One of the user's own, a table and TensorBoard; two ranks, one of which writes."""
+def test_both_engines_call_several_loggers_alike(make_own: MakePlan, tmp_path: Path) -> None:
+    """A user's, a table and TensorBoard; two ranks, one of which writes."""
     plan = make_own(*WORLD, "logger=[csv,tensorboard,recording]", "checkpoint.every_n_steps=3")
     calls, tables, curves = {}, {}, {}
     for engine, path in ENGINES.items():
         folder = tmp_path / engine
         folder.mkdir()
         metrics = start_ranks(replace(plan, run_dir=str(folder)), path)
-        calls[engine] = told(folder)
+        calls[engine] = recorded_calls(folder)
         assert len({pid for _, pid, *_ in calls[engine]}) == 1
         assert calls[engine][-1][0] == "success"
         with (folder / "csv" / "metrics.csv").open() as file:
@@ -131,7 +123,7 @@ def test_both_engines_tell_several_loggers_the_same(make_own: MakePlan, tmp_path
     assert hparams[0] == hparams[1] != []
     for engine in ENGINES:
         rows = [{**values, "step": step} for values, step in metrics_of(calls[engine])]
-        assert tables[engine] == rows, "all are told the same"
+        assert tables[engine] == rows, "all get the same values"
         steps = {tag: [point.step for point in points] for tag, points in curves[engine].items()}
         assert steps["train/loss"] == [7, 14]
         assert steps["val/loss"] == [7, 14]
@@ -146,12 +138,12 @@ def hparams_of(calls: list[Any]) -> list[Any]:
 
 
 def without_speed(calls: list[Any]) -> list[Any]:
-    told = ("samples_per_second", "work/")
-    return [({name: own for name, own in values.items() if not name.startswith(told)}, at) for values, at in calls]
+    timed = ("samples_per_second", "work/")
+    return [({k: value for k, value in values.items() if not k.startswith(timed)}, at) for values, at in calls]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_checkpoint_counts_was_saved_and_a_failure_is_told(
+def test_loggers_save_before_a_checkpoint_and_end_a_failed_run(
     engine: str, make_own: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plan = make_own(
@@ -160,34 +152,42 @@ def test_what_a_checkpoint_counts_was_saved_and_a_failure_is_told(
     )
     with pytest.raises(RankFailed):
         start(plan, monkeypatch, "raise@0:step:5")
-    calls = [call[0] if call[0] != "metrics" else call[3] for call in told(tmp_path)]
+    calls = [call[0] if call[0] != "metrics" else call[3] for call in recorded_calls(tmp_path)]
     assert calls[calls.index(3) + 1] == "save"
     assert calls[-1] == "failed"
 
 
-def test_a_table_takes_further_columns(make_own: MakePlan, tmp_path: Path) -> None:
-    own = loggers.create(make_own("logger=csv"), 0, 0, {})
-    own.log_metrics({"train/loss": 0.5, "lr": 0.1}, 1)
-    own.log_metrics({"mine": 2.0, "a,b": 3.0}, 2)
-    own.close({})
+def test_table_adds_columns(make_own: MakePlan, tmp_path: Path) -> None:
+    opened = loggers.create(make_own("logger=csv"), 0, 0, {})
+    opened.log_metrics({"train/loss": 0.5, "lr": 0.1}, 1)
+    opened.log_metrics({"mine": 2.0, "a,b": 3.0}, 2)
+    opened.close()
     with (tmp_path / "csv" / "metrics.csv").open(newline="") as file:
         first, second = csv.DictReader(file)
     assert (first["train/loss"], first["lr"], first["step"], first["mine"]) == ("0.5", "0.1", "1", "")
     assert (second["mine"], second["a,b"], second["step"], second["lr"]) == ("2.0", "3.0", "2", "")
 
 
-def test_a_module_draws_by_tensorboards_own_writer(make_own: MakePlan, tmp_path: Path) -> None:
-    """What a Trainer and a LightningModule are handed: `self.logger.experiment`, points, hyper-parameters."""
+def test_resumed_run_has_a_second_table(make_own: MakePlan, tmp_path: Path) -> None:
+    plan = make_own("logger=csv")
+    for resume, steps in ((False, 0), (True, 4)):
+        loggers.create(replace(plan, resume=resume), 0, steps, {}).close()
+    tables = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("metrics.csv")}
+    assert tables == {"csv/metrics.csv", "csv/from_step_5/metrics.csv"}
+
+
+def test_loggers_of_a_trainer(make_own: MakePlan, tmp_path: Path) -> None:
+    """`self.logger.experiment` of a module, its points and hyper-parameters."""
     plan = make_own("logger=[tensorboard,csv]")
-    own = loggers.create(plan, 0, 0, {"seed": 42})
-    board, table = own.lightning
-    assert isinstance(board, TensorBoardForTrainer)
+    opened = loggers.create(plan, 0, 0, {"seed": 42})
+    board, table = opened.lightning
+    assert isinstance(board, TrainerTensorBoardLogger)
     board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
     for logger in (board, table):
         logger.log_metrics({"mine": 0.5}, step=3)
         logger.log_hyperparams({"net": {"width": 8}, "loss": torch.nn.MSELoss})
         logger.finalize("success")
-    own.close({"val/acc": 0.75})
+    opened.close()
     events = events_of(tmp_path, images=0)
     assert (events.Tags()["images"], [point.step for point in events.Scalars("mine")]) == (["picture"], [3])
     written = b"".join(path.read_bytes() for path in (tmp_path / "tensorboard").glob("*/events*"))
@@ -195,26 +195,26 @@ def test_a_module_draws_by_tensorboards_own_writer(make_own: MakePlan, tmp_path:
     assert (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0].endswith(",mine")
 
 
-def test_above_rank_0_nothing_is_written(make_own: MakePlan, tmp_path: Path) -> None:
-    own = loggers.create(make_own("logger=[tensorboard,csv]"), 1, 0, {})
+def test_other_ranks_write_nothing(make_own: MakePlan, tmp_path: Path) -> None:
+    opened = loggers.create(make_own("logger=[tensorboard,csv]"), 1, 0, {})
     try:
-        own.log_metrics({"train/loss": 0.5}, 1)
-        own.flush()
-        board, table = own.lightning
+        opened.log_metrics({"train/loss": 0.5}, 1)
+        opened.flush()
+        board, table = opened.lightning
         for logger in (board, table):
             logger.log_metrics({"mine": 0.5}, step=3)
             logger.finalize("success")
-        assert isinstance(board, TensorBoardForTrainer)
+        assert isinstance(board, TensorBoardLogger)
         board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
-        own.close({})
+        opened.close()
     finally:
-        set_rank(0)  # this process is it again
+        set_rank(0)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["wandb", "mlflow"])
-def test_a_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, command: Command) -> None:
+def test_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, command: Command) -> None:
     pytest.importorskip(tracker, reason=f"needs pip install {tracker}")
     home = command.folder / "home"
     home.mkdir()
@@ -243,8 +243,8 @@ def test_a_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, com
 
 
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_a_point_is_of_the_samples_of_all_ranks(engine: str, make_plan: MakePlan) -> None:
-    """Seven steps an epoch, the last ragged. The loss by the record; samples/s by the seconds that training took."""
+def test_points_are_of_all_ranks(engine: str, make_plan: MakePlan) -> None:
+    """Seven steps an epoch, the last ragged; compared with the record and the seconds of training."""
     plan = make_plan(*SMALL, *WORLD, "logger=tensorboard", "test=false", f"engine={engine}")
     metrics = start_ranks(plan, ENGINES[engine])
     events = events_of(Path(plan.run_dir))
@@ -260,27 +260,17 @@ def test_a_point_is_of_the_samples_of_all_ranks(engine: str, make_plan: MakePlan
     assert 0.6 < seconds / metrics["train_seconds"] < 1.4, "half the samples would have taken twice as long"
 
 
-def test_points_reach_the_curves_in_their_order(tmp_path: Path) -> None:
-    """Nothing is written one by one; what waits is on the disk after a flush."""
-    board = TensorBoard(tmp_path, {})
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_points_wait_for_a_flush_or_some_time(seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorboard, "FLUSH_SECONDS", seconds)
+    board = TensorBoardWriter(tmp_path, {})
     for step in (10, 20, 30):
         board.log_metrics({"train/loss": 1 / step, "lr": 0.5}, step)
-    assert len(board.waiting) == 3
-    board.flush()
-    assert not board.waiting
-    found = EventAccumulator(str(tmp_path)).Reload()
-    assert [(event.step, round(event.value, 6)) for event in found.Scalars("train/loss")] == [
-        (10, 0.1),
-        (20, 0.05),
-        (30, 0.033333),
-    ]
-    assert [event.value for event in found.Scalars("train/lr")] == [0.5, 0.5, 0.5]
-    board.fail()
-
-
-def test_points_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard, "FLUSH_SECONDS", 0.0)
-    board = TensorBoard(tmp_path, {})
-    board.log_metrics({"lr": 0.5}, 1)
-    assert not board.waiting
-    board.fail()
+    assert len(board.points) == (3 if seconds else 0)
+    board.save()
+    assert not board.points
+    events = EventAccumulator(str(tmp_path)).Reload()
+    losses = [(event.step, round(event.value, 6)) for event in events.Scalars("train/loss")]
+    assert losses == [(10, 0.1), (20, 0.05), (30, 0.033333)]
+    assert [event.value for event in events.Scalars("train/lr")] == [0.5, 0.5, 0.5]
+    board.finalize("failed")

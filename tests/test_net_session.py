@@ -67,7 +67,7 @@ def test_they_may_end_it_also_after_a_kill(engine: str, make_own: MakeOwn, monke
 
 
 def test_a_net_over_tokens_takes_nothing_else(make_own: MakeOwn) -> None:
-    with pytest.raises(ConfigError, match=r"^model=CharRNN: it reads tokens, and task=auto takes data=digits for some"):
+    with pytest.raises(ConfigError, match=r"^model=CharRNN: it takes tokens, and task=auto does not take data=digits"):
         make_own("model=char_rnn", "data=digits")
 
 
@@ -146,19 +146,22 @@ def test_loaders_after_a_kill(
             ("data=pairs_data", "data.loaders=2"),
             "data=PairsData: its val_dataloader returns 2 loaders, and a plain",
         ),
-        (("data=pairs_data", "data._split_={val:1}"), "data._split_={val:1}: a LightningDataModule says it itself"),
-        (("data=endless", "data._split_={val:1}"), "data._split_={val:1}: an IterableDataset cannot be divided"),
-        (("data=endless", "data._classes_=null"), "data._classes_ is missing: the targets are whole numbers; write"),
+        (
+            ("data=pairs_data", "+data._split_={val:1}"),
+            "data.split={val:1}: a LightningDataModule creates its loaders itself",
+        ),
+        (("data=endless", "data.split={val:1}"), "data.split={val:1}: an IterableDataset cannot be split"),
+        (("data=endless", "data.classes=null"), "data.classes is missing: the targets are whole numbers; write"),
         (
             ("data=endless", "scheduler=onecycle"),
-            "scheduler=onecycle: its curve is of the whole run, and data=",
+            "scheduler=onecycle: it needs the number of steps, and the len",
         ),
-        (("data=endless", "dropout_rng=global"), "dropout_rng=global: data=streamed does not say how large each"),
+        (("data=endless", "dropout_rng=global"), "dropout_rng=global: it needs the size of each batch, which is"),
         (
             ("data=blobs_data",),
-            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data._inp",
+            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data.inp",
         ),
-        (("data=model",), "data=model: it takes the loaders that a LightningModule has itself, and a plain net has"),
+        (("data=model",), "data=model: a plain net has no dataloaders; write"),
         (("data=endless", "precision=16-mixed", "accelerator=cpu"), "precision=16-mixed: it needs a GPU; write"),
     ],
 )

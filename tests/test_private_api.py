@@ -3,10 +3,9 @@
 import ast
 import importlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import lightning
 import lightning.pytorch as pl
@@ -16,10 +15,8 @@ from lightning.pytorch.callbacks import Callback
 
 from lockstep.launch.topology import RankContext
 from lockstep.lit import run
-from lockstep.lit.trainer import create_trainer
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private_lightning
-from lockstep.session.session import Session
 from tests.conftest import MakePlan
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
@@ -65,20 +62,6 @@ def test_the_rule_catches_who_breaks_it(source: str) -> None:
     assert private_names(source)
 
 
-@pytest.fixture
-def reloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[ModuleType], None]]:
-    """Import a module of private names anew, as where some are gone; afterwards with all of them."""
-    done: list[ModuleType] = []
-
-    def reload(module: ModuleType) -> None:
-        done.append(importlib.reload(module))
-
-    yield reload
-    monkeypatch.undo()
-    for module in done:
-        importlib.reload(module)
-
-
 def result(plan: Plan, folder: Path) -> tuple[str, str, bytes]:
     """Digest, the loss of the test split, and the record's lines of steps and validation."""
     folder.mkdir()
@@ -92,7 +75,6 @@ def test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    reloaded: Callable[[ModuleType], None],
 ) -> None:
     plan = make_plan(*SMALL, "accelerator=cpu", "accumulate_grad_batches=2")
     fast = result(plan, tmp_path / "fast")
@@ -101,20 +83,6 @@ def test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest(
     assert result(plan, tmp_path / "version") == fast
     told = "its own loop trains, which is slower and computes the same\n"
     assert capfd.readouterr().err == f"Lightning 2.7.0 is not tested: {told}"
-    monkeypatch.undo()
-    monkeypatch.delattr("lightning.pytorch.loops.training_epoch_loop._TrainingEpochLoop")
-    reloaded(private_lightning)
-    assert result(plan, tmp_path / "name") == fast
-    assert capfd.readouterr().err == f"Lightning {lightning.__version__} differs: no _TrainingEpochLoop: {told}"
-
-
-def test_an_attribute_that_is_gone_keeps_the_fast_loop_out(make_plan: MakePlan) -> None:
-    trainer = create_trainer(Session(make_plan(*SMALL, "accelerator=cpu"), ALONE, lightning=True), [], [])
-    assert private_lightning.fast_loop_obstacle(trainer) is None
-    del trainer.fit_loop.epoch_loop.automatic_optimization._skip_backward
-    obstacle = private_lightning.fast_loop_obstacle(trainer)
-    assert obstacle is not None
-    assert obstacle.endswith("differs: no _skip_backward")
 
 
 class Handler(Callback):

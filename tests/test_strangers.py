@@ -32,7 +32,13 @@ SHUFFLED = (*SHARDS, "+data.shuffle=10")
 SENTENCES = ("model=sentences", "data=table", "batch_size=8")
 WRITER = ("model=writer", "data=table", "batch_size=8")
 RESNET = ("model=resnet18", "data=pictures", "batch_size=8", "sync_batchnorm=true", "max_epochs=1")
-DEMO = ("model=demo_transformer", "data=wikitext", "data.data_dir._args_=[{folder}]", "batch_size=20", "max_epochs=1")
+DEMO = (
+    "model=demo_transformer",
+    "data=wikitext",
+    "data.dataset.data_dir._args_=[{folder}]",
+    "batch_size=20",
+    "max_epochs=1",
+)
 HUGGING = needs("transformers", "datasets")
 
 WORLDS = [
@@ -116,7 +122,7 @@ def test_shards_in_an_order_by_the_clock_are_told(
     """One process trains on them; of two each would see others."""
     job = (*in_folder(SHUFFLED, folder), "+data.by_clock=true", "engine=raw")
     plan = make_own(*job, *DDP)
-    assert "data=ShardsData: read twice under one seed it gives other samples" in capfd.readouterr().err
+    assert "data=ShardsData: the same seed gives other samples when it is read" in capfd.readouterr().err
     with pytest.raises(
         ConfigError, match=r"^data: ranks read different samples from it, .* \(for webdataset nodesplitter"
     ):

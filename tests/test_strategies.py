@@ -115,7 +115,7 @@ def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Comman
     assert (metrics["strategy"], metrics["world_size"], metrics["gradient_sync"]) == ("toy", 2, "bucket")
     refused = python("train.py", *run, "strategy.way=mail")
     assert (refused.status, refused.out) == (2, "")
-    assert "strategy.way=mail: it is none of the possible values" in refused.err
+    assert "strategy.way=mail: it is not one of the possible values" in refused.err
     counted = python(
         "-c", "from lockstep.command_line.compose import ranks_of; print(ranks_of('toy', 4), ranks_of('single', 1))"
     )

@@ -151,7 +151,7 @@ def test_tensorboard_needs_utf8_folders(bytes_folder: Command) -> None:
     said = (bytes_folder.folder / "err").read_bytes()
     assert (ended.status, ended.out) == (2, "")
     assert said == (
-        b"logger=tensorboard: TensorBoard writes to no folder whose name is not UTF-8, and the run's is "
+        b"logger=tensorboard: TensorBoard writes to folders with UTF-8 names only, and the run's is "
         + str(bytes_folder.folder / "run").encode(errors="backslashreplace")
         + b"; write logger=csv or logger=none, or another hydra.run.dir.\n"
     )

@@ -17,7 +17,7 @@ from lockstep.config_error import ConfigError
 from lockstep.data.user_data import load
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
-from lockstep.schemas import OwnData
+from lockstep.schemas import UserData
 from tests import test_own_code
 from tests.checkpoints import net_state
 from tests.conftest import MakeOwn
@@ -29,7 +29,7 @@ make_own = test_own_code.make_own
 
 JOBS: dict[str, tuple[str, ...]] = {
     "autoencoding": ("task=autoencoding", "model=mlp", "model.hidden=[3]", "data=random_regression", "data.samples=21"),
-    "sequences": ("task=language_modelling", "model=tokens", "data=sequences", "data.samples=30"),
+    "sequences": ("task=language_modelling", "model=tokens", "data=sequences"),
     "lines": ("task=language_modelling", "model=tokens", "data=lines"),
     "masks": ("task=classification", "model=pixels", "data=masks"),
     "absolute": ("task=absolute", "model=residual", "data=sine", "data.samples=30"),
@@ -68,7 +68,7 @@ def require_alike(one: Path, other: Path) -> None:
 
 def by_hand(plan: Plan, net: nn.Module, loss_of: Callable[[Any, Tensor, Tensor], Tensor]) -> float:
     """What a plain loop makes of the net under the contract's order; the last epoch's mean loss over samples."""
-    assert isinstance(plan.data, OwnData)
+    assert isinstance(plan.data, UserData)
     train: Any = load(plan.data, plan.seed, plan.task.samples).train
     optimizer, total = torch.optim.SGD(net.parameters(), lr=0.1), 0.0
     for epoch in range(plan.max_epochs):
@@ -114,7 +114,7 @@ def test_it_is_what_a_plain_loop_over_single_samples_does(name: str, make_own: M
 def test_sequences_alone_and_with_what_comes_next_are_the_same(make_own: MakeOwn) -> None:
     job = (*JOBS["sequences"], *FAST, "engine=raw")
     alone = trained(make_own(*job, folder="alone"))
-    pairs = trained(make_own(*job, "+data.pairs=true", folder="pairs"))
+    pairs = trained(make_own(*job, "+data.dataset.pairs=true", folder="pairs"))
     one_by_one = trained(make_own(*job, *JOBS["lines"], folder="lines"))
     digests = {folder.name: record_without_heading(folder) for folder in (alone, pairs, one_by_one)}
     assert digests["alone"] == digests["pairs"] == digests["lines"]
@@ -171,15 +171,15 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
     [
         (
             ("task=regression", "data=digits"),
-            "task=regression: the targets of data=digits are classes, and no real numbers; write task=classification.",
+            "task=regression: the targets of data=digits are classes, not real numbers; write task=classification.",
         ),
         (
             ("task=classification", "data=line"),
-            "task=classification: the targets of data=line are real numbers, and no classes; write task=regression.",
+            "task=classification: the targets of data=line are real numbers, not classes; write task=regression.",
         ),
         (
             ("task=language_modelling", "data=digits"),
-            "task=language_modelling: data=digits holds no sequences of whole numbers; write data=text.",
+            "task=language_modelling: data=digits has no sequences of tokens; write data=text.",
         ),
         (
             ("task=language_modelling", "data=points4"),
@@ -188,13 +188,13 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
         ),
         (
             ("task=language_modelling", "data=sequences"),
-            "model=mlp: it makes one row of outputs a sample, and data=sequences asks for the next token at each "
-            "place; write model=char_rnn, or a net of your own.",
+            "model=mlp: it has one row of outputs per sample, and the task predicts the next token at each position; "
+            "write model=char_rnn, or a net of your own.",
         ),
         (
             ("data=masks",),
-            "model=mlp: it makes one row of outputs a sample, and data=masks asks for a class for each part of it; "
-            "write a net of your own.",
+            "model=mlp: it has one row of outputs per sample, and data=masks has several targets per sample; write a "
+            "net of your own.",
         ),
         (
             ("data=points4",),
@@ -202,13 +202,13 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
             "whose samples are (input, target).",
         ),
         (
-            ("task=autoencoding", "data=sequences", "data._target_=strange_tasks.Lines"),
-            "data._target_=strange_tasks.Lines: inputs to give back are real numbers or pixels; write others.",
+            ("task=autoencoding", "data=sequences", "data.dataset._target_=strange_tasks.Lines"),
+            "data.dataset._target_=strange_tasks.Lines: inputs to give back are real numbers or pixels; write others.",
         ),
         (
             ("data=sine", "+task._target_=strange_tasks.NoLoss"),
-            "task._target_=strange_tasks.NoLoss: it makes a NoLoss without a loss; write an object with "
-            "loss(outputs, targets), or one that is called so.",
+            "task._target_=strange_tasks.NoLoss: a NoLoss has no loss; write an object with "
+            "loss(outputs, targets), or a function of these.",
         ),
         (
             ("data=sine", "+task._target_=strange_tasks.WrongMetric", "+task.within=1"),
@@ -217,7 +217,8 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
         ),
         (
             ("data=sine", "+task._target_=torch.nn.Linear", "+task.in_features=1", "+task.out_features=1"),
-            "task._target_=torch.nn.Linear: it has parameters, and the net's alone are trained; write a loss without.",
+            "task._target_=torch.nn.Linear: it has parameters, but only the net is trained; write a loss "
+            "without parameters.",
         ),
         (
             ("data=blobs_data", "model=classifier", "task=classification"),
@@ -241,23 +242,23 @@ def test_what_does_not_fit_is_refused(overrides: tuple[str, ...], sentence: str,
     [
         (
             ("data=blobs", "task=autoencoding", "model=residual", "+model.outputs=3"),
-            "it makes outputs of shape (12, 3), and the task asks for (batch, …) with 4 numbers a sample; write",
+            "this returns outputs of shape (12, 3), but the task expects (batch, …) with 4 numbers a sample.",
         ),
         (
             ("data=masks", "model=residual"),
-            "it makes outputs of shape (12, 3), and the task asks for (batch, 3, 5, 6); write one that fits.",
+            "this returns outputs of shape (12, 3), but the task expects (batch, 3, 5, 6).",
         ),
         (
             ("data=sequences", "task=language_modelling", "model=tokens", "+model.outputs=6"),
-            "it makes outputs of shape (12, 6, 6), and the task asks for (batch, …, 5); write one that fits.",
+            "this returns outputs of shape (12, 6, 6), but the task expects (batch, …, 5).",
         ),
         (
             ("data=points4", "model=coder", "task=autoencoding"),
-            "it makes a dict, and the task asks for (batch, …) with 4",
+            "this returns a dict, but the task expects (batch, …) with 4",
         ),
         (
             ("data=sine", "model=residual", "+task._target_=strange_tasks.odd_shape", "+task._partial_=true"),
-            "its loss of 12 samples has the shape (12, 1); write one that makes a mean over samples, or a number for",
+            "its loss of 12 samples has the shape (12, 1); write one that returns a mean over samples, or a number",
         ),
     ],
 )
@@ -270,7 +271,7 @@ def test_what_a_first_batch_tells(overrides: tuple[str, ...], sentence: str, mak
 def test_the_metrics_of_a_users_task_are_those_of_all_samples(make_own: MakeOwn) -> None:
     plan = make_own(*JOBS["absolute"], *FAST, "engine=raw", "strategy=ddp", "devices=2", "max_epochs=1")
     measured = start_ranks(plan, "lockstep.raw")
-    assert isinstance(plan.data, OwnData)
+    assert isinstance(plan.data, UserData)
     test: Any = load(plan.data, plan.seed, "any").test
     net = Residual((1,), 1, 8).double()
     net.load_state_dict(net_state(Path(plan.run_dir) / "checkpoints" / "last.ckpt"))

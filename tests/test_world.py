@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.config_error import ConfigError
 from lockstep.schemas import ProcessGroup
+from lockstep.schemas.coerce import coerce
 from lockstep.world import World
 from tests.conftest import MakePlan
 
@@ -35,10 +36,10 @@ def test_nccl_takes_a_gpu_each() -> None:
     nccl = replace(AUTO, backend="nccl")
     assert on_gpus(process_group=nccl).backend == "nccl"
     with pytest.raises(
-        ConfigError, match=r"process_group.backend=nccl: it takes no two ranks on one GPU; write .*gloo"
+        ConfigError, match=r"process_group.backend=nccl: it does not support two ranks on one GPU; write .*gloo"
     ):
         on_gpus(process_group=nccl, share_device=True)
-    with pytest.raises(ConfigError, match=r"process_group.backend=nccl: it passes GPU tensors only"):
+    with pytest.raises(ConfigError, match=r"process_group.backend=nccl: it communicates GPU tensors only"):
         on_gpus(process_group=nccl, accelerator="cpu")
     on_gpus(process_group=nccl, accelerator="cpu", distributed=False)
 
@@ -46,11 +47,11 @@ def test_nccl_takes_a_gpu_each() -> None:
 @pytest.mark.parametrize(
     "way", ["udp://a:1", "tcp://a", "tcp://a:0", "tcp://a:65536", "tcp://:80", "file://", "", "File"]
 )
-def test_ways_to_meet_that_there_are_not(way: str) -> None:
-    with pytest.raises(ConfigError, match=r"process_group.init_method=.*: it is none of the ways to meet; write auto"):
-        replace(AUTO, init_method=way)
+def test_invalid_init_methods(way: str) -> None:
+    with pytest.raises(ConfigError, match=r"process_group.init_method=.*: there is no such method; write .*=auto"):
+        coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way})
 
 
 @pytest.mark.parametrize("way", ["auto", "file", "env", "tcp://127.0.0.1:29500", "tcp://node-7:1", "file:///a/b"])
-def test_ways_to_meet(way: str) -> None:
-    assert replace(AUTO, init_method=way).init_method == way
+def test_init_methods(way: str) -> None:
+    assert coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way}).init_method == way

@@ -1,7 +1,7 @@
-"""Before any rank starts: what code of the user's own comes to, that a configuration names.
+"""Inspect user code before any rank starts: whether it can be called, and facts that the plan needs.
 
-It is asked in a child of the fork server, so that the command imports no torch and nothing of theirs is kept; in this
-process where it is itself the rank.
+It runs in a child of the fork server, so that the command imports neither torch nor user code; in this process if it
+is a rank itself.
 """
 
 from collections.abc import Mapping
@@ -14,156 +14,154 @@ from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.topology import is_rank_zero
 from lockstep.progress import notice
-from lockstep.schemas import groups
+from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
-from lockstep.schemas.own_data import BATCH_SIZE
+from lockstep.schemas.facts import CodeFacts
+from lockstep.schemas.groups import SEVERAL, USER_CODE
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
+from lockstep.targets.edited import unload_edited_modules
 from lockstep.targets.kinds import is_data_module, lightning_module, of_pytorch_lightning
 from lockstep.targets.locate import check
 
-KNOWN = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
-"""What `self.trainer` has by these names before any rank starts."""
+OPTIONS = (
+    *(*USER_CODE, "seed", "batch_size", "trainer"),
+    *("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps"),
+)
+"""Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
 
 FROM_DATA = ("shape", "outputs")
-"""What a net gets from the data, if it has parameters of these names."""
+"""Arguments that a net gets from the data if it has parameters of these names."""
+
+NOT_REPEATABLE = (
+    "the same seed gives other samples when it is read again, so its runs cannot be repeated or resumed exactly: it "
+    "uses the clock or a generator of its own (like webdataset's shuffle without rng=random)"
+)
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a plan, with what its data says of itself.
+    """Return the values of a plan, with facts about its user code.
 
     Raises:
-        ConfigError: a target cannot be imported, takes other arguments, or makes something else than it should.
+        ConfigError: a target cannot be imported, takes other arguments, or returns an object of the wrong type.
     """
-    own = {group: values[group] for group in groups.OWN_CODE if isinstance(values[group], schemas.Target)}
-    own |= {one.key: one for group in groups.SEVERAL for one in values[group] if isinstance(one, schemas.OneOfSeveral)}
-    size = 0
-    if own:
-        values, size = _with(values, _asked(values, own))
-    return {**values, "batch_size": size or BATCH_SIZE} if values["batch_size"] is None else values
+    targets = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
+    facts = CodeFacts()
+    if any(isinstance(option, schemas.Target) for option in targets):
+        facts = _inspect_in_child(values)
+    values["strategy"].check_optimizer(facts.optimizer_classes)
+    model, data, task, scheduler = (values[group] for group in ("model", "data", "task", "scheduler"))
+    if facts.model is not None:
+        model = schemas.UserLightningModule(model.name, model._target_, model.arguments, manual=facts.model.manual)
+    if facts.task is not None:
+        task = replace(task, **vars(facts.task))
+    if facts.plateau:
+        scheduler = replace(scheduler, plateau=True)
+    if not facts.loader.repeatable and is_rank_zero(rank_from_env()):
+        notice(f"data={data.name}: {NOT_REPEATABLE}")
+    if facts.in_loaders and isinstance(data, schemas.UserData):
+        _require_no_settings(data, facts)
+        data = data.as_loaders
+    if facts.data is not None:
+        data = replace(data, **vars(facts.data))
+    return {
+        **values,
+        **{"model": model, "data": data, "task": task, "scheduler": scheduler},
+        "batch_size": values["batch_size"] or facts.loader.batch_size or BATCH_SIZE,
+        "drop_last": values["drop_last"] or facts.loader.drop_last,
+        "test": values["test"] and (facts.data is None or facts.data.test_size > 0),
+    }
 
 
-def _asked(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    samples = values["task"].samples
-    known = {name: values[name] for name in KNOWN} | {"max_steps": values["trainer"].max_steps}
-    asked = {**own, "data": values["data"]}, values["optimizer"], values["seed"], samples, values["batch_size"], known
+def _inspect_in_child(values: Mapping[str, Any]) -> CodeFacts:
+    options = {name: values[name] for name in OPTIONS}
     if rank_from_env() is not None or values["strategy"].in_process:
-        from lockstep.targets.edited import edited_modules_anew
-
-        with edited_modules_anew():
-            return inspect(*asked)
+        unload_edited_modules()
+        return inspect(options)
     engine = values["engine"].name
     forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
     from lockstep.launch.child import in_child  # with torch
 
-    facts: dict[str, Any] = in_child(inspect, *asked)
+    facts: CodeFacts = in_child(inspect, options)
     return facts
 
 
-UNREPEATABLE = (
-    "read twice under one seed it gives other samples, so no run on it is repeated or resumed exactly: it draws by the "
-    "clock or from a generator of its own (webdataset's shuffle does, without rng=random)"
-)
-
-
-def _with(values: dict[str, Any], facts: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return the values with the facts about the model, the task and the data; and the batch size of a loader."""
-    values["strategy"].check_optimizer(facts["optimizer"])
-    model, choice, data = values["model"], values["data"], {**facts["data"]}
-    if facts["module"] is not None:
-        model = schemas.OwnModule(model.name, model._target_, model.arguments, **facts["module"])
-    values = values | {group: replace(values[group], **facts[group]) for group in ("task", "scheduler") if facts[group]}
-    size, dropping = data.pop("size", 0), data.pop("drop_last", False)
-    if not data.pop("repeatable", True) and is_rank_zero(rank_from_env()):
-        notice(f"data={choice.name}: {UNREPEATABLE}")
-    if facts["loaders"] and isinstance(choice, schemas.OwnData):
-        _require_none_of_ours(choice, facts["streams"], facts["module"] is None)
-        choice = choice.as_loaders
-    if data:
-        choice = replace(choice, **{name: tuple(own) if isinstance(own, list) else own for name, own in data.items()})
-    tests = values["test"] and (not data or data["test_size"] > 0)
-    dropping = values["drop_last"] or dropping
-    return {**values, "model": model, "data": choice, "test": tests, "drop_last": dropping}, size
-
-
-def _require_none_of_ours(choice: schemas.OwnData, streams: bool, plain: bool) -> None:
-    """Refuse keys that do nothing. Of IterableDatasets loaders are made here; classes count for a plain net."""
-    says = "a LightningDataModule says it itself"
-    if streams:
-        hint = "data.train=…, data.val=… and data.test=… of targets"
-        require(not choice.split, "data._split_", choice.split, "an IterableDataset cannot be divided", hint)
+def _require_no_settings(data: schemas.UserData, facts: CodeFacts) -> None:
+    """Raise a ConfigError for settings of the data that have no effect."""
+    unused: list[tuple[str, object, str]] = []
+    if facts.streams:
+        unused.append(("split", data.split, "an IterableDataset cannot be split"))
     else:
-        require(not choice.split, "data._split_", choice.split, says, "nothing in its place")
-        require(not choice.loader, "data._loader_", choice.loader, says, "nothing")
-    if not plain:
-        reason = "a batch goes to the module as it is"
-        require(not choice.input_key, "data._inputs_", choice.input_key, reason, "nothing")
-        require(
-            not choice.class_count, "data._classes_", choice.class_count, "it is for plain nets", "nothing in its place"
-        )
+        reason = "a LightningDataModule creates its loaders itself"
+        unused += [("split", data.split, reason), ("loader", data.loader, reason)]
+    if facts.model is not None:
+        unused.append(("inputs", data.input_key, "a batch is passed to the module as it is"))
+        unused.append(("classes", data.num_classes, "it is for plain nets"))
+    for name, value, reason in unused:
+        require(not value, f"data.{name}", value, reason, "nothing in its place")
 
 
-def inspect(
-    own: Mapping[str, Any],
-    optimizer: schemas.Optimizer,
-    seed: int,
-    samples: Samples,
-    batch_size: int | None,
-    known: Mapping[str, Any],
-) -> dict[str, Any]:
-    """By group, the code that is to be called, and the data whatever it is. What they say of themselves.
+def inspect(options: Mapping[str, Any]) -> CodeFacts:
+    """Inspect the user code among the options of a plan.
 
-    `optimizer`: the names of its class, and of those that this one is derived from.
-    `module`: None of a plain net; `loaders`: whether the data is no more than DataLoaders; `streams`: whether these are
-    of IterableDatasets; `data`: its sizes.
-
-    Args:
-        optimizer: that a schedule is tried on.
-        samples: what the task takes for a sample.
-        known: of the trainer that a module or its data may ask.
+    Raises:
+        ConfigError: as `inspected`.
     """
-    choice, model = own["data"], own.get("model")
-    facts: dict[str, Any] = {"module": None, "loaders": False, "streams": False}
-    facts |= {"data": {}, "task": {}, "scheduler": {}, "optimizer": []}
-    kind = None if model is None else check("model", model.call, dict.fromkeys(FROM_DATA))
-    reason = "it derives from pytorch_lightning, whose classes are not those of lightning"
-    fits, hint = not of_pytorch_lightning(kind), "import lightning.pytorch as pl in its file"
-    require(fits, f"model.{KEY}", model and model.call[KEY], reason, hint)
-    lightning = lightning_module()
-    is_module = None not in (kind, lightning) and (not isinstance(kind, type) or issubclass(kind, lightning))  # type: ignore[arg-type]
-    if "optimizer" in own:
-        made = check("optimizer", {**own["optimizer"].call, PARTIAL: True}, ours=["params"])
-        facts["optimizer"] = [base.__name__ for base in getattr(made, "__mro__", ())]
-    if "scheduler" in own:
-        from lockstep.schedulers import describe_scheduler  # with torch
-
-        facts["scheduler"] = describe_scheduler(own["scheduler"], optimizer)
-    if "task" in own:
-        check("task", own["task"].call)
-        from lockstep.targets.task import describe_task  # with torch
-
-        facts["task"] = describe_task(own["task"])
-    for one in own.values():
-        if isinstance(one, schemas.OwnLogger):
-            from lockstep.loggers import lightning_adapter  # with Lightning
-
-            lightning_adapter.check(one)
-        if isinstance(one, schemas.OwnCallback):
-            check(one.key, one.call)
-    if isinstance(choice, schemas.OwnData):
+    facts, model, data = CodeFacts(), options["model"], options["data"]
+    may_be_module = isinstance(model, schemas.UserModel) and _may_be_module(model)
+    _inspect_training(options, facts)
+    if isinstance(data, schemas.UserData):
         from lockstep.data.user_data import create_data, describe, streams_of  # with torch
 
-        made = create_data(choice, seed)
-        facts["streams"] = streams_of(choice, made) is not None
-        facts["loaders"] = is_data_module(made) or facts["streams"]
-        if not facts["loaders"]:
-            facts["data"] = describe(choice, seed, "theirs" if is_module else samples, made)
-    if model is not None and is_module:  # or a function of which only a call can tell
+        created = create_data(data, options["seed"])
+        facts.streams = streams_of(data, created) is not None
+        facts.in_loaders = facts.streams or is_data_module(created)
+        if not facts.in_loaders:
+            samples: Samples = "module" if may_be_module else options["task"].samples
+            facts.data = describe(data, options["seed"], samples, created)
+    if may_be_module:
         from lockstep.session.module_facts import inspect_module  # with torch
 
-        facts |= inspect_module(model, choice, facts, seed, batch_size, known)
-    if facts["loaders"] and facts["module"] is None:
+        inspect_module(options, facts)
+    if facts.in_loaders and facts.model is None:
         from lockstep.session.module_facts import inspect_loaders
 
-        facts["data"] = inspect_loaders(choice, seed, batch_size, samples, known)
+        inspect_loaders(options, facts)
     return facts
+
+
+def _may_be_module(model: schemas.UserModel) -> bool:
+    """Whether the target is a LightningModule, or a function, which may return one."""
+    target = check("model", model.call, dict.fromkeys(FROM_DATA))
+    reason, hint = "it derives from pytorch_lightning, not from lightning", "import lightning.pytorch as pl in its file"
+    require(not of_pytorch_lightning(target), f"model.{KEY}", model.call[KEY], reason, hint)
+    lightning = lightning_module()
+    return lightning is not None and (not isinstance(target, type) or issubclass(target, lightning))
+
+
+def _inspect_training(options: Mapping[str, Any], facts: CodeFacts) -> None:
+    """Inspect the optimizer, the scheduler, the task, the loggers and the callbacks."""
+    optimizer, scheduler, task = options["optimizer"], options["scheduler"], options["task"]
+    if isinstance(optimizer, schemas.UserOptimizer):
+        target = check("optimizer", {**optimizer.call, PARTIAL: True}, reserved=["params"])
+        facts.optimizer_classes = tuple(base.__name__ for base in getattr(target, "__mro__", ()))
+    if isinstance(scheduler, schemas.UserScheduler):
+        from lockstep.schedulers import is_plateau  # with torch
+
+        facts.plateau = is_plateau(scheduler, optimizer)
+    if isinstance(task, schemas.UserTask):
+        check("task", task.call)
+        from lockstep.targets.task import describe_task  # with torch
+
+        facts.task = describe_task(task)
+    for logger in options["logger"]:
+        if isinstance(logger, schemas.UserLogger):
+            from lockstep.loggers import lightning_adapter  # with Lightning
+
+            lightning_adapter.check(logger)
+    for callback in options["callbacks"]:
+        target = check(callback.key, callback.call)
+        if isinstance(target, type):
+            from lockstep.session.callbacks import check_callback
+
+            check_callback(callback, target, saves=not options["trainer"].barebones)

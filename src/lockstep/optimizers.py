@@ -24,7 +24,7 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
             kind = AdamW if choice.name == "adamw" else Adam
             # all parameters in each call: the same bits as one after the other, the default on a CPU
             return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay, foreach=True)
-        case schemas.OwnOptimizer():
+        case schemas.UserOptimizer():
             from lockstep.targets.locate import create  # for the user's code alone
 
             optimizer, key = create("optimizer", {**choice.call, PARTIAL: True})(groups), f"optimizer.{KEY}"

@@ -1,18 +1,22 @@
-"""The plan of one run: frozen, picklable, resolved to the last default, and checked as a whole.
-
-Hydra stops at the door: engines and workers see a Plan and never a config. What cannot be is refused as it is made
-(`plan_checks`). No torch here.
-"""
+"""The plan of one run: frozen, picklable, resolved and checked. Engines and workers see a plan, never a config."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from lockstep import schemas
+from lockstep.constraints import Constraint, Count
 from lockstep.objectives import Objective, objective_of
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import Strategy
 from lockstep.world import World
+
+SUMMARY = (
+    *("engine", "strategy", "devices", "num_nodes", "world_size", "accelerator", "model", "data", "optimizer", "lr"),
+    *("scheduler", "batch_size", "precision", "memory_format", "gradient_sync", "backend", "micro_batches"),
+    *("sync_batchnorm", "dropout_rng", "seed", "threads"),
+)
+"""The keys of a run's summary."""
 
 
 @dataclass(frozen=True)
@@ -26,30 +30,32 @@ class Plan:
     optimizer: schemas.Optimizer
     scheduler: schemas.Scheduler
     logger: tuple[schemas.Logger, ...]
-    callbacks: tuple[schemas.OwnCallback, ...]
+    callbacks: tuple[schemas.UserCallback, ...]
     process_group: schemas.ProcessGroup
     checkpoint: schemas.Checkpoint
     record: schemas.Record
     trainer: schemas.Trainer
-    devices: int
-    num_nodes: int
+    devices: Count
+    num_nodes: Count
     accelerator: Literal["cpu", "gpu"]
-    max_epochs: int
-    batch_size: int
+    max_epochs: Count
+    batch_size: Count
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
     memory_format: Literal["auto", "contiguous", "channels_last"]
-    seed: int
-    threads: int
-    gradient_clip_val: float | None
-    accumulate_grad_batches: int
+    seed: Annotated[int, Constraint(lambda seed: seed >= 0, "it must be 0 or more", "42")]
+    threads: Count
+    gradient_clip_val: (
+        Annotated[float, Constraint(lambda value: value > 0, "it must be above 0", "1.0, or null for none")] | None
+    )
+    accumulate_grad_batches: Count
     drop_last: bool
     sync_batchnorm: bool
     dropout_rng: Literal["per_rank", "global"]
     show_shapes: bool
     model_summary: bool
-    log_every_n_steps: int
+    log_every_n_steps: Count
     detect_nan: bool
-    loss_reduction: Literal["mean", "sum", "as_is"]
+    loss_reduction: Literal["mean", "sum", "none"]
     ckpt_path: str | None
     resume: bool
     train: bool
@@ -60,13 +66,13 @@ class Plan:
     inferred: ClassVar[tuple[str, ...]] = ("command",)
 
     def __post_init__(self) -> None:
-        from lockstep.plan_checks import check  # here: a rank unpickles a plan that was checked before
+        from lockstep.plan_checks import check  # here: ranks unpickle a plan, which calls no __post_init__
 
         check(self)
 
     @cached_property
     def world(self) -> World:
-        """The ranks: how many, how they start and how they join."""
+        """Return how many ranks there are, how they start and how they join."""
         return World(
             self.strategy.name,
             self.strategy.start,
@@ -84,12 +90,12 @@ class Plan:
 
     @property
     def world_size(self) -> int:
-        """Ranks over all machines."""
+        """Return the number of ranks on all machines."""
         return self.world.world_size
 
     @property
     def gradient_sync(self) -> str:
-        """How gradients are averaged over ranks."""
+        """Return how gradients are averaged over ranks."""
         return self.strategy.gradient_sync(self)
 
     @cached_property
@@ -99,66 +105,53 @@ class Plan:
 
     @property
     def saves(self) -> bool:
-        """Whether there are checkpoints of the run."""
+        """Whether the run saves checkpoints."""
         return not self.trainer.barebones
 
     @property
     def order_seed(self) -> int | None:
-        """Of the epochs' orders; None: each epoch is in order, and so is the same."""
+        """Return the seed of the epochs' orders; None if samples are not shuffled."""
         return None if self.trainer.overfit_batches else self.seed
 
     @property
     def objective(self) -> Objective:
-        """The loss, and what is measured; of a LightningModule the sums alone that the record has."""
+        """Return the loss and the metrics; for a LightningModule, only the sums of the record."""
         if self.model.lightning:
             return objective_of("regression", 0)
-        if isinstance(self.task, schemas.OwnTask):
-            from lockstep.targets.objective import own_objective
+        if isinstance(self.task, schemas.UserTask):
+            from lockstep.targets.objective import user_objective
 
-            return own_objective(self.task)
+            return user_objective(self.task)
         return objective_of(self.task.name, self.data.classes, getattr(self.task, "ignore_index", None))
 
     @property
     def monitor(self) -> tuple[str, Literal["min", "max"]]:
-        """The metric that the best checkpoint is best by, and in which direction."""
-        usual = f"val/{self.objective.monitor}" if self.steps.validates else "train/loss"
-        name = self.checkpoint.monitor or ("" if self.model.lightning else usual)
+        """Return the metric that the best checkpoint is best by, and whether smaller or larger values are better."""
+        default = f"val/{self.objective.monitor}" if self.steps.validates else "train/loss"
+        name = self.checkpoint.monitor or ("" if self.model.lightning else default)
         return name, self.checkpoint.mode or self.objective.better(name)
 
     @property
-    def measured_by_epochs(self) -> list[str]:
-        """Of what a plain net is measured by, what an epoch of training has."""
+    def epoch_metrics(self) -> list[str] | None:
+        """Return the metrics of each epoch; None if a LightningModule logs its own."""
+        if self.model.lightning:
+            return None
         return [name for name in self.measured if name.startswith(("train/", "val/"))]
 
     @property
     def measured(self) -> list[str]:
-        """The names of what the run measures: what may be monitored or optimized."""
+        """Return the names of what a run with a plain net measures."""
         stages = {"train": self.train, "val": self.train and self.steps.validates, "test": self.test}
         measured = [name for stage, runs in stages.items() if runs for name in self.objective.names(stage)]
         return measured + (["train_seconds", "samples_per_second"] if self.train else [])
 
     def summary(self) -> dict[str, str | int | float]:
-        """What tells runs apart beside their results: the same keys for every run, so that they make a table."""
-        return {
-            "engine": self.engine.name,
-            "strategy": self.strategy.name,
-            "devices": self.devices,
-            "num_nodes": self.num_nodes,
-            "world_size": self.world_size,
-            "accelerator": self.accelerator,
-            "model": self.model.name,
-            "data": self.data.name,
-            "optimizer": self.optimizer.name,
+        """Return what identifies the run among others. All runs have the same keys, so that they make a table."""
+        values: dict[str, str | int | float] = {
             "lr": self.optimizer.lr,
-            "scheduler": self.scheduler.name,
-            "batch_size": self.batch_size,
-            "precision": self.precision,
-            "memory_format": self.memory_format,
-            "gradient_sync": self.gradient_sync,
             "backend": self.world.backend if self.world.distributed else "none",
             "micro_batches": self.strategy.micro_batches,
-            "sync_batchnorm": self.sync_batchnorm,
-            "dropout_rng": self.dropout_rng,
-            "seed": self.seed,
-            "threads": self.threads,
         }
+        options = ((name, getattr(self, name)) for name in SUMMARY if name not in values)
+        values |= {name: getattr(option, "name", option) for name, option in options}
+        return {name: values[name] for name in SUMMARY}

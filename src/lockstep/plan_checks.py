@@ -1,106 +1,82 @@
-"""What cannot be, of a plan as a whole: refused in one sentence that names the key and what to write instead."""
+"""Check a plan: each violated rule is a ConfigError with the key and what to write instead."""
 
 import os
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstep import schemas
 from lockstep.config_error import config_error, require
+from lockstep.constraints import Rules
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 
 def check(plan: "Plan") -> None:
-    """The plan's own numbers first, then what each part of it says, then whether there is any work.
+    """Check that a plan can be run.
 
     Raises:
-        ConfigError: names the key.
+        ConfigError: it cannot; the message names the key to change.
     """
-    _check_numbers(plan)
+    require_run_name(plan.name)
     plan.strategy.check(plan)
-    _check_batches(plan)
-    _check_length(plan)
     parts = (plan.model, plan.task, plan.scheduler, *plan.logger, *plan.callbacks, plan.checkpoint, plan.trainer)
-    for part in parts:
-        part.check(plan)
-    _check_work(plan)
+    for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):
+        if not is_valid:
+            raise config_error(key, _value_at(plan, key), reason, hint)
 
 
-def require_inside(name: object) -> None:
-    """Refuse a run's name that would lead out of logs/."""
+def _value_at(plan: "Plan", key: str) -> Any:
+    """Return the value of a key of the command line; of a group the name of its option."""
+    value: Any = plan
+    for name in key.split("."):
+        value = getattr(value, name.strip("_"), None)
+    if isinstance(value, tuple):
+        names = [option.name for option in value]
+        return names[0] if len(names) == 1 else names
+    return getattr(value, "name", value)
+
+
+def require_run_name(name: object) -> None:
+    """Raise a ConfigError for the name of a run whose folder would not be below logs/."""
     path = Path(str(name))
-    inside = name != "" and not path.is_absolute() and ".." not in path.parts
-    require(inside, "name", name, "the run's folder is logs/<name>/…", "name=train, say")
-    short = all(len(os.fsencode(part)) <= 255 for part in path.parts) and len(os.fsencode(path)) <= 1024
-    require(short, "name", name, "a folder's name has 255 bytes at the most, a path 1024", "name=train, say")
+    is_below = name != "" and not path.is_absolute() and ".." not in path.parts
+    require(is_below, "name", name, "the run's folder is logs/<name>/…", "name=train")
+    is_short = all(len(os.fsencode(part)) <= 255 for part in path.parts) and len(os.fsencode(path)) <= 1024
+    require(is_short, "name", name, "a folder's name has at most 255 bytes, a path 1024", "name=train")
 
 
-def _check_numbers(plan: "Plan") -> None:
-    require_inside(plan.name)
-    counts = ("devices", "num_nodes", "max_epochs", "batch_size", "threads")
-    for key in (*counts, "accumulate_grad_batches", "log_every_n_steps"):
-        value = getattr(plan, key)
-        require(value >= 1, key, value, "it must be 1 or more", f"{key}=1")
-        require(value < 2**31, key, value, "it must be below 2^31", f"{key}=1, say")
-    require(0 <= plan.seed < 2**63, "seed", plan.seed, "it must be at least 0 and below 2^63", "seed=42")
-    clip, hint = plan.gradient_clip_val, "gradient_clip_val=1.0, say, or null for none"
-    require(clip is None or clip > 0, "gradient_clip_val", clip, "it must be above 0", hint)
-    runs = plan.precision != "16-mixed" or plan.accelerator != "cpu"
-    require(runs, "precision", plan.precision, "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu")
-
-
-def _check_batches(plan: "Plan") -> None:
-    theirs = isinstance(plan.data, schemas.Loaders)  # ranks may have unequal shares, or none
-    if theirs and not plan.data.regular:  # type: ignore[union-attr]
+def _batch_rules(plan: "Plan") -> Rules:
+    """Yield the rules of the global batch. Ranks may have unequal shares, or none, of a user's loaders."""
+    data, batch_size = plan.data, plan.batch_size
+    if isinstance(data, schemas.Loaders) and not data.regular:
         return
-    world, samples = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks, plan.data.train_samples
-    if plan.batch_size < world and not theirs:
-        reason = f"batch_size={plan.batch_size} is less than a sample for each of {world} ranks"
+    world, samples = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks, data.train_samples
+    if not isinstance(data, schemas.Loaders):
+        reason = f"batch_size={batch_size} is less than a sample for each of {world} ranks"
         nodes = f" with num_nodes={plan.num_nodes}" if plan.num_nodes > 1 else ""
-        most = plan.batch_size // plan.num_nodes or 1
-        hint = f"devices={most} or fewer{nodes}, or batch_size={world}"
-        raise config_error("devices", plan.devices, reason, hint)
-    if (spare := plan.batch_size % world) and not theirs:
-        below, above = plan.batch_size - spare, plan.batch_size - spare + world
+        devices = batch_size // plan.num_nodes or 1
+        yield batch_size >= world, "devices", reason, f"devices={devices} or fewer{nodes}, or batch_size={world}"
+        below = batch_size - batch_size % world
         reason = f"{world} ranks (devices={plan.devices}) cannot share it equally"
-        raise config_error("batch_size", plan.batch_size, reason, f"batch_size={below} or batch_size={above}")
-    reason = f"batch_size={plan.batch_size} is more than the {samples} samples, so every batch would be dropped"
+        yield below == batch_size, "batch_size", reason, f"batch_size={below} or batch_size={below + world}"
+    reason = f"batch_size={batch_size} is more than the {samples} samples, so every batch would be dropped"
     hint = f"drop_last=false, or batch_size={world * (samples // world) or world}"
-    require(not plan.drop_last or plan.batch_size <= samples, "drop_last", True, reason, hint)
+    yield not plan.drop_last or batch_size <= samples, "drop_last", reason, hint
 
 
-def _check_length(plan: "Plan") -> None:
-    """Refuse for a plain net what needs to know how long an epoch is, or how large each batch."""
-    if plan.model.lightning or not isinstance(plan.data, schemas.Loaders):
-        return
-    counts = isinstance(plan.scheduler, schemas.OneCycle | schemas.WarmupLinear)
-    known = not counts or plan.steps.total_steps > 0
-    reason = f"its curve is of the whole run, and data={plan.data.name} does not say how long an epoch is"
-    require(known, "scheduler", plan.scheduler.name, reason, "scheduler=none, or one by _target_")
-    reason = f"data={plan.data.name} does not say how large each batch is"
-    require(plan.dropout_rng == "per_rank", "dropout_rng", plan.dropout_rng, reason, "dropout_rng=per_rank")
-
-
-def _check_work(plan: "Plan") -> None:
-    """Refuse a run without work, and keys that ask for what the run has not."""
-    trains, plain = plan.train, not plan.model.lightning
-    require(trains or plan.test, "test", False, "with train=false nothing is left to do", "train=true or test=true")
-    reason = "with train=false there is no training to go on with"
-    require(trains or not plan.resume, "resume", True, reason, "resume=false")
-    single, reason = plan.engine.name != "both", "engine=both is two runs, each in a folder of its own"
+def _rules(plan: "Plan") -> Rules:
+    """Yield the rules of keys that exclude each other."""
+    fits = plan.precision != "16-mixed" or plan.accelerator != "cpu"
+    yield fits, "precision", "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
     hint = "resume=false, or engine=raw hydra.run.dir=…/raw for one of them"
-    require(single or not plan.resume, "resume", True, reason, hint)
-    reason, hint = "with train=false there is no trained net to test", "ckpt_path=logs/…/checkpoints/best.ckpt"
-    require(trains or plan.ckpt_path is not None, "ckpt_path", None, reason, f"{hint}, or train=true")
-    reason = "the loss of a plain net is its task's"
-    fits = plan.loss_reduction == "mean" or not plain
-    require(fits, "loss_reduction", plan.loss_reduction, reason, "loss_reduction=mean")
-    reason = "it is printed before training, and there is none"
-    require(trains or not plan.model_summary, "model_summary", True, reason, "model_summary=false, or train=true")
-    fits = not plain or not isinstance(plan.data, schemas.ModelLoaders)
-    reason = "it takes the loaders that a LightningModule has itself, and a plain net has none"
-    require(fits, "data", plan.data.name, reason, "data=… of a data set, or model=… of a LightningModule")
-    if plain and plan.optimized_metric is not None:
-        known, reason = plan.optimized_metric in plan.measured, "this run measures no such thing"
-        require(known, "optimized_metric", plan.optimized_metric, reason, f"one of {', '.join(plan.measured)}")
+    fits = not plan.resume or plan.engine.name != "both"
+    yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
+    if not plan.train:
+        yield plan.test, "test", "with train=false nothing is left to do", "train=true or test=true"
+        yield not plan.resume, "resume", "with train=false there is no training to resume", "resume=false"
+        hint = "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true"
+        yield plan.ckpt_path is not None, "ckpt_path", "with train=false there is no trained net to test", hint
+        reason, hint = "it is printed before training", "model_summary=false, or train=true"
+        yield not plan.model_summary, "model_summary", reason, hint

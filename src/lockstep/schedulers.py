@@ -31,13 +31,13 @@ def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
             return LambdaLR(optimizer, lambda step: one_cycle(step, choice.warmup_fraction, total))
         case schemas.WarmupLinear():
             return LambdaLR(optimizer, lambda step: warmup_linear(step, choice.warmup_steps, total))
-        case schemas.OwnScheduler():
+        case schemas.UserScheduler():
             steps = total if choice.interval == "step" else plan.max_epochs
-            return create_user_scheduler(choice, optimizer, steps, plan.objective.better(choice.watched(plan)))
+            return create_user_scheduler(choice, optimizer, steps, plan.objective.better(choice.metric(plan)))
 
 
-def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimizer) -> dict[str, Any]:
-    """Return the fields of OwnScheduler that only the target knows, after trying it on an optimizer.
+def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> bool:
+    """Return whether a schedule steps by a metric, after trying it on an optimizer.
 
     Raises:
         ConfigError: it is no schedule, takes other arguments, or has a state that no checkpoint can hold.
@@ -50,7 +50,7 @@ def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimize
     plateau = isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau)
     reason, hint = "a plateau is looked for after each epoch", "scheduler._interval_=epoch"
     require(not plateau or choice.interval != "step", "scheduler._interval_", "step", reason, hint)
-    reason, monitor = f"{path} looks at no metric", choice.watched_metric
+    reason, monitor = f"{path} looks at no metric", choice.monitor
     require(plateau or monitor is None, "scheduler._monitor_", monitor, reason, "it without")
     scheduler = create_user_scheduler(choice, create_optimizer(optimizer, nn.Linear(1, 1)), 10**6, "min")
     file = io.BytesIO()
@@ -61,10 +61,10 @@ def describe_scheduler(choice: schemas.OwnScheduler, optimizer: schemas.Optimize
     except Exception:
         reason = "its state is more than plain values and tensors, so no checkpoint could hold it"
         raise config_error(f"scheduler.{KEY}", path, reason, "another scheduler") from None
-    return {"plateau": plateau}
+    return plateau
 
 
-def create_user_scheduler(choice: schemas.OwnScheduler, optimizer: Optimizer, steps: int, mode: str) -> LRScheduler:
+def create_user_scheduler(choice: schemas.UserScheduler, optimizer: Optimizer, steps: int, mode: str) -> LRScheduler:
     """Create a user's schedule.
 
     Args:
@@ -93,9 +93,6 @@ def deferred(call: Mapping[str, Any]) -> dict[str, Any]:
 def _with_optimizer(partial: Any, optimizer: Optimizer) -> Any:
     """Call a partial schedule, and those within it, with the optimizer."""
     children = partial.keywords.get(CHILDREN, [])
-    if any(isinstance(child.func, type) and issubclass(child.func, ReduceLROnPlateau) for child in children):
-        reason = "a schedule within another one is given no metric"
-        raise config_error(f"scheduler.{CHILDREN}", ReduceLROnPlateau.__name__, reason, "it alone, or others")
     within = {CHILDREN: [_with_optimizer(child, optimizer) for child in children]} if children else {}
     return partial(optimizer, **within)
 

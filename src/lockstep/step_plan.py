@@ -22,18 +22,18 @@ class StepPlan:
         """Return the global batches of an epoch; 0 if only a user's loader determines the length of an epoch."""
         plan = self.plan
         if isinstance(plan.data, schemas.Loaders) and not plan.data.regular:
-            return plan.trainer.kept("train", plan.data.train_batches)
+            return plan.trainer.limit("train", plan.data.train_batches)
         return batch_count(self.epoch_samples, plan.batch_size, plan.drop_last)
 
     @cached_property
     def epoch_samples(self) -> int:
         """Return the training samples of an epoch, over all ranks."""
         plan = self.plan
-        return plan.trainer.limited("train", plan.data.train_samples, plan.batch_size, plan.drop_last)
+        return plan.trainer.limit_samples("train", plan.data.train_samples, plan.batch_size, plan.drop_last)
 
     def samples_of(self, stage: Literal["val", "test"], size: int) -> int:
         """Return how many of the `size` samples of a split are evaluated."""
-        return self.plan.trainer.limited(stage, size, self.plan.batch_size)
+        return self.plan.trainer.limit_samples(stage, size, self.plan.batch_size)
 
     @property
     def validates(self) -> bool:

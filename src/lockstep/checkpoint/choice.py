@@ -16,10 +16,10 @@ NEWEST = "last"
 
 
 def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]:
-    """The plan with the checkpoint's path and the run's folder; and newer checkpoints, which are damaged.
+    """Return the plan with its checkpoint's path and folder; and newer checkpoints, which are damaged.
 
-    `resume=true` means the newest undamaged checkpoint of the run's folder, where the command gives one (there may be
-    none yet: the run begins anew), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
+    `resume=true` means the newest undamaged checkpoint of the run's folder if the command names one (there may be none
+    yet: the run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
 
     Raises:
         ConfigError: there is no such checkpoint.
@@ -29,22 +29,23 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
         raise config_error("ckpt_path", path, "resume=true resumes from the run's own checkpoint", "one of the two")
     if not plan.resume and path != NEWEST:
         plan = replace(plan, ckpt_path=absolute(path))
-        there = plan.ckpt_path is None or os.path.isfile(plan.ckpt_path)  # noqa: PTH113  # pathlib's may raise
-        require(there, "ckpt_path", plan.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
+        exists = plan.ckpt_path is None or os.path.isfile(plan.ckpt_path)  # noqa: PTH113  # pathlib's may raise
+        require(exists, "ckpt_path", plan.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
         return plan, []
-    own = plan.resume and folder_given
-    runs = [Path(plan.run_dir)] if own else {path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}
-    newest, damaged = newest_checkpoint(runs)
+    in_folder = plan.resume and folder_given
+    all_runs = {path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}
+    newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else all_runs)
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
-    if own:
+    if in_folder:
         return plan, []
     if plan.resume:
-        reason = f"no run below {logs} has left a whole checkpoint"
+        reason = f"no run below {logs} has left an undamaged checkpoint"
         raise config_error("resume", True, reason, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
-    reason = f"there is no whole checkpoint below {logs}"
-    raise config_error("ckpt_path", NEWEST, reason, "ckpt_path=null to begin anew, or the path of a .ckpt file")
+    reason = f"there is no undamaged checkpoint below {logs}"
+    hint = "ckpt_path=null to start from scratch, or the path of a .ckpt file"
+    raise config_error("ckpt_path", NEWEST, reason, hint)
 
 
 def resume_after_restart(plan: Plan) -> Plan:
@@ -59,12 +60,11 @@ def resume_after_restart(plan: Plan) -> Plan:
 
 
 def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
-    """The newest checkpoint of these run folders that is not damaged, and the damaged ones that are newer."""
-    found = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
-    found = [path for path in found if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
-    there = sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    """Return the newest undamaged checkpoint of these run folders, and the damaged ones that are newer."""
+    paths = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
+    paths = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
     damaged: list[Path] = []
-    for path in there:
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         if is_readable(path):
             return path, damaged
         damaged.append(path)
@@ -72,7 +72,7 @@ def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a checkpoint's file is whole, its directory too, which has no checksum."""
+    """Whether a checkpoint file is undamaged, including the zip's directory, which has no checksum."""
     if damage(path) is not None:
         return False
     from lockstep.safe_loading import load  # with torch

@@ -11,11 +11,11 @@ from lockstep.objectives.objective import SAMPLES
 from lockstep.record.file import RecordOffset
 
 SECTION = "lockstep"
+"""The key of `Content` in a checkpoint."""
 SCALER = "MixedPrecision"
-"""Lightning's name for the state of the gradient scaler."""
-
+"""Lightning's key for the state of the gradient scaler."""
 PREFIX = "net."
-"""In front of each name: in Lightning's engine the net is an attribute of the LightningModule."""
+"""The prefix of weights: in Lightning's engine a plain net is an attribute of the LightningModule."""
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class RankState:
-    """What one rank alone knows: its random numbers to come, and what has not met the other ranks' yet.
+    """The state of one rank: its generators, and what is not reduced over the ranks yet.
 
-    `sums`: of metrics and of the record; `gradients`: of an optimizer step that is under way, by parameter;
-    `buffers`: of ranks above 0, whose BatchNorm may have statistics of their own; `module`: what a LightningModule has
-    logged and measured in the epoch under way.
+    `sums`: of metrics and of the record; `gradients`: of an unfinished optimizer step, by parameter; `buffers`: of
+    ranks above 0, whose BatchNorm may have statistics of their own; `module`: what a LightningModule has logged and
+    measured in the current epoch.
     """
 
     random: Mapping[str, Any] = field(default_factory=dict)
@@ -52,10 +52,9 @@ class RankState:
 class Content:
     """What a checkpoint holds under `lockstep`.
 
-    `record`: the lines of record.jsonl that were written by then; `record_size`, `record_sha256`: bytes and digest of
-    those behind the first; `best`: how good the best epoch is, by which metric; `sum_names`: what each of the ranks'
-    sums is of, as `Objective.sums`; `prefix`: in front of the names of weights; an older version did not say.
-    `ended`: a callback has ended training early.
+    `record`, `record_size`, `record_sha256`: a RecordOffset; `best`: the metric that is monitored and its best value,
+    negative if more is better; `sum_names`: the names of the ranks' sums, as `Objective.sums`; `prefix`: of the names
+    of weights; `ended`: whether a callback has ended training early.
     """
 
     identity: Mapping[str, Any]
@@ -72,9 +71,8 @@ class Content:
     ended: bool = False
 
     def as_saved(self) -> dict[str, Any]:
-        """Tensors and plain values only, since nothing else is loaded."""
-        position, ranks = vars(self.position), [vars(rank) for rank in self.ranks]
-        return {**vars(self), "position": {**position}, "ranks": ranks}
+        """Return tensors and plain values only, since nothing else is loaded."""
+        return {**vars(self), "position": {**vars(self.position)}, "ranks": [vars(rank) for rank in self.ranks]}
 
     @classmethod
     def from_saved(cls, saved: Mapping[str, Any]) -> "Content":
@@ -82,43 +80,42 @@ class Content:
         return cls(**{**saved, "position": position, "ranks": ranks})
 
     def of_rank(self, rank: int, world_size: int, sharded: bool = False) -> RankState:
-        """This rank's part. In another world nothing depends on random numbers, and rank 0 takes all sums.
+        """Return the state that a rank resumes with.
 
-        A rank's gradient is so scaled that the mean over ranks is the whole: in another world each takes that mean, and
-        so it does where gradients are `sharded`, since shards are not averaged again.
+        In another world nothing depends on random numbers, and rank 0 takes all sums. Gradients are scaled so that
+        their mean over ranks is that of the global batch: in another world, and if they are `sharded` and not averaged
+        again, each rank takes that mean.
         """
         if len(self.ranks) == world_size:
-            own = self.ranks[rank]
-            return replace(own, gradients=self._gradients) if sharded else own
-        whole = {name: self._over_ranks("sums", name).sum(0) for name in self.ranks[0].sums}
-        sums = whole if rank == 0 else {name: torch.zeros_like(sums) for name, sums in whole.items()}
-        return RankState({}, sums, self._gradients)
+            state = self.ranks[rank]
+            return replace(state, gradients=self._mean_gradients()) if sharded else state
+        totals = {name: self._stacked("sums", name).sum(0) for name in self.ranks[0].sums}
+        sums = totals if rank == 0 else {name: torch.zeros_like(total) for name, total in totals.items()}
+        return RankState({}, sums, self._mean_gradients())
 
     @property
-    def mark(self) -> RecordOffset:
-        """How far the record had come."""
+    def offset(self) -> RecordOffset:
         return RecordOffset(self.record, self.record_size, self.record_sha256)
 
     @property
     def samples(self) -> int:
-        """That the epoch under way has trained on."""
-        return int(self._over_ranks("sums", "epoch").sum(0)[SAMPLES])
+        """Return the number of samples that the current epoch has trained on."""
+        return int(self._stacked("sums", "epoch").sum(0)[SAMPLES])
 
-    @property
-    def _gradients(self) -> Mapping[str, Tensor]:
-        """The means over ranks; what is the same on each, as shards leave it, is not rounded."""
+    def _mean_gradients(self) -> Mapping[str, Tensor]:
+        """Return the mean gradient over ranks by name; equal ones, as shards have, are not rounded."""
         names = dict.fromkeys(name for state in self.ranks for name in state.gradients)
-        parts = {name: self._over_ranks("gradients", name) for name in names}
-        return {name: own[0] if (own == own[0]).all() else own.mean(0) for name, own in parts.items()}
+        stacks = {name: self._stacked("gradients", name) for name in names}
+        return {name: stack[0] if (stack == stack[0]).all() else stack.mean(0) for name, stack in stacks.items()}
 
-    def _over_ranks(self, kind: str, name: str) -> Tensor:
-        """(ranks, …): zeros of a rank that has none, whose share of a small batch was empty."""
-        parts = [getattr(state, kind).get(name) for state in self.ranks]
-        like = next(part for part in parts if part is not None)
-        return torch.stack([torch.zeros_like(like) if part is None else part for part in parts])
+    def _stacked(self, kind: str, name: str) -> Tensor:
+        """Return a tensor of all ranks, (ranks, …); zeros for a rank without one, whose share of a batch was empty."""
+        tensors = [getattr(state, kind).get(name) for state in self.ranks]
+        like = next(tensor for tensor in tensors if tensor is not None)
+        return torch.stack([torch.zeros_like(like) if tensor is None else tensor for tensor in tensors])
 
 
 def net_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return a checkpoint's parameters and buffers by the net's own names."""
+    """Return a checkpoint's parameters and buffers by their names in the net."""
     prefix = checkpoint.get(SECTION, {}).get("prefix", PREFIX)
     return {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()}

@@ -16,46 +16,45 @@ FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], None], before: str = "", also: str = "") -> None:
-    """Write and sync a file under a temporary name, then rename it: a reader sees the old one or the new.
+def write_synced(path: Path, write: Callable[[BinaryIO], None], backup: str = "", also: str = "") -> None:
+    """Write and sync a file under a temporary name, then rename it: a reader sees the old file or the new one.
 
     Args:
-        before: the name that the file keeps which was there before, if any.
-        also: a second name of the new one.
+        backup: the name under which the old file is kept, if any.
+        also: a second name of the new file.
 
     Raises:
-        OSError: it cannot be written; what was there before still is.
+        OSError: it cannot be written; the old file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as part:
-        with part.open("wb") as file:
+    with atomic_write(path) as temporary:
+        with temporary.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        if before and path.exists():
-            hardlink(path, before)
+        if backup and path.exists():
+            hardlink(path, backup)
         if also:
-            hardlink(part, also)
+            hardlink(temporary, also)
     sync_folder(path.parent)
 
 
 def hardlink(path: Path, name: str) -> None:
-    """Give a file a second name, replacing what has it: by a link, since files are never modified."""
-    with atomic_write(path.with_name(name)) as part:
-        part.unlink(missing_ok=True)
+    """Give a file a second name, replacing the file of that name. Files are never modified in place."""
+    with atomic_write(path.with_name(name)) as temporary:
+        temporary.unlink(missing_ok=True)
         try:
-            os.link(path, part)
+            os.link(path, temporary)
         except OSError:  # a file system without links
-            shutil.copyfile(path, part)
+            shutil.copyfile(path, temporary)
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint's file; None if each of its parts has the checksum it was written with."""
+    """Return why a checkpoint file is damaged, or None if every checksum matches."""
     try:
         with zipfile.ZipFile(path) as archive:
-            torn = archive.testzip()
+            return None if archive.testzip() is None else "its checksums are wrong"
     except OSError as error:
         return error.strerror or type(error).__name__
     except Exception:  # a damaged archive may raise anything
-        return "it is no whole checkpoint file"
-    return None if torn is None else "its checksums are wrong"
+        return "it is no complete checkpoint file"

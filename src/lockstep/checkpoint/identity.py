@@ -7,69 +7,66 @@ from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
+from lockstep.schemas.data import FACTS, Loaders, UserData
 from lockstep.schemas.keys import flatten
-from lockstep.schemas.own_data import FOUND, Loaders, OwnData
-from lockstep.schemas.trainer import DEFAULTS, PREFIX, what_matters
+from lockstep.schemas.trainer import DEFAULTS, PREFIX
 
-MATTERS = (
+TRAINING = (
     *("model", "task", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
     *("precision", "gradient_clip_val", "sync_batchnorm", "dropout_rng"),
 )
-"""The rest may change: engine, strategy, devices, threads, memory_format, logger, and the number of epochs."""
+"""What may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may."""
 
-MAY_MOVE = ("data.root", "data._loader_")
+MAY_MOVE = ("data.root", "data.loader")
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
-"""What matters too where ranks draw random numbers of their own, or take statistics of their own share of a batch."""
+"""What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
 
 
 def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
-    """What of a plan its results depend on, by the keys of the command line: `model`, `model.hidden`, `seed`, …
+    """Return the options that a plan's results depend on, by the keys of the command line: `model.hidden`, `seed`, …
 
     Args:
         depends_on_world: as `record.run_metadata` says of the net.
     """
     values = asdict(plan)
-    found = flatten({key: values[key] for key in MATTERS}) | what_matters(plan.trainer)
-    if found["task"] in ("auto", "classification" if plan.data.classes else "regression"):
-        del found["task"]  # what the data asks for, and nobody said before there was the key
-    if found.get("task.ignore_index") is None:
-        found.pop("task.ignore_index", None)
-    if plan.model.lightning:  # it has an optimizer and schedules of its own
-        found = {key: own for key, own in found.items() if not key.startswith(("optimizer", "schedul"))}
-        found["loss_reduction"] = plan.loss_reduction
+    options = flatten({key: values[key] for key in TRAINING}) | plan.trainer.training_options()
+    if options["task"] in ("auto", "classification" if plan.data.classes else "regression"):
+        del options["task"]  # it follows from the data
+    if plan.model.lightning:  # it has its own optimizer and schedules
+        options = {key: value for key, value in options.items() if not key.startswith(("optimizer", "schedul"))}
+        options["loss_reduction"] = plan.loss_reduction
     if plan.callbacks:
-        found["callbacks"] = [own.call for own in plan.callbacks]
+        options["callbacks"] = [callback.call for callback in plan.callbacks]
     if depends_on_world:
-        found |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
-    known: dict[str, Any] = json.loads(json.dumps({key: own for key, own in found.items() if key not in MAY_MOVE}))
-    return known
+        options |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
+    plain: dict[str, Any] = json.loads(json.dumps({key: options[key] for key in options if key not in MAY_MOVE}))
+    return plain
 
 
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
-    """Refuse a plan that is another training than the checkpoint's, naming the keys.
+    """Raise if a plan is another training than the checkpoint's, naming the keys that differ.
 
     Args:
-        saved: the identity of the checkpoint's plan. It has the world where its net depended on it, and so would the
-            same net now; another model is refused whatever the world.
+        saved: the identity of the checkpoint's plan. It has the world if the net depended on it, and so would the same
+            net now; another model is refused in any world.
     """
-    usual = {PREFIX + name: value for name, value in DEFAULTS.items()}
-    own, saved = usual | identity(plan, not saved.keys().isdisjoint(WORLD)), usual | {**saved}
-    differ = [key for key in {**own, **saved} if own.get(key) != saved.get(key)]  # null: as before there was the key
-    if not differ:
+    defaults = {PREFIX + name: value for name, value in DEFAULTS.items()}
+    current = defaults | identity(plan, not saved.keys().isdisjoint(WORLD))
+    saved = defaults | {**saved}
+    differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
+    if not differing:
         return
-    groups = {key for key in differ if "." not in key}  # of another model, say, the options say nothing
-    keys = [key for key in differ if "." not in key or key.split(".")[0] not in groups]
-    keys = [key for key in keys if key in own and key in saved] or keys
-    if isinstance(plan.data, OwnData | Loaders):
-        keys = [key for key in keys if key.removeprefix("data.") not in FOUND] or keys
+    groups = {key for key in differing if "." not in key}  # the options of another model, say, are not listed
+    keys = [key for key in differing if "." not in key or key.split(".")[0] not in groups]
+    keys = [key for key in keys if key in current and key in saved] or keys
+    if isinstance(plan.data, UserData | Loaders):
+        keys = [key for key in keys if key.removeprefix("data.") not in FACTS] or keys
+    reason = "what is trained would not be the same"
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
-    else:
-        reason = "what is trained would not be the same"
-    here = " ".join(_option(key, own) for key in keys)
-    there = " ".join(_option(key, saved) for key in keys)
+    here, there = (" ".join(_option(key, options) for key in keys) for options in (current, saved))
     raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {there}.")
 
 
-def _option(key: str, values: Mapping[str, Any]) -> str:
-    return f"{key}={as_typed(values[key])}" if key in values else f"no {key}"
+def _option(key: str, options: Mapping[str, Any]) -> str:
+    return f"{key}={as_typed(options[key])}" if key in options else f"no {key}"

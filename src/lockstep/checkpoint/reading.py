@@ -1,7 +1,6 @@
 """Reading a checkpoint, and checking that it is of the plan that resumes from it."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,17 @@ from lockstep.checkpoint.files import damage
 from lockstep.checkpoint.identity import require_same
 from lockstep.config_error import config_error, errors_as, require
 from lockstep.plan import Plan
-from lockstep.record.file import RecordOffset, lines_so_far
+from lockstep.record.file import earlier_lines
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import METRICS
 from lockstep.safe_loading import load
-from lockstep.structures import tensors_of
 
-HINT = "ckpt_path=last, or the path of a whole .ckpt file that this project wrote"
-KEYS = ("state_dict", "epoch", "global_step", "optimizer_states")
+HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 
 
 @dataclass(frozen=True)
 class ResumeState:
-    """The checkpoint that a run starts from, if any. `content` is there only if training resumes."""
+    """The checkpoint that a run begins from, if any. `content` is there only if training resumes."""
 
     checkpoint: Mapping[str, Any] | None = None
     content: Content | None = None
@@ -36,8 +33,8 @@ class ResumeState:
 
     def recorder(self, plan: Plan, rank: int, net: nn.Module) -> Recorder:
         """Return a recorder that continues the record from here."""
-        at, mark = self.at, self.content.mark if self.content else RecordOffset()
-        return Recorder(plan, rank, net, epoch=at.epochs, batch=at.batch, steps=at.steps, mark=mark)
+        offset = self.content.offset if self.content else None
+        return Recorder(plan, rank, net, self.at.epochs, self.at.batch, offset)
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
@@ -54,12 +51,12 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
         return False
     finished = _is_finished(plan, checkpoint, content, keep_finished)
     if not finished:
-        lines_so_far(Path(str(plan.ckpt_path)), Path(plan.run_dir), content.mark)
+        earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), content.offset)
     return finished
 
 
 def read_start(plan: Plan) -> ResumeState:
-    """Read the plan's checkpoint, if it has one, before its net is there."""
+    """Read the plan's checkpoint, if it has one, before its net is created."""
     if plan.ckpt_path is None:
         return ResumeState()
     checkpoint, content = _read(plan, mmap=False)
@@ -70,37 +67,30 @@ def read_start(plan: Plan) -> ResumeState:
 
 def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> None:
     """Raise unless the checkpoint's weights have the names and shapes of the net's."""
-    state = net.state_dict()
-    with of_the_file(Path(str(plan.ckpt_path))):
-        saved = net_weights(checkpoint)
-        fits = state.keys() == saved.keys()
-        fits = fits and all(tensor.shape == saved[name].shape for name, tensor in tensors_of(state).items())
+    expected, saved = (
+        {name: getattr(tensor, "shape", None) for name, tensor in state.items()}
+        for state in (net.state_dict(), net_weights(checkpoint))
+    )
     reason = f"it holds another net than model={plan.model.name} with its options"
-    require(fits, "ckpt_path", plan.ckpt_path, reason, HINT)
-
-
-def of_the_file(path: Path) -> AbstractContextManager[None]:
-    """Turn any error within into a ConfigError that names the checkpoint's file."""
-    reason = "it is not a checkpoint that this project wrote"
-    return errors_as(lambda error: config_error("ckpt_path", path, f"{reason} ({type(error).__name__})", HINT))
+    require(expected == saved, "ckpt_path", plan.ckpt_path, reason, HINT)
 
 
 def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
     """Load the checkpoint without running code from it, and check that it is of the same training as the plan."""
     path = Path(str(plan.ckpt_path))
-    if (reason := damage(path)) is not None:
-        raise config_error("ckpt_path", path, reason, HINT)
-    with of_the_file(path):
+    if (damaged := damage(path)) is not None:
+        raise config_error("ckpt_path", path, damaged, HINT)
+    foreign = "it is not a checkpoint that this project wrote"
+    with errors_as(lambda error: config_error("ckpt_path", path, f"{foreign} ({type(error).__name__})", HINT)):
         checkpoint: Mapping[str, Any] = load(path, mmap=mmap)
-        _ = [checkpoint[key] for key in KEYS]
-        if not plan.train:
-            return checkpoint, None
-        content = Content.from_saved(checkpoint[SECTION])
+        net_weights(checkpoint)
+        content = Content.from_saved(checkpoint[SECTION]) if plan.train else None
+    if content is not None:
         require_same(plan, content.identity)
         saved, measured = (", ".join(names) or "none" for names in (content.sum_names, plan.objective.sums))
         reason = f"it holds sums of {saved}, and this version measures {measured}"
         require(saved == measured, "ckpt_path", path, reason, HINT)
-        return checkpoint, content
+    return checkpoint, content
 
 
 def _is_finished(plan: Plan, checkpoint: Mapping[str, Any], content: Content, keep_finished: bool = False) -> bool:
@@ -111,10 +101,10 @@ def _is_finished(plan: Plan, checkpoint: Mapping[str, Any], content: Content, ke
     reached = steps == max_steps or lightning  # a module that steps several optimizers a batch may go past it
     trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or content.ended)
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
-    more = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
-    key, bound, done = (
-        ("trainer.max_steps", max_steps, steps) if by_steps else ("max_epochs", plan.max_epochs, at.epochs)
-    )
+    remains = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
+    key, bound, done = "max_epochs", plan.max_epochs, at.epochs
+    if by_steps:
+        key, bound, done = "trainer.max_steps", max_steps, steps
     reason = f"{plan.ckpt_path}: it has trained for {done} {key.rpartition('_')[2]} already"
-    require(more, key, bound, reason, f"{key}={done + 1}, or more")
+    require(remains, key, bound, reason, f"{key}={done + 1}, or more")
     return finished

@@ -2,26 +2,25 @@
 
 import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState
-from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_whole
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_synced
 from lockstep.checkpoint.identity import identity
-from lockstep.checkpoint.reading import of_the_file
 from lockstep.disk import find_disk_error, write_error
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
+from lockstep.record.file import RecordOffset
 from lockstep.record.fingerprint import buffers_of
-from lockstep.record.finite_losses import not_finite
-from lockstep.record.recorder import Recorder
+from lockstep.record.recorder import Recorder, not_finite
 from lockstep.record.run_metadata import depends_on_world
 from lockstep.safe_loading import load
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointManager:
-    """One for each rank; all of them call the same methods at the same moments, and rank 0 writes."""
+    """The checkpoints of one rank; all ranks call the same methods at the same moments, and rank 0 writes."""
 
     def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: "VirtualRanks | None" = None) -> None:
         """`virtual`: the ranks that this process runs in turn, if there are several."""
@@ -52,31 +51,31 @@ class CheckpointManager:
 
     def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
         """Restore this rank's random state, gradients, buffers and sums from a checkpoint; return the sums."""
-        with of_the_file(Path(str(self.plan.ckpt_path))):
-            sums = self._restore_rank(content, net)
-        if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
-            self.best = content.best[1]  # in a new folder the best is that of its own epochs
-            self.monitor = content.best[0], self.monitor[1]
-        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
-            hardlink(self.folder / PREVIOUS, LAST)  # don't rotate a corrupt last.ckpt
-        return sums
-
-    def _restore_rank(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
-        strategy = self.plan.strategy
-        state = content.of_rank(self.rank, self.plan.world_size, strategy.sharded)
-        if self.virtual is not None and len(content.ranks) == self.virtual.count > 1:
-            state = replace(state, random=content.ranks[0].random)
-            self.virtual.restore([(other.random, other.buffers) for other in content.ranks[1:]])
+        state = self._state_of_rank(content)
         if state.random:
-            restore_random_state(state.random, strategy.devices(self.plan))
+            restore_random_state(state.random, self.plan.strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
             if name in state.gradients:
                 parameter.grad = self.tensors.shard_like(state.gradients[name], like=parameter)
         for name, buffer in buffers_of(net).items():
             if name in state.buffers:
                 buffer.copy_(state.buffers[name])
-        self.recorder.load_partial(state.sums)
+        self.recorder.steps.carried = {name: state.sums[name] for name in ("window", "ids")}
+        if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
+            self.best = content.best[1]  # in a new folder the best is that of its own epochs
+            self.monitor = content.best[0], self.monitor[1]
+        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
+            hardlink(self.folder / PREVIOUS, LAST)  # don't rotate a corrupt last.ckpt
         return state.sums
+
+    def _state_of_rank(self, content: Content) -> RankState:
+        """Return this rank's state; virtual ranks restore theirs."""
+        state = content.of_rank(self.rank, self.plan.world_size, self.plan.strategy.sharded)
+        if self.virtual is None or len(content.ranks) != self.virtual.count or self.virtual.count == 1:
+            return state
+        first, *others = content.ranks
+        self.virtual.restore([(other.random, other.buffers) for other in others])
+        return replace(state, random=first.random)
 
     def extra_state(
         self,
@@ -88,52 +87,61 @@ class CheckpointManager:
         ended: bool = False,
         prefix: str = PREFIX,
     ) -> dict[str, Any]:
-        """What a checkpoint of this moment holds under `lockstep`, for rank 0 to save. The record is written so far.
+        """Return what a checkpoint holds under `lockstep`, for rank 0 to save. Flushes and syncs the record.
 
         Args:
             results: the latest metrics.
-            sums: of this rank, since they last met those of the others.
-            net: its gradients are saved where an optimizer step is under way, or may be, by what the net does itself.
-            module: of a LightningModule, what this rank knows of the epoch under way.
-            ended: a callback ends training here.
-            prefix: in front of the names of weights.
+            sums: of this rank since the last all-reduce.
+            net: its gradients are saved within an accumulated optimizer step, and under manual optimization.
+            module: the state of a LightningModule in the current epoch, on this rank.
+            ended: whether a callback ends training here.
+            prefix: of the names of weights.
 
         Raises:
             NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
-        self.recorder.flush(position.epochs + 1, position.steps)
-        self.recorder.sync()
-        if self.plan.detect_nan:
+        plan, recorder = self.plan, self.recorder
+        recorder.flush(position.epochs + 1, position.steps)
+        if recorder.file:
+            recorder.file.sync()
+        if plan.detect_nan:
             self._check_weights(position.steps)
-        here = {name: own.cpu() for name, own in {**sums, **self.recorder.carried}.items()}
-        under_way = self.plan.model.manual or position.batch % self.plan.steps.batches_per_step(position.epochs) > 0
+        saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.steps.carried}.items()}
+        accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
         gradients = {
-            name: self.tensors.full_tensor(own.grad).cpu()
-            for name, own in net.named_parameters()
-            if under_way and own.grad is not None
+            name: self.tensors.full_tensor(parameter.grad).cpu()
+            for name, parameter in net.named_parameters()
+            if accumulating and parameter.grad is not None
         }
-        buffers = {name: own.cpu() for name, own in buffers_of(net).items()} if self.rank else {}  # the engine has 0's
-        random = random_state(self.plan.strategy.devices(self.plan))
-        ranks = self._gathered(RankState(random, here, gradients, buffers, module or {}))
-        nothing = {name: torch.zeros_like(own) for name, own in here.items()}
-        for generators, statistics in self.virtual.states() if self.virtual is not None else ():
-            ranks.append(RankState(generators, nothing, gradients, statistics))
-        own = identity(self.plan, depends_on_world(self.plan, self.recorder.net))
-        best = None if self.best is None else (self.monitor[0], self.best)
-        mark, best_yet = self.recorder.mark, self.best_yet
+        buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
+        buffers = {name: buffer.cpu() for name, buffer in buffers.items()}
+        random = random_state(plan.strategy.devices(plan))
+        ranks = self._gathered(RankState(random, saved_sums, gradients, buffers, module or {}))
+        zeros = {name: torch.zeros_like(tensor) for name, tensor in saved_sums.items()}
+        for virtual_random, virtual_buffers in self.virtual.states() if self.virtual is not None else ():
+            ranks.append(RankState(virtual_random, zeros, gradients, virtual_buffers))
+        offset = recorder.file.offset if recorder.file else RecordOffset()
         content = Content(
-            *(own, position, mark.lines, dict(results), best, best_yet, ranks, mark.size, mark.sha256),
-            [*self.plan.objective.sums],
-            prefix,
-            ended,
+            identity=identity(plan, depends_on_world(plan, recorder.net)),
+            position=position,
+            record=offset.lines,
+            results=dict(results),
+            best=None if self.best is None else (self.monitor[0], self.best),
+            best_yet=self.best_yet,
+            ranks=ranks,
+            record_size=offset.size,
+            record_sha256=offset.sha256,
+            sum_names=[*plan.objective.sums],
+            prefix=prefix,
+            ended=ended,
         )
         self.best_yet = False
         return {SECTION: content.as_saved()}
 
     def update_best(self, metrics: Mapping[str, float]) -> None:
-        """Note whether an epoch is better than all before it: the first of equals, rounded to float32; NaN is worst.
+        """Note whether an epoch is better than all before it, so that its checkpoint is kept as the best, too.
 
-        Its checkpoint, which is saved next, is then the best, too.
+        Values are rounded to float32; NaN is worst; the first of equals is the best.
         """
         name, mode = self.monitor
         value = torch.tensor(metrics[name], dtype=torch.float32).item()
@@ -144,41 +152,40 @@ class CheckpointManager:
 
     @property
     def best_metrics(self) -> dict[str, str | float]:
-        """For metrics.json: what best.ckpt is best by, whether less or more of it is better, and its value."""
+        """Return for metrics.json the metric of best.ckpt, whether less or more of it is better, and its value."""
         name, mode = self.monitor
         sign = 1 if mode == "min" else -1
         return {} if self.best is None else {"monitor": name, "mode": mode, "best": sign * self.best}
 
     def _check_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
-            own = self.tensors.full_tensor(weight.detach())
-            odd = own[~own.isfinite()]
-            if len(odd):
-                raise not_finite(f"after step {step} the weight {name}", odd[0].item())
+            full = self.tensors.full_tensor(weight.detach())
+            infinite = full[~full.isfinite()]
+            if len(infinite):
+                raise not_finite(f"after step {step} the weight {name}", infinite[0].item())
 
     def _gathered(self, state: RankState) -> list[RankState]:
-        """Of all ranks, on rank 0; what others return does not matter."""
+        """Return the states of all ranks on rank 0; what other ranks return does not matter."""
         if not dist.is_initialized():
             return [state]
-        packed = io.BytesIO()
-        torch.save(vars(state), packed)
-        states = [load(io.BytesIO(one)) for one in gather_bytes(packed.getvalue())]
-        return [RankState(**one) for one in states] or [state]
+        message = io.BytesIO()
+        torch.save(vars(state), message)
+        states = [load(io.BytesIO(gathered)) for gathered in gather_bytes(message.getvalue())]
+        return [RankState(**other) for other in states] or [state]
 
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint's file, whole or not at all; the one before it stays as previous.ckpt, the best as best.ckpt.
+    """Write a checkpoint file atomically; the old one is kept as previous.ckpt, the best as best.ckpt.
 
     Raises:
-        ConfigError: there is no room, or no right, to write it.
+        ConfigError: the disk is full, or the folder is not writable.
     """
-    write: Callable[[BinaryIO], None] = lambda file: torch.save(dict(checkpoint), file)  # noqa: E731
-    best = BEST if SECTION in checkpoint and checkpoint[SECTION]["best_yet"] else ""
+    also = BEST if checkpoint.get(SECTION, {}).get("best_yet") else ""
     try:
-        write_whole(path, write, before=PREVIOUS, also=best)
+        write_synced(path, lambda file: torch.save(dict(checkpoint), file), backup=PREVIOUS, also=also)
     except (OSError, RuntimeError) as error:
-        found = find_disk_error(error, path.parents[1])
-        in_words = error.__context__ is None and "PytorchStreamWriter" in str(error)  # it may tell no more
-        if found is None and not in_words:
+        cause = find_disk_error(error, path.parents[1])
+        writer_failed = error.__context__ is None and "PytorchStreamWriter" in str(error)  # it may say no more
+        if cause is None and not writer_failed:
             raise
-        raise write_error(path.parents[1], found, f"{FOLDER}/{path.name}") from None
+        raise write_error(path.parents[1], cause, f"{FOLDER}/{path.name}") from None

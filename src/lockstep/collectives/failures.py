@@ -23,13 +23,14 @@ from lockstep.collectives.calls import tensor_device
 from lockstep.collectives.ranks import TourPayload
 from lockstep.collectives.runner import RankOptions, world_of
 from lockstep.config_error import ConfigError, require, shorten
+from lockstep.entry_point import make_output_dir
 from lockstep.files import save_table
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
+from lockstep.schemas.run import Timeout
 from lockstep.text_table import terminal_width
-from lockstep.tool_command import make_output_dir
 from lockstep.world import World
 
 Group = dist.ProcessGroup | None
@@ -44,7 +45,7 @@ class FailureOptions(RankOptions):
     """The keys of the subcommand; `timeout` is that of each case."""
 
     devices: int = 2
-    timeout: float = 5.0
+    timeout: Timeout = 5.0
 
     def __post_init__(self) -> None:
         require(self.devices >= 2, "devices", self.devices, "the failure cases take two", "devices=2, or more")

@@ -8,15 +8,15 @@ from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import TourPayload, TourResult
 from lockstep.collectives.verify import check_all, tour_table
 from lockstep.config_error import require
+from lockstep.entry_point import make_output_dir, output_dir
 from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import is_rank_zero
 from lockstep.schemas import ProcessGroup
-from lockstep.schemas.process_group import Backend
+from lockstep.schemas.run import Backend, InitMethod, Timeout
 from lockstep.text_table import terminal_width, width_shown
-from lockstep.tool_command import make_output_dir, output_dir
 from lockstep.world import World
 
 
@@ -26,8 +26,8 @@ class RankOptions:
 
     devices: int = 4
     backend: Backend = "auto"
-    init_method: str = "auto"
-    timeout: float = 30.0
+    init_method: InitMethod = "auto"
+    timeout: Timeout = 30.0
 
 
 @dataclass(frozen=True)

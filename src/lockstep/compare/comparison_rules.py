@@ -1,133 +1,128 @@
-"""One table of everything that a run leaves, and how each is compared: what is not compared is listed.
+"""The table of everything that a run leaves, and how each value is compared with another run's.
 
-A key is `FILE:PART.PART`; the first matching pattern counts. A key that matches none is listed as unknown. The tensors
+A key is `FILE:PART.PART`; `FILE:` stands for the file itself. The first pattern that matches a key counts. The tensors
 of a record are quantities of their own, by their names.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import cache
 from typing import Literal
+
+How = Literal["exact", "bound", "bits", "not"]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """`how`: `exact` in any two worlds, within the tolerance (`bound`), or `bits` where the tolerance is 0, else not.
+class Rule:
+    """How a value is compared, and as part of which quantity.
 
-    `itself`: compared with what the same run says of it elsewhere. `not`: not compared, for this `reason`.
+    `exact`: equal in any two worlds. `bound`: within the tolerance. `bits`: only if the tolerance is 0. `not`: not
+    compared; `quantity` is then the reason.
     """
 
-    quantity: str = ""
-    how: Literal["exact", "bound", "bits", "itself", "not"] = "not"
-    reason: str = ""
+    how: How
+    quantity: str
 
 
-exact, bound = partial(Entry, how="exact"), partial(Entry, how="bound")
-bits = partial(Entry, how="bits", reason="what is equal only where identical bits are expected")
-left_out = partial(Entry, "", "not")
+UNKNOWN = Rule("not", "what no run of this version leaves")
+BITS_ONLY = "what is equal only where identical bits are expected"
+EXPECTED = "what the tolerance accounts for"
+MONITORING = "how a run is watched and saved"
+CURVES = "curves and logs"
+VERDICTS = "verdicts of comparing"
 
-ITSELF = "each run with itself"
-AGAINST_ITSELF = Entry(ITSELF, "itself")
-ACCOUNTED_FOR = left_out("what the tolerance accounts for")
-WATCHED = left_out("how a run is watched and saved")
-BEGUN = left_out("where it resumed from")
-CURVES = left_out("curves and logs")
-VERDICTS = left_out("verdicts of comparing")
-LIGHTNING = left_out("Lightning's own state, which follows from the position")
-UNKNOWN = left_out("what no run of this version leaves")
+FILES = ("last.ckpt", "best.ckpt", "previous.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
+WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng"
+RUN = "metrics.json: record.jsonl:run."
+RANKS = "last.ckpt:lockstep.ranks.*."
+CHECKPOINTS = "last.ckpt: best.ckpt: previous.ckpt:"
 
-_WORLD = (
-    *("engine*", "strategy*", "devices", "num_nodes", "accelerator", "threads", "precision"),
-    *("sync_batchnorm", "dropout_rng"),
+RULES: tuple[tuple[How, str, str, str], ...] = (
+    *(("exact", name, name, ":") for name in FILES),
+    ("not", CURVES, "tensorboard/ csv/ wandb/ mlruns/ ranks/", "*:"),
+    ("not", VERDICTS, "comparison.json failure.json", ":"),
+    ("not", "names and paths", "config.yaml:", "name run_dir data.root command*"),
+    ("not", "where it resumed from", "config.yaml:", "ckpt_path resume"),
+    ("not", EXPECTED, "config.yaml:", f"{WORLD} memory_format"),
+    ("not", MONITORING, "config.yaml:", "logger* process_group* checkpoint* record* show_shapes model_summary"),
+    ("not", MONITORING, "config.yaml:", "log_every_n_steps detect_nan optimized_metric"),
+    ("not", MONITORING, "config.yaml:data.loader.", "num_workers pin_memory prefetch_factor"),
+    ("not", MONITORING, "config.yaml:data.loader.", "persistent_workers timeout"),
+    ("not", MONITORING, "config.yaml:trainer.", "limit_test_batches fast_dev_run deterministic benchmark"),
+    ("not", MONITORING, "config.yaml:trainer.", "detect_anomaly enable_progress_bar"),
+    ("exact", "configuration", "config.yaml:", "*"),
+    ("not", EXPECTED, RUN, f"{WORLD} world_size gradient_sync backend micro_batches memory_format per_rank_buffers"),
+    ("exact", "configuration", RUN, "model data optimizer lr scheduler batch_size seed"),
+    ("exact", "steps", "metrics.json:", "epochs steps"),
+    ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
+    ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
+    ("not", MONITORING, "metrics.json:", "monitor mode"),
+    ("bound", "validation", "metrics.json:", "val/* best"),
+    ("bound", "train", "metrics.json:", "train/*"),
+    ("bound", "test", "metrics.json:", "test/*"),
+    ("bound", "line learned", "metrics.json:", "slope intercept"),
+    ("bits", "digest", "metrics.json:", "digest"),
+    ("exact", "steps", "record.jsonl:step.", "epoch step"),
+    ("exact", "samples", "record.jsonl:step.", "samples"),
+    ("exact", "sample ids", "record.jsonl:step.", "ids"),
+    ("exact", "learning rate", "record.jsonl:step.", "lr"),
+    ("bound", "loss", "record.jsonl:step.", "loss_sum"),
+    ("bound", "gradient norm", "record.jsonl:step.", "grad_norm"),
+    ("exact", "ranks in step", "record.jsonl:step.", "grad_norm_spread"),
+    ("bound", "logged", "record.jsonl:step.", "logged.*"),
+    # the mean over ranks of a metric is no metric of the global batch
+    ("bits", "metrics of batches", "record.jsonl:step.", "metrics.*"),
+    ("bits", "fingerprints", "record.jsonl:", "fingerprint.*"),
+    ("bound", "validation", "record.jsonl:", "validation.*"),
+    ("bound", "parameters and buffers", "record.jsonl:", "tensor.*"),
+    ("bound", "confusion matrix", "confusion.csv:", "*"),
+    ("exact", "position", "last.ckpt:", "epoch global_step lockstep.position.* lockstep.ended"),
+    ("not", EXPECTED, "last.ckpt:lockstep.identity.", WORLD),
+    ("exact", "configuration", "last.ckpt:lockstep.", "identity.* sum_names* prefix"),
+    ("bound", "results", "last.ckpt:lockstep.", "results*"),
+    ("bits", "best epoch", "last.ckpt:lockstep.", "best_yet"),
+    ("bound", "best epoch", "last.ckpt:lockstep.", "best*"),
+    ("bits", "random states", RANKS, "random.*"),
+    ("not", CURVES, RANKS, "sums.curve"),
+    ("bits", "partial sums", RANKS, "sums.*"),
+    ("bits", "partial gradients", RANKS, "gradients*"),
+    ("bits", "buffers of each rank", RANKS, "buffers*"),
+    ("bits", "what a module has logged so far", RANKS, "module*"),
+    ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
+    (
+        *("not", "Lightning's own state, which follows from the position", "last.ckpt:"),
+        "pytorch-lightning_version loops* callbacks* hparams* hyper_parameters*",
+    ),
+    ("bits", "best.ckpt", "best.ckpt:", "lockstep.position.*"),
+    ("bits", "previous.ckpt", "previous.ckpt:", "lockstep.position.*"),
+    ("bound", "weights saved", CHECKPOINTS, "state_dict.*"),
+    ("bound", "optimizer state", CHECKPOINTS, "optimizer_states*"),
+    ("bound", "schedule", CHECKPOINTS, "lr_schedulers*"),
+    ("bound", "gradient scaler", CHECKPOINTS, "MixedPrecision*"),
+    ("not", "what best.ckpt and previous.ckpt hold beside the training state", "best.ckpt: previous.ckpt:", "*"),
 )
-_WORLD_MEASURED = ("world_size", "gradient_sync", "backend", "micro_batches", "memory_format", "per_rank_buffers")
-_WATCHED = (
-    *("logger*", "process_group*", "checkpoint*", "record*", "show_shapes", "model_summary", "log_every_n_steps"),
-    "detect_nan",
-    *("optimized_metric", "trainer.limit_test_batches", "trainer.fast_dev_run", "trainer.deterministic"),
-    *("data._loader_.num_workers", "data._loader_.pin_memory", "data._loader_.prefetch_factor"),
-    *("data._loader_.persistent_workers", "data._loader_.timeout"),
-    *("trainer.benchmark", "trainer.detect_anomaly", "trainer.enable_progress_bar"),
-)
-_CHOSEN = ("model", "data", "optimizer", "lr", "scheduler", "batch_size", "seed")
-
-BESIDE_LAST = ("best.ckpt", "previous.ckpt")
-BESIDE_STATE = left_out("what best.ckpt and previous.ckpt hold beside the training state")
-TRAINING_STATE = {
-    "state_dict.*": bound("weights saved"),
-    "optimizer_states*": bound("optimizer state"),
-    "lr_schedulers*": bound("schedule"),
-    "MixedPrecision*": bound("gradient scaler"),
-}
-
-RULES: tuple[tuple[str, Iterable[str], Entry], ...] = (
-    *((f"{name}:", [""], exact(name)) for name in ("last.ckpt", *BESIDE_LAST, "confusion.csv")),
-    *((f"{name}:", [""], exact(name)) for name in ("metrics.json", "record.jsonl", "config.yaml")),
-    ("", ("tensorboard/*:", "csv/*:", "wandb/*:", "mlruns/*:", "ranks/*:"), CURVES),
-    ("", ("comparison.json:", "failure.json:"), VERDICTS),
-    ("config.yaml:", ("name", "run_dir", "data.root", "command*"), left_out("names and paths")),
-    ("config.yaml:", ("ckpt_path", "resume"), BEGUN),
-    ("config.yaml:", (*_WORLD, "memory_format"), ACCOUNTED_FOR),
-    ("config.yaml:", _WATCHED, WATCHED),
-    ("config.yaml:", ["*"], exact("configuration")),
-    *((file, (*_WORLD, *_WORLD_MEASURED), ACCOUNTED_FOR) for file in ("metrics.json:", "record.jsonl:run.")),
-    *((file, _CHOSEN, exact("configuration")) for file in ("metrics.json:", "record.jsonl:run.")),
-    ("metrics.json:", ("epochs", "steps"), exact("steps")),
-    ("metrics.json:", ("*seconds", "epoch_seconds_*", "samples_per_second"), left_out("times")),
-    ("metrics.json:", ("verdict", "within_tolerance", "max_diff"), VERDICTS),
-    ("metrics.json:", ("monitor", "mode"), WATCHED),
-    ("metrics.json:", ("val/*", "best"), bound("validation")),
-    ("metrics.json:", ["train/*"], bound("train")),
-    ("metrics.json:", ["test/*"], bound("test")),
-    ("metrics.json:", ("slope", "intercept"), bound("line learned")),
-    ("metrics.json:", ["digest"], bits("digest")),
-    ("record.jsonl:", ["run.missing_steps"], BEGUN),
-    ("record.jsonl:", ("step.epoch", "step.step"), exact("steps")),
-    ("record.jsonl:", ["step.samples"], exact("samples")),
-    ("record.jsonl:", ["step.ids"], exact("sample ids")),
-    ("record.jsonl:", ["step.lr"], exact("learning rate")),
-    ("record.jsonl:", ["step.loss_sum"], bound("loss")),
-    ("record.jsonl:", ["step.grad_norm"], bound("gradient norm")),
-    ("record.jsonl:", ["step.grad_norm_spread"], exact("ranks in step")),
-    ("record.jsonl:", ["step.logged.*"], bound("logged")),
-    ("record.jsonl:", ["step.metrics.*"], bits("metrics of batches")),
-    ("record.jsonl:", ["fingerprint.*"], bits("fingerprints")),
-    ("record.jsonl:", ["validation.*"], bound("validation")),
-    ("record.jsonl:", ["tensor.*"], bound("parameters and buffers")),
-    ("confusion.csv:", ["*"], bound("confusion matrix")),
-    ("last.ckpt:", ("epoch", "global_step", "lockstep.position.*", "lockstep.ended"), exact("position")),
-    ("last.ckpt:lockstep.identity.", _WORLD, ACCOUNTED_FOR),
-    ("last.ckpt:lockstep.", ("identity.*", "sum_names*", "prefix"), exact("configuration")),
-    ("last.ckpt:lockstep.", ["results*"], bound("results")),
-    ("last.ckpt:lockstep.", ["best_yet"], bits("best epoch")),
-    ("last.ckpt:lockstep.", ["best*"], bound("best epoch")),
-    ("last.ckpt:lockstep.ranks.*.", ["random.*"], bits("random states")),
-    ("last.ckpt:lockstep.ranks.*.", ["sums.curve"], CURVES),
-    ("last.ckpt:lockstep.ranks.*.", ["sums.*"], bits("partial sums")),
-    ("last.ckpt:lockstep.ranks.*.", ["gradients*"], bits("partial gradients")),
-    ("last.ckpt:lockstep.ranks.*.", ["buffers*"], bits("buffers of each rank")),
-    ("last.ckpt:lockstep.ranks.*.", ["module*"], bits("what a module has logged so far")),
-    ("last.ckpt:", ("pytorch-lightning_version", "loops*", "callbacks*", "hparams*", "hyper_parameters*"), LIGHTNING),
-    *((f"{name}:", ["lockstep.position.*"], bits(name)) for name in BESIDE_LAST),
-    *((f"{name}:", [key], entry) for name in ("last.ckpt", *BESIDE_LAST) for key, entry in TRAINING_STATE.items()),
-    ("last.ckpt:", ("state_dict.*", "lockstep.record*"), AGAINST_ITSELF),
-    *((f"{name}:", ["*"], BESIDE_STATE) for name in BESIDE_LAST),
-)
-"""What a key begins with, the patterns of its rest, and how it is compared."""
-TABLE = {f"{begin}{rest}": entry for begin, patterns, entry in RULES for rest in patterns}
-"""`FILE:` is whether the file is there."""
+"""How, the quantity, what a key begins with, and the patterns of its rest; the last two are lists of words."""
 
 
-EXACT = frozenset(entry.quantity for entry in TABLE.values() if entry.how in ("exact", "itself"))
-"""What is identical in every world, at every step."""
+def _table() -> dict[str, Rule]:
+    table: dict[str, Rule] = {}
+    for how, quantity, prefixes, patterns in RULES:
+        for prefix in prefixes.split():
+            for pattern in patterns.split():
+                table.setdefault(f"{prefix}{pattern}", Rule(how, quantity))
+    return table
+
+
+TABLE = _table()
+EXACT = frozenset(rule.quantity for rule in TABLE.values() if rule.how == "exact")
+"""The quantities that are identical in every world, at every step."""
 
 
 @cache
-def entry_of(key: str) -> tuple[str, Entry]:
-    """The first pattern that matches a key, and its entry; UNKNOWN where none does.
+def rule_of(key: str) -> tuple[str, Rule]:
+    """Return the first pattern that matches a key, and its rule; UNKNOWN if there is none.
 
-    Cached: a checkpoint has thousands of keys, most of them words of random states, and two runs have the same.
+    Cached: a checkpoint has thousands of keys, and two runs have the same.
     """
-    found = ((pattern, entry) for pattern, entry in TABLE.items() if fnmatchcase(key, pattern))
-    return next(found, (key, UNKNOWN))
+    matching = ((pattern, rule) for pattern, rule in TABLE.items() if fnmatchcase(key, pattern))
+    return next(matching, (key, UNKNOWN))

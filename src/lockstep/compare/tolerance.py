@@ -12,6 +12,8 @@ from typing import Any
 
 from lockstep.strategies.registry import STRATEGIES
 
+RunMetadata = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -34,12 +36,26 @@ MIXED = Tolerance(0.1, 3)
 """By precision; the last two are ten times or more what was measured (docs/agreement.md)."""
 INCOMPARABLE = Tolerance(sys.float_info.max)
 
+LOSS_OF_RANKS = (
+    "Their ranks have other shares of a batch: a loss across samples, statistics of a batch or noise depend on them "
+    "(compare with strategy=virtual)."
+)
+LOGGED_OF_RANKS = (
+    "The losses agree and the ranks have other shares of a batch: what the module logs is no mean over samples "
+    "(a metric of each batch, an unweighted mean), or is rounded to float32."
+)
+REASONS = {
+    **dict.fromkeys(("loss", "gradient norm"), LOSS_OF_RANKS),
+    **dict.fromkeys(("logged", "validation", "train", "test", "results"), LOGGED_OF_RANKS),
+}
+"""The likely reason of a difference beyond the tolerance, by the quantity that differs first."""
 
-def tolerance_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Tolerance:
-    """The expected agreement of two runs, by their headings."""
+
+def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
+    """Return the expected agreement of two runs."""
     if _arithmetic(a) == _arithmetic(b):
         return IDENTICAL
-    if "per_rank" in (_dropout(a), _dropout(b)) and _masks(a) != _masks(b):
+    if "per_rank" in (_dropout(a), _dropout(b)) and _batch_layout(a) != _batch_layout(b):
         return INCOMPARABLE
     precisions = {a["precision"], b["precision"]}
     if precisions == {"64-true"}:
@@ -47,40 +63,28 @@ def tolerance_between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Tolerance:
     return FLOAT32 if precisions <= {"64-true", "32-true"} else MIXED
 
 
-def likely_reason(a: Mapping[str, Any], b: Mapping[str, Any], differs: str) -> str | None:
-    """Why two runs of one LightningModule probably differ beyond the tolerance, where they share out a batch otherwise;
-    None where nothing speaks for it.
+def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
+    """Return why two runs of one LightningModule that split a batch differently probably differ; None for other runs.
 
     Args:
         differs: the quantity that differs first.
     """
-    if "optimizer" in {**a, **b} or _masks(a) == _masks(b):  # a plain net, whose loss is its task's
-        return None
-    if differs in ("loss", "gradient norm"):
-        return (
-            "Their ranks have other shares of a batch: a loss across samples, statistics of a batch or noise depend on "
-            "them (compare with strategy=virtual)."
-        )
-    if differs in ("logged", "validation", "train", "test", "results"):
-        return (
-            "The losses agree and the ranks have other shares of a batch: what the module logs is no mean over samples "
-            "(a metric of each batch, an unweighted mean), or is rounded to float32."
-        )
-    return None
+    is_plain_net = "optimizer" in {**a, **b}
+    return None if is_plain_net or _batch_layout(a) == _batch_layout(b) else REASONS.get(differs)
 
 
-def _arithmetic(run: Mapping[str, Any]) -> tuple[object, ...]:
-    """What decides the order of every sum. Two ranks have only one order."""
-    by_hand = run["gradient_sync"] if run["world_size"] > 2 else "any"
-    alike = ("precision", "threads", "sync_batchnorm")
+def _arithmetic(run: RunMetadata) -> tuple[object, ...]:
+    """Return what decides the order of every sum. Two ranks have only one order."""
+    gradient_sync = run["gradient_sync"] if run["world_size"] > 2 else "any"
     sums = STRATEGIES[run["strategy"]].reduction_order(run)
-    return *_masks(run), *sums, by_hand, run.get("memory_format", "auto"), *(run[key] for key in alike)
+    options = (run[key] for key in ("precision", "threads", "sync_batchnorm"))
+    return *_batch_layout(run), *sums, gradient_sync, run.get("memory_format", "auto"), *options
 
 
-def _masks(run: Mapping[str, Any]) -> tuple[object, ...]:
-    """What decides how a batch is split, and so which dropout masks are drawn where each rank draws its own."""
+def _batch_layout(run: RunMetadata) -> tuple[object, ...]:
+    """Return what decides how a batch is split, and so which dropout masks each rank draws."""
     return *STRATEGIES[run["strategy"]].batch_layout(run), run["accelerator"], _dropout(run)
 
 
-def _dropout(run: Mapping[str, Any]) -> str:
+def _dropout(run: RunMetadata) -> str:
     return str(run.get("dropout_rng", "none"))

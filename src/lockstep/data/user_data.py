@@ -1,7 +1,7 @@
 """A user's data: what its target creates, as train, validation and test split.
 
-A target creates a Dataset or a pair of tensors (inputs, targets), which `_split_` divides; or a mapping or a tuple of
-such: train, val, test.
+A target creates a Dataset or a pair of tensors (inputs, targets), which the setting `split` divides; or a mapping or a
+tuple of such: train, val, test.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.mappings import keys_of
-from lockstep.data.samples import SampleData, pair_of, targets_for_loss
+from lockstep.data.samples import SampleData, keys_of, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
-from lockstep.schemas.data_keys import PLANNED
-from lockstep.schemas.own_data import OwnData, OwnLoaders
+from lockstep.schemas.data import PLANNED, DataFacts, UserData, UserLoaders
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import UserCodeError, check, create, user_errors
@@ -27,12 +25,12 @@ NAMES = ("train", "val", "test")
 LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
 
 
-def create_data(choice: OwnData | OwnLoaders, seed: int) -> Any:
+def create_data(choice: UserData, seed: int) -> Any:
     """Call the data's target under the run's seed, so that it draws the same on every rank."""
-    return seeded(seed, lambda: create("data", choice.call))
+    return seeded(seed, lambda: create(choice.key, choice.call))
 
 
-def load(choice: OwnData, seed: int, samples: Samples = "pairs") -> TensorData | SampleData:
+def load(choice: UserData, seed: int, samples: Samples = "pairs") -> TensorData | SampleData:
     """Return the splits.
 
     Raises:
@@ -41,36 +39,35 @@ def load(choice: OwnData, seed: int, samples: Samples = "pairs") -> TensorData |
     return _load(choice, seed, samples, create_data(choice, seed))[0]
 
 
-def describe(choice: OwnData, seed: int, samples: Samples = "pairs", created: Any = None) -> dict[str, Any]:
-    """Return what a plan needs to know of the data, by the fields of OwnData.
+def describe(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> DataFacts:
+    """Return facts about the data.
 
     Args:
         created: by the target, which is called here if it is None.
     """
     created = create_data(choice, seed) if created is None else created
-    check("data._loader_", {**LOADER, **choice.loader}, ours=PLANNED)
+    check("data.loader", {**LOADER, **choice.loader}, reserved=PLANNED)
     data, target = _load(choice, seed, samples, created)
     if isinstance(data, SampleData):
         try:
             DataLoader(data.train, **data.loader)
         except (ValueError, TypeError) as error:
-            raise config_error("data._loader_", choice.loader, str(error), "other arguments") from None
-    sizes = {"train_samples": len(data.train), "val_size": len(data.val), "test_size": len(data.test)}
-    return sizes | shape_facts(data.shape, target, data.outputs)
+            raise config_error("data.loader", choice.loader, str(error), "other arguments") from None
+    return DataFacts(len(data.train), len(data.val), len(data.test), **shape_facts(data.shape, target, data.outputs))
 
 
 def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str, Any]:
-    """Return what a net and its task need to know of a sample, by the fields of OwnSamples.
+    """Return what a net and its task need to know of a sample, by the fields of DataFacts.
 
     Args:
         target: of one sample.
     """
     has_classes = not target.is_floating_point() and outputs > 0
-    parts = list(target.shape) if has_classes else []
-    return {"shape": list(shape), "outputs": outputs, "classes": outputs if has_classes else 0, "parts": parts}
+    parts = tuple(target.shape) if has_classes else ()
+    return {"shape": tuple(shape), "outputs": outputs, "classes": outputs if has_classes else 0, "parts": parts}
 
 
-def streams_of(choice: OwnData | OwnLoaders, created: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def streams_of(choice: UserData, created: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return the splits if any is an IterableDataset, and arguments of a DataLoader; None for other data."""
     splits = {"train": created} if isinstance(created, IterableDataset) else _by_name(created) or {}
     if "train" not in splits or not any(isinstance(split, IterableDataset) for split in splits.values()):
@@ -80,7 +77,7 @@ def streams_of(choice: OwnData | OwnLoaders, created: Any) -> tuple[dict[str, An
 
 
 def outputs_of(
-    choice: OwnData | OwnLoaders, datasets: Sequence[Any], target: Tensor, samples: Samples, num_classes: Any = None
+    choice: UserData, datasets: Sequence[Any], target: Tensor, samples: Samples, num_classes: Any = None
 ) -> int:
     """Return the number of outputs that a net needs; 0 if it is unknown, and the task may not need it.
 
@@ -95,9 +92,9 @@ def outputs_of(
     if target.is_floating_point() or (samples == "inputs" and target.dtype == torch.uint8):  # pixels
         return target.numel()
     reason = "inputs to give back are real numbers or pixels"
-    require(samples != "inputs", f"data.{KEY}", choice.call[KEY], reason, "others")
-    if choice.class_count is not None:
-        return choice.class_count
+    require(samples != "inputs", f"{choice.key}.{KEY}", choice.call[KEY], reason, "others")
+    if choice.num_classes is not None:
+        return choice.num_classes
     if isinstance(num_classes, int):
         return num_classes
     splits = [_in_memory(dataset, samples) for dataset in datasets]
@@ -114,25 +111,28 @@ def outputs_of(
     if names is not None and hasattr(names, "__len__"):
         return len(names)
     if samples != "any":
-        raise ConfigError("data._classes_ is missing: the targets are whole numbers; write data._classes_=10, say.")
+        raise ConfigError("data.classes is missing: the targets are whole numbers; write data.classes=10.")
     return 0
 
 
-def _load(choice: OwnData, seed: int, samples: Samples, created: Any) -> tuple[TensorData | SampleData, Tensor]:
+def _load(choice: UserData, seed: int, samples: Samples, created: Any) -> tuple[TensorData | SampleData, Tensor]:
     """Return the splits and the target of the first sample, which is empty if only a LightningModule knows samples."""
     datasets, options = _three_datasets(choice, created), _loader_options(choice)
     target, outputs = torch.zeros(0), 0
     shape: tuple[int, ...] = ()
     splits: Sequence[Any] = [*datasets.values()]
     try:
-        with preserve_generators(), user_errors(f"data.{KEY}={choice.call[KEY]}", "a sample of it raises this."):
+        with (
+            preserve_generators(),
+            user_errors(f"{choice.key}.{KEY}={choice.call[KEY]}", "a sample of it raises this."),
+        ):
             seed_all(0)
             inputs, targets = pair_of(options.get("collate_fn", default_collate)([datasets["train"][0]]), samples)
         target = targets_for_loss(targets)[0]
         splits = [_in_memory(dataset, samples) for dataset in splits]
         outputs, shape = outputs_of(choice, splits, target, samples), tuple(inputs.shape[1:])
     except ConfigError as error:
-        if samples != "theirs" or isinstance(error, UserCodeError):
+        if samples != "module" or isinstance(error, UserCodeError):
             raise
     train, val, test = splits
     if all(isinstance(split, Split) for split in splits):
@@ -140,10 +140,10 @@ def _load(choice: OwnData, seed: int, samples: Samples, created: Any) -> tuple[T
     return SampleData(**datasets, outputs=outputs, shape=shape, seed=seed, loader=options, samples=samples), target
 
 
-def _loader_options(choice: OwnData | OwnLoaders) -> dict[str, Any]:
+def _loader_options(choice: UserData) -> dict[str, Any]:
     """Return the arguments of a DataLoader; its collate function leaves the named keys of a mapping."""
-    options = {key: create(f"data._loader_.{key}", value) for key, value in choice.loader.items()}
-    if isinstance(choice, OwnData) and (keys := keys_of(choice)):
+    options = {key: create(f"data.loader.{key}", value) for key, value in choice.loader.items()}
+    if not isinstance(choice, UserLoaders) and (keys := keys_of(choice)):
         options["collate_fn"] = partial(keys.collate, options.get("collate_fn", default_collate))
     return options
 
@@ -157,20 +157,19 @@ def _by_name(created: Any) -> dict[str, Any] | None:
     return None
 
 
-def _three_datasets(choice: OwnData, created: Any) -> dict[str, Any]:
+def _three_datasets(choice: UserData, created: Any) -> dict[str, Any]:
     """Return train, val and test; those that the target does not create are empty."""
-    key, path, splits = f"data.{KEY}", choice.call[KEY], _by_name(created)
+    key, path, splits = f"{choice.key}.{KEY}", choice.call[KEY], _by_name(created)
     if splits is None:
         dataset = _dataset(choice, created)
-        require(len(dataset) > 0, key, path, "it has no samples", "another")
         rows = split_rows(len(dataset), {name: choice.split.get(name, 0.1) for name in ("val", "test")})
         reason = f"it leaves nothing of {len(dataset)} samples to train on"
-        require(bool(rows["train"]), "data._split_", choice.split, reason, "less")
+        require(bool(rows["train"]), "data.split", choice.split, reason, "less")
         return {name: Subset(dataset, rows[name]) for name in NAMES}
     fits = "train" in splits and {*splits} <= {*NAMES}
     require(fits, key, path, _not_data(created), "train, val and test")
     reason = "the data is in three parts already"
-    require(not choice.split, "data._split_", choice.split, reason, "no _split_, or data in one part")
+    require(not choice.split, "data.split", choice.split, reason, "no split, or data in one part")
     train = _dataset(choice, splits["train"])
     require(len(train) > 0, key, path, "it has no samples to train on", "another")
     rest = {name: splits.get(name) for name in NAMES[1:]}
@@ -179,19 +178,19 @@ def _three_datasets(choice: OwnData, created: Any) -> dict[str, Any]:
     }
 
 
-def _dataset(choice: OwnData | OwnLoaders, data: Any) -> Any:
+def _dataset(choice: UserData, data: Any) -> Any:
     """Return a Dataset, or tensors as one."""
     if isinstance(data, Tensor):
         return TensorDataset(data)
     if _is_pair(data):
         inputs, targets = data
         reason = f"inputs of {len(inputs)} rows and targets of {len(targets)}"
-        require(len(inputs) == len(targets), f"data.{KEY}", choice.call[KEY], reason, "as many of both")
+        require(len(inputs) == len(targets), f"{choice.key}.{KEY}", choice.call[KEY], reason, "as many of both")
         return TensorDataset(inputs, targets)
     has_index = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     fits = has_index and not isinstance(data, str | list | tuple | dict)
     hint = "the path of what makes a map-style Dataset, a pair of tensors, or a mapping of train, val and test to such"
-    require(fits or isinstance(data, IterableDataset), f"data.{KEY}", choice.call[KEY], _not_data(data), hint)
+    require(fits or isinstance(data, IterableDataset), f"{choice.key}.{KEY}", choice.call[KEY], _not_data(data), hint)
     return data
 
 
@@ -207,7 +206,7 @@ def _in_memory(dataset: Any, samples: Samples) -> Any:
     """Return a data set of one or two tensors as a Split, so that a batch is one index; others as they are."""
     rows = dataset.indices if isinstance(dataset, Subset) else slice(None)
     source = dataset.dataset if isinstance(dataset, Subset) else dataset
-    counts = (2,) if samples == "theirs" else (1, 2)
+    counts = (2,) if samples == "module" else (1, 2)
     if type(source) is not TensorDataset or len(source.tensors) not in counts:
         return dataset
     inputs, targets = pair_of([tensor[rows] for tensor in source.tensors], samples)

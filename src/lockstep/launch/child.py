@@ -15,7 +15,7 @@ from lockstep.launch.failure import RankFailed, format_error
 from lockstep.launch.private_dir import private_folder
 from lockstep.launch.start import run_processes
 from lockstep.launch.topology import RankContext
-from lockstep.schemas.process_group import ProcessGroup
+from lockstep.schemas.run import ProcessGroup
 from lockstep.world import World
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from lockstep.launch.stop_request import SignalRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, redirect_output, run_engine
 from lockstep.parallel.messages import broadcast_bytes
-from lockstep.schemas.coerce import from_dict
+from lockstep.schemas.plan_json import from_json, to_json
 from lockstep.world import Launchable, World
 
 UNRESPONSIVE_AFTER = 2.0
@@ -63,7 +63,7 @@ class ExternalRank:
         """Run the engine in this process, which is a member of the group."""
         with self.failures_reported():
             if dist.is_initialized():  # every rank composed its own plan, and the clock names the run's folder
-                work = from_dict(type(work), json.loads(broadcast_bytes(json.dumps(asdict(work)).encode())))
+                work = from_json(broadcast_bytes(to_json(work).encode()).decode())
             redirect_output(Path(work.world.folder), self.context)
             stop = SignalRequest(self.context.rank, self.context.world_size, self.store)
             try:

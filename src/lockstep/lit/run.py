@@ -40,5 +40,5 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         if plan.test and session.data.runs("test"):
             ckpt_path = None if plan.train else plan.ckpt_path
             trainer.test(module, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True, verbose=False)
-        loggers.close(session.results.values)
+        loggers.close()
         return session.results.finish()

@@ -4,6 +4,7 @@ import logging
 import os
 import warnings
 
+import lightning
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint, ModelSummary, ProgressBar
 from lightning.pytorch.loggers import Logger
@@ -73,10 +74,10 @@ def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Call
 def use_fast_loop(trainer: pl.Trainer, session: Session) -> None:
     """Replace the epoch loop by the faster one, if that is tested with this version of Lightning."""
     loop = trainer.fit_loop.epoch_loop
-    obstacle = private.fast_loop_obstacle(trainer)
-    if obstacle is None:
+    if lightning.__version__.startswith(private.TESTED):
         from lockstep.lit.loop import FastTrainingEpochLoop  # its base class has a private name
 
         trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(session, trainer, loop.min_steps, loop.max_steps)
     elif trainer.is_global_zero:
-        notice(f"{obstacle}: its own loop trains, which is slower and computes the same")
+        version = lightning.__version__
+        notice(f"Lightning {version} is not tested: its own loop trains, which is slower and computes the same")

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from lockstep import schemas
 from lockstep.config_error import config_error
-from lockstep.data.mappings import keys_of
-from lockstep.data.samples import pair_of, targets_for_loss
+from lockstep.data.samples import keys_of, pair_of, targets_for_loss
 from lockstep.data.user_data import outputs_of, shape_facts
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.map_loader import MapLoader
@@ -35,8 +35,8 @@ class OneProcess:
         return self
 
 
-def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Set up a user's loaders, and return what a plan needs to know of them, by the fields of OwnLoaders.
+def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, schemas.LoaderDefaults]:
+    """Set up a user's loaders, and return facts about them.
 
     Args:
         trainer: attributes of `self.trainer` that are known before any rank starts.
@@ -54,14 +54,9 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> dict[str, Any]
             raise config_error("data", name, "it has no train_dataloader", "data with one")
         train = source.loaders("train", SINGLE)[0]
         is_map = isinstance(train, MapLoader)
-        facts = {
-            "train_samples": _samples(train),
-            "repeatable": is_map or _is_repeatable(source, train),
-            "train_batches": 0,
-            "regular": is_map and train.batches.regular,
-            "size": _batch_size(train),
-            "drop_last": is_map and train.batches.drop_last,
-        }
+        repeatable = is_map or _is_repeatable(source)
+        defaults = schemas.LoaderDefaults(_batch_size(train), is_map and train.batches.drop_last, repeatable)
+        facts: dict[str, Any] = {"train_samples": _samples(train), "regular": is_map and train.batches.regular}
         with suppress(TypeError, NotImplementedError):  # of unknown length
             facts["train_batches"] = len(train)
         for stage in ("val", "test"):
@@ -69,12 +64,12 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> dict[str, Any]
                 seeded(source.seed, lambda: owner.setup("test"))
             loaders = source.loaders(stage, SINGLE) if source.has(stage) else []
             facts[f"{stage}_size"] = sum(_samples(loader) or 1 for loader in loaders)
-            facts[f"{stage}_batch_sizes"] = [_batch_size(loader) for loader in loaders]
-    return facts
+            facts[f"{stage}_batch_sizes"] = tuple(_batch_size(loader) for loader in loaders)
+    return schemas.Loaders(**facts), defaults
 
 
 def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
-    """Return what a plain net and its task need to know of a batch, by the fields of OwnLoaders.
+    """Return what a plain net and its task need to know of a batch, by the fields of Loaders.
 
     Raises:
         ConfigError: the task takes other batches, the number of classes is unknown, or an evaluation has several
@@ -96,12 +91,10 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     return shape_facts(inputs.shape[1:], target, outputs)
 
 
-def _is_repeatable(source: LoaderSource, train: Any) -> bool:
+def _is_repeatable(source: LoaderSource) -> bool:
     """Whether a stream yields the same samples twice under one seed."""
-    with user_errors(f"data.{KEY}={getattr(source.choice, KEY, source.choice.name)}", "a batch of it raises this."):
-        again: Any = source.loaders("train", SINGLE)[0]
-        repeats: bool = train.first_fingerprint() == again.first_fingerprint()
-        return repeats
+    streams: Any = [source.loaders("train", SINGLE)[0] for _ in range(2)]
+    return len({stream.first_fingerprint() for stream in streams}) == 1
 
 
 def _samples(loader: RankLoader) -> int:

@@ -1,91 +1,96 @@
 """Where curves go: every logger of a plan, called alike by both engines. Rank 0 writes.
 
-`tensorboard` and `table` need no Lightning; `lightning_adapter` has what a Trainer and a user's module are handed, and
-what any Lightning logger is here.
+`tensorboard` and `csv_table` need no Lightning; `lightning_adapter` creates Lightning's loggers, and hands all of them
+to a Trainer or a user's module.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstep import schemas
-from lockstep.loggers.logger import HyperParameter, Logger
-from lockstep.loggers.tensorboard import TensorBoard, folder_of
+from lockstep.loggers.tensorboard import HyperParameter, TensorBoardWriter, folder_of
 from lockstep.plan import Plan
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger as LightningLogger
 
-__all__ = ["HyperParameter", "Logger", "Loggers", "create"]
+__all__ = ["HyperParameter", "Loggers", "create"]
 
 
 class Loggers:
-    """All loggers of a run. Above rank 0 there are none to write to, and every method may be called.
+    """All loggers of a run, each with the methods of Lightning's Logger; none above rank 0.
 
-    Around a run (`with`): if it fails, what was logged is kept, and each logger is told.
+    As a context manager, it saves and ends them if the run fails.
     """
 
-    def __init__(self, plan: Plan, rank: int, hparams: Mapping[str, HyperParameter], loggers: list[Logger]) -> None:
+    def __init__(self, plan: Plan, rank: int, loggers: list[Any]) -> None:
         self.plan, self.rank, self.loggers = plan, rank, loggers
-        self.hparams = dict(hparams)
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        """A point on the curve of each value, at an optimizer step."""
+        """Add a point to the curve of each value, at an optimizer step."""
         for logger in self.loggers:
-            logger.log_metrics(values, step)
+            logger.log_metrics({**values}, step)
 
     @property
-    def board(self) -> TensorBoard | None:
+    def board(self) -> TensorBoardWriter | None:
         """Return the logger that also takes texts, images, histograms and graphs; None above rank 0."""
-        return next((logger for logger in self.loggers if isinstance(logger, TensorBoard)), None)
+        return next((logger for logger in self.loggers if isinstance(logger, TensorBoardWriter)), None)
 
     def flush(self) -> None:
-        """What has been logged, onto the disk: a checkpoint is about to say that it is."""
+        """Write what has been logged to the disk, before a checkpoint that counts it."""
         for logger in self.loggers:
-            logger.flush()
+            logger.save()
 
-    def close(self, results: Mapping[str, float]) -> None:
-        """The run is over, with these results."""
+    def close(self) -> None:
+        """End the run successfully."""
         for logger in self.loggers:
-            logger.close(self.hparams, results)
+            _finalize(logger, "success")
 
     @cached_property
     def lightning(self) -> "list[LightningLogger]":
-        """The same loggers for a Trainer or a LightningModule, on every rank."""
-        from lockstep.loggers.lightning_adapter import of_rank
+        """Return the loggers for a Trainer or a LightningModule, on every rank."""
+        from lockstep.loggers.lightning_adapter import trainer_loggers
 
-        return of_rank(self)
+        return trainer_loggers(self)
 
     def __enter__(self) -> "Loggers":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            for logger in self.loggers:
-                with suppress(Exception):  # the first error is the one to show
-                    logger.fail()
+        for logger in self.loggers if error is not None else ():
+            with suppress(Exception):  # the first error is the one to show
+                logger.save()
+                _finalize(logger, "failed")
 
 
 def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
-    """The loggers of a plan whose training begins behind so many steps: later points are lost and done anew.
+    """Create the loggers of a plan whose training begins after `steps` steps; later points of the curves are dropped.
 
     Raises:
-        ConfigError: code of the user's own makes something else than a Lightning logger.
+        ConfigError: a user's target creates something else than a Lightning logger.
     """
-    own = [_create(choice, plan, steps, hparams) for choice in plan.logger] if rank == 0 else []
-    return Loggers(plan, rank, hparams, own)
+    return Loggers(plan, rank, [_create(choice, plan, steps, hparams) for choice in plan.logger] if rank == 0 else [])
 
 
-def _create(choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, HyperParameter]) -> Logger:
+def _create(choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, HyperParameter]) -> Any:
     match choice:
         case schemas.TensorBoard():
-            return TensorBoard(folder_of(plan), hparams, steps if plan.resume else None)
+            return TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None)
         case schemas.CSV():
-            from lockstep.loggers.table import Table
+            from lockstep.loggers.csv_table import CSVWriter
 
-            return Table(plan, steps)
+            return CSVWriter(plan, steps)
         case _:
-            from lockstep.loggers.lightning_adapter import FromLightning  # with Lightning
+            from lockstep.loggers.lightning_adapter import create_logger  # with Lightning
 
-            return FromLightning(choice, plan, steps, hparams)
+            logger = create_logger(choice, plan, steps)
+            logger.log_hyperparams({**hparams})
+            return logger
+
+
+def _finalize(logger: Any, status: str) -> None:
+    logger.finalize(status)
+    if type(logger).__name__ == "WandbLogger":  # its `finalize` leaves the run and its process for the next stage
+        logger.experiment.finish(exit_code=int(status == "failed"))

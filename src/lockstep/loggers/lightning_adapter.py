@@ -1,21 +1,26 @@
-"""Lightning's loggers: any of them as a logger here, and those from here for a Trainer.
+"""Lightning's loggers: those of a plan are created here, and all loggers are handed to a Trainer as Lightning's.
 
-A rank that is not the first is told so: the fork server has imported Lightning before anyone knew the ranks.
+The trackers (Weights & Biases, MLflow) stay within the run's folder and off the network.
+
+Each rank is told its number: the fork server has imported Lightning before the ranks were known.
 """
 
+import logging
+import os
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from unittest.mock import patch
 
-import lightning.pytorch.loggers as theirs
-from lightning.fabric.loggers.logger import rank_zero_experiment
+import lightning.pytorch.loggers as pl_loggers
 from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loggers.logger import HyperParameter, Logger
-from lockstep.loggers.tensorboard import FOLDER, TensorBoard
-from lockstep.loggers.trackers import create_mlflow, create_wandb, finish, set_rank
+from lockstep.loggers.csv_table import CSVWriter, version
+from lockstep.loggers.tensorboard import FOLDER, HyperParameter, TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
 from lockstep.targets import locate
@@ -23,133 +28,132 @@ from lockstep.targets import locate
 if TYPE_CHECKING:
     from lockstep.loggers import Loggers
 
-
-class FromLightning(Logger):
-    """A Lightning logger, made on rank 0. It gets the hyper-parameters at once; TensorBoard's, with the results."""
-
-    def __init__(self, choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, HyperParameter]) -> None:
-        set_rank(0)
-        self.own = made(choice, plan, steps)
-        if not isinstance(self.own, theirs.TensorBoardLogger):
-            self.own.log_hyperparams({**hparams})
-
-    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        self.own.log_metrics({**values}, step=step)
-
-    def flush(self) -> None:
-        self.own.save()
-
-    def close(self, hparams: Mapping[str, HyperParameter], results: Mapping[str, float]) -> None:
-        if isinstance(self.own, theirs.TensorBoardLogger):
-            self.own.log_hyperparams({**hparams}, {f"final/{name}": value for name, value in results.items()})
-        self.own.finalize("success")
-        finish(self.own, failed=False)
-
-    def fail(self) -> None:
-        self.own.save()
-        self.own.finalize("failed")
-        finish(self.own, failed=True)
-
-
 FILLED = ("save_dir",)
-"""What a logger of the user's own gets if it has a parameter of this name: the run's folder."""
+"""A parameter of this name of a user's logger is the run's folder, unless it is given."""
 
 
-def check(choice: schemas.OwnLogger) -> None:
-    """Hold a target to what it must be, without a call. Raises ConfigError."""
-    found = locate.check(choice.key, choice.call, dict.fromkeys(FILLED))
-    if isinstance(found, type):
-        _require_logger(choice, found, f"{found.__name__} is not a Logger of Lightning")
+def check(choice: schemas.UserLogger) -> None:
+    """Check a user's target without calling it. Raises ConfigError."""
+    target = locate.check(choice.key, choice.call, dict.fromkeys(FILLED))
+    if isinstance(target, type):
+        _require_logger(choice, target, f"{target.__name__} is not a Logger of Lightning")
 
 
-def _require_logger(choice: schemas.OwnLogger, kind: type, reason: str) -> None:
-    fits = issubclass(kind, theirs.Logger)
+def _require_logger(choice: schemas.UserLogger, kind: type, reason: str) -> None:
+    fits = issubclass(kind, pl_loggers.Logger)
     require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
 
 
-def made(choice: schemas.Logger, plan: Plan, steps: int) -> theirs.Logger:
-    """The Lightning logger that a plan names; a `save_dir` is the run's folder, unless it is given."""
+def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.Logger:
+    """Create the Lightning logger that a plan names, on rank 0."""
+    set_rank(0)
     match choice:
         case schemas.Wandb():
-            return create_wandb(choice, plan, steps)
+            return _create_wandb(choice, plan, steps)
         case schemas.MLflow():
-            return create_mlflow(choice, plan, steps)
-        case schemas.OwnLogger():
-            own = locate.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
-            _require_logger(choice, type(own), f"it makes a {type(own).__name__}, and not a Logger of Lightning")
-            return own  # type: ignore[no-any-return]
+            return _create_mlflow(choice, plan, steps)
+        case schemas.UserLogger():
+            logger: pl_loggers.Logger = locate.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
+            _require_logger(choice, type(logger), f"it creates a {type(logger).__name__}, not a Logger of Lightning")
+            return logger
     raise TypeError(choice)
 
 
-def of_rank(loggers: "Loggers") -> list[theirs.Logger]:
-    """What a Trainer is handed. On rank 0 they write to the same place as the loggers themselves, elsewhere nowhere."""
+def _create_wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> pl_loggers.WandbLogger:
+    """Start a wandb run in wandb/; each resume starts another, since logged points cannot be withdrawn."""
+    folder = Path(plan.run_dir) / "wandb"
+    folders = {f"WANDB_{kind}_DIR": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
+    with patch.dict(os.environ, folders | {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}):
+        import wandb
+
+        name = _run_name(plan, steps)
+        mode: Literal["offline", "online"] = "offline" if choice.offline else "online"
+        settings = wandb.Settings(mode=mode, console="off")  # else it redirects this process's streams
+        run = wandb.init(project=choice.project, name=name, dir=plan.run_dir, settings=settings)
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    return pl_loggers.WandbLogger(name, plan.run_dir, offline=choice.offline, project=choice.project, experiment=run)
+
+
+def _create_mlflow(choice: schemas.MLflow, plan: Plan, steps: int) -> pl_loggers.MLFlowLogger:
+    """Start a run in the file store mlruns/; each resume starts another."""
+    logging.getLogger("lightning.pytorch.loggers").setLevel(logging.ERROR)  # it warns of every new store
+    store = (Path(plan.run_dir).absolute() / "mlruns").as_uri()
+    with patch.dict(os.environ, {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}):
+        logger = pl_loggers.MLFlowLogger(choice.experiment, _run_name(plan, steps), store)
+        _ = logger.experiment  # its run begins
+    return logger
+
+
+def set_rank(rank: int) -> None:
+    """Tell Lightning the rank of this process."""
+    rank_zero_only.rank = rank  # type: ignore[attr-defined]
+
+
+def _run_name(plan: Plan, steps: int) -> str:
+    return "/".join(filter(None, (plan.name, version(plan.resume, steps))))
+
+
+def trainer_loggers(loggers: "Loggers") -> list[pl_loggers.Logger]:
+    """Return the loggers of a Trainer. On rank 0 they write to the same place as `loggers`, on other ranks nowhere."""
     set_rank(loggers.rank)
-    choices = loggers.plan.logger
-    written: list[Logger] | list[None] = loggers.loggers or [None] * len(choices)
-    return [_of_rank(loggers, choice, own) for choice, own in zip(choices, written, strict=True)]
+    adapters = {TensorBoardWriter: TrainerTensorBoardLogger, CSVWriter: TrainerLogger}
+    if loggers.rank == 0:
+        return [
+            adapters[type(logger)](loggers.plan, logger) if type(logger) in adapters else logger
+            for logger in loggers.loggers
+        ]
+    board = pl_loggers.TensorBoardLogger(loggers.plan.run_dir, FOLDER, "")  # it writes on rank 0 alone
+    return [board if isinstance(choice, schemas.TensorBoard) else DummyLogger() for choice in loggers.plan.logger]
 
 
-def _of_rank(loggers: "Loggers", choice: schemas.Logger, own: Logger | None) -> theirs.Logger:
-    if isinstance(own, FromLightning):
-        return own.own
-    if isinstance(choice, schemas.TensorBoard):
-        return TensorBoardForTrainer(loggers, own)
-    if isinstance(choice, schemas.CSV):
-        return ForTrainer(loggers, own)
-    return DummyLogger()
-
-
-class ForTrainer(theirs.Logger):
-    """A logger from here as a Lightning logger: what a Trainer or a module logs goes to it. The run closes it."""
+class TrainerLogger(pl_loggers.Logger):
+    """A Lightning logger that writes to a logger of this package. The run, not the Trainer, closes it."""
 
     name, version = "csv", ""
 
-    def __init__(self, loggers: "Loggers", own: Logger | None) -> None:
+    def __init__(self, plan: Plan, target: TensorBoardWriter | CSVWriter) -> None:
         super().__init__()
-        self.loggers, self.own = loggers, own or Logger()
+        self.plan, self.target = plan, target
 
     @property
     def save_dir(self) -> str:
-        return self.loggers.plan.run_dir
+        return self.plan.run_dir
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self.own.log_metrics({name: float(value) for name, value in metrics.items()}, step or 0)
+        self.target.log_metrics({name: float(value) for name, value in metrics.items()}, step or 0)
 
     def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
-        self.loggers.hparams |= plain(params)
-        if isinstance(self.own, TensorBoard):
-            self.own.hparams |= plain(params)
+        self.target.log_hyperparams(plain_hparams(params))
 
     def save(self) -> None:
-        self.own.flush()
+        self.target.save()
 
     def finalize(self, status: str) -> None:
-        self.own.flush()
+        self.target.save()
 
 
-class TensorBoardForTrainer(ForTrainer, theirs.TensorBoardLogger):
-    """The same for TensorBoard: of the class that modules look for, with the writer that they draw pictures by."""
+class TrainerTensorBoardLogger(TrainerLogger, pl_loggers.TensorBoardLogger):
+    """A TrainerLogger of the class that modules look for, with the SummaryWriter that they draw with."""
 
     name = FOLDER
 
-    def __init__(self, loggers: "Loggers", own: Logger | None) -> None:
-        theirs.TensorBoardLogger.__init__(self, loggers.plan.run_dir, name=FOLDER, version="", default_hp_metric=False)
-        self.loggers, self.own = loggers, own or Logger()
+    def __init__(self, plan: Plan, target: TensorBoardWriter) -> None:
+        pl_loggers.TensorBoardLogger.__init__(self, plan.run_dir, name=FOLDER, version="", default_hp_metric=False)
+        self.plan, self.target = plan, target
 
     @property
-    @rank_zero_experiment
     def experiment(self) -> Any:
-        assert isinstance(self.own, TensorBoard)
-        return self.own.writer
+        assert isinstance(self.target, TensorBoardWriter)
+        return self.target.writer
 
 
-def plain(params: Mapping[str, Any] | Namespace, prefix: str = "") -> dict[str, HyperParameter]:
-    """Hyper-parameters of a module as plain values, those of a mapping by `name/inner`."""
-    values = vars(params) if isinstance(params, Namespace) else params
-    found: dict[str, HyperParameter] = {}
-    for name, value in values.items():
+def plain_hparams(params: Mapping[str, Any] | Namespace, prefix: str = "") -> dict[str, HyperParameter]:
+    """Return a module's hyper-parameters as numbers and text, those of a nested mapping as `name/inner`."""
+    plain: dict[str, HyperParameter] = {}
+    for name, value in (vars(params) if isinstance(params, Namespace) else params).items():
         if isinstance(value, Mapping | Namespace):
-            found |= plain(value, f"{prefix}{name}/")
+            plain |= plain_hparams(value, f"{prefix}{name}/")
         else:
-            found[f"{prefix}{name}"] = value if isinstance(value, str | int | float) else str(value)
-    return found
+            plain[f"{prefix}{name}"] = value if isinstance(value, str | int | float) else str(value)
+    return plain

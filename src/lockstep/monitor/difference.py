@@ -4,23 +4,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep.compare import Comparison, RecordedRun
-from lockstep.compare.verdict import difference
-from lockstep.loggers.tensorboard import TensorBoard, folder_of
+from lockstep.compare.comparison import difference
+from lockstep.loggers.tensorboard import TensorBoardWriter, folder_of
 from lockstep.monitor.texts import code
 from lockstep.plan import Plan
-
-WORD, LARGEST = "difference", "largest"
+from lockstep.private_api.tensorboard import add_text
 
 
 def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Comparison) -> None:
-    """Write a TensorBoard run of its own in the folder of both engines."""
+    """Write the difference as a TensorBoard run of its own in the folder of both engines."""
     folder = folder_of(plan)
-    board = TensorBoard(folder.with_name(folder.name.replace("both", WORD, 1)), {})
-    board.log_text(f"{WORD}/verdict", code(comparison.text()))
-    board.log_layout({"Lightning against raw": {"largest difference of a step": [f"^{WORD}/{LARGEST}$"]}})
+    board = TensorBoardWriter(folder.with_name(folder.name.replace("both", "difference", 1)), {})
+    add_text(board.writer, "difference/verdict", code(comparison.text()))
+    chart = {"largest difference of a step": ("Multiline", ["^difference/largest$"])}
+    board.writer.add_custom_scalars({"Lightning against raw": chart})
     for step, values in differences(RecordedRun(lightning), RecordedRun(raw)).items():
-        board.log_metrics({f"{WORD}/{name}": value for name, value in values.items()}, step)
-    board.close({}, {})
+        board.log_metrics({f"difference/{name}": value for name, value in values.items()}, step)
+    board.finalize("success")
 
 
 def differences(left: RecordedRun, right: RecordedRun) -> Mapping[int, Mapping[str, float]]:
@@ -28,10 +28,10 @@ def differences(left: RecordedRun, right: RecordedRun) -> Mapping[int, Mapping[s
 
     At step 0, before training, both have the same weights.
     """
-    curves = {0: {LARGEST: 0.0, "loss": 0.0, "gradient norm": 0.0}}
+    curves = {0: {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}}
     for at in sorted(left.steps.keys() & right.steps.keys()):
         a, b = left.steps[at], right.steps[at]
         norm = difference(a.get("grad_norm"), b.get("grad_norm"))
         loss = difference(*(line.get("loss_sum") and line["loss_sum"] / line["samples"] for line in (a, b)))
-        curves[at[1]] = {LARGEST: max(loss, norm), "loss": loss, "gradient norm": norm}
+        curves[at[1]] = {"largest": max(loss, norm), "loss": loss, "gradient norm": norm}
     return curves

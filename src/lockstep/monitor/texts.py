@@ -14,23 +14,19 @@ PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboar
 
 
 def texts_of(plan: Plan) -> dict[str, str]:
-    """By name; Markdown."""
-    texts = {"run/command": command_of(plan), "run/environment": environment_of(plan)}
+    """Return pages of Markdown by name."""
+    words = [word for word in plan.command.words if not word.startswith(("resume=", "ckpt_path="))]
+    command = code(" ".join(["python train.py", *map(shlex.quote, words)]))
     config = Path(plan.run_dir) / CONFIG
+    texts = {"run/command": command, "run/environment": _environment_of(plan)}
     return texts | ({"run/configuration": code(config.read_text())} if config.is_file() else {})
 
 
-def command_of(plan: Plan) -> str:
-    """What repeats the run, in a folder of its own."""
-    words = [word for word in plan.command.words if not word.startswith(("resume=", "ckpt_path="))]
-    return code(" ".join(["python train.py", *map(shlex.quote, words)]))
-
-
-def environment_of(plan: Plan) -> str:
+def _environment_of(plan: Plan) -> str:
     """Return versions, machine and devices, as a table."""
     rows, world = versions_and_machine(gpu=plan.accelerator == "gpu"), plan.world
-    joined = f"{plan.world_size}, joined by {world.backend}" if world.distributed else str(plan.world_size)
-    rows |= {"ranks": joined, "threads of a rank": str(plan.threads)}
+    ranks = f"{plan.world_size}, joined by {world.backend}" if world.distributed else str(plan.world_size)
+    rows |= {"ranks": ranks, "threads of a rank": str(plan.threads)}
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
 
 
@@ -57,5 +53,5 @@ def _version(package: str) -> str:
 
 
 def code(text: str) -> str:
-    """Markdown of lines that are shown as they are."""
+    """Return text as a code block of Markdown."""
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""What plain nets are trained for: by each task its loss and its metrics."""
+"""Objectives of plain nets: the loss and the metrics of each task."""
 
 from functools import cache
 
@@ -9,10 +9,10 @@ __all__ = ["FromConfusion", "FromLoss", "Mean", "Objective", "objective_of"]
 
 @cache
 def objective_of(task: str, classes: int, ignored: int | None = None) -> Objective:
-    """Return the objective of a built-in task by its name; `auto` classifies if there are classes, else regresses.
+    """Return the objective of a built-in task; `auto` is classification if the data has classes, else regression.
 
     Args:
-        classes: of the data, 0 where it has none.
+        classes: the number of classes of the data, or 0.
         ignored: a target that does not count.
     """
     if task == "language_modelling":

@@ -1,4 +1,4 @@
-"""Classification: a class for each sample, or for each part of it. To add a metric is to add one entry here."""
+"""Classification of samples, or of the elements of each sample. To add a metric, add one entry here."""
 
 from functools import partial
 from math import prod
@@ -10,36 +10,31 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def cross_entropy(outputs: "Tensor", targets: "Tensor") -> "Tensor":
-    """Of logits (batch, classes, …) and int64 targets (batch, …), a sample's being the mean over its parts."""
+def cross_entropy(outputs: "Tensor", targets: "Tensor", ignored: int | None = None) -> "Tensor":
+    """Return the loss of logits (batch, classes, …) and int64 targets (batch, …), summed over samples.
+
+    A sample with several elements has their mean; with an ignored target the sum is over all elements that count.
+    """
     import torch.nn.functional as F
 
+    if ignored is not None:
+        return F.cross_entropy(outputs, targets, ignore_index=ignored, reduction="sum")
     loss_sum = F.cross_entropy(outputs, targets, reduction="sum")
     return loss_sum if targets.dim() == 1 else loss_sum / prod(targets.shape[1:])
 
 
-def correct(outputs: "Tensor", targets: "Tensor") -> "Tensor":
-    """How many samples have their largest logit at the target; of a sample in parts the share that has."""
-    right = (outputs.argmax(dim=1) == targets).sum()
-    return right if targets.dim() == 1 else right.double() / prod(targets.shape[1:])
-
-
-def cross_entropy_of_counted(outputs: "Tensor", targets: "Tensor", ignored: int) -> "Tensor":
-    """The sum over all parts of all samples whose target counts."""
-    import torch.nn.functional as F
-
-    return F.cross_entropy(outputs, targets, ignore_index=ignored, reduction="sum")
-
-
-def correct_of_counted(outputs: "Tensor", targets: "Tensor", ignored: int) -> "Tensor":
-    """How many of them have their largest logit at the target."""
-    return ((outputs.argmax(dim=1) == targets) & (targets != ignored)).sum()
+def correct(outputs: "Tensor", targets: "Tensor", ignored: int | None = None) -> "Tensor":
+    """Return how many samples have their largest logit at the target, by the same weights as `cross_entropy`."""
+    hits = outputs.argmax(dim=1) == targets
+    if ignored is not None:
+        return (hits & (targets != ignored)).sum()
+    return hits.sum() if targets.dim() == 1 else hits.sum().double() / prod(targets.shape[1:])
 
 
 def macro_f1(counts: "Tensor") -> float:
-    """The mean over classes of F1 = 2·TP / (2·TP + FP + FN), from confusion counts over all ranks and batches.
+    """Return the mean over classes of F1 = 2·TP / (2·TP + FP + FN), from confusion counts over all ranks and batches.
 
-    A class that neither occurs nor is predicted is left out, as scikit-learn's and torchmetrics' macro average does. A
+    A class that neither occurs nor is predicted is left out, as in scikit-learn's and torchmetrics' macro average. The
     mean of ranks' or batches' F1 would be another number: F1 is no mean over samples.
     """
     hits = counts.diagonal().double()
@@ -56,5 +51,5 @@ ENTRIES = (
 def classification(classes: int, ignored: int | None = None) -> Objective:
     if ignored is None:
         return Objective(cross_entropy, ENTRIES, classes, monitor="acc")
-    counting = Mean("acc", "max", partial(correct_of_counted, ignored=ignored)), *ENTRIES[1:]
-    return Objective(partial(cross_entropy_of_counted, ignored=ignored), counting, classes, "acc", ignored)
+    entries = Mean("acc", "max", partial(correct, ignored=ignored)), *ENTRIES[1:]
+    return Objective(partial(cross_entropy, ignored=ignored), entries, classes, "acc", ignored)

@@ -1,7 +1,7 @@
-"""An objective: the loss that a net is trained by, and the metrics measured beside it.
+"""An objective: the loss that trains a net, and the metrics that are measured with it.
 
-All else takes the names from here: both engines, the record, checkpoints, loggers, tables, `checkpoint.monitor`.
-Torch is not imported before something is computed: a plan, `compare` and a sweep ask for names alone.
+Engines, records, checkpoints, loggers, tables and `checkpoint.monitor` take the names from here. Torch is not imported
+before something is computed: a plan, `compare` and a sweep need names alone.
 """
 
 import math
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 Better = Literal["min", "max"]
 LOSS, SAMPLES = 0, 1
-"""The places of the loss sum and of the sample count among an objective's sums."""
+"""The positions of the loss sum and of the sample count among an objective's sums."""
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over samples: what `batch_sum` says of outputs and targets, shape (), added up and divided once.
+    """A mean over samples: `batch_sum` of outputs and targets, shape (), is added up and divided once.
 
-    Sums, never means: over ranks and batches of unequal size only sums can be added (a mean of means is wrong).
+    Over ranks and batches of unequal size only sums can be added: a mean of means is wrong.
     """
 
     name: str
@@ -41,7 +41,7 @@ class FromLoss:
 
 @dataclass(frozen=True)
 class FromConfusion:
-    """A metric of all of a split, from its confusion counts (classes, classes): validation and test have it alone."""
+    """A metric of a split, from its confusion counts (classes, classes); for validation and test alone."""
 
     name: str
     better: Better
@@ -50,7 +50,7 @@ class FromConfusion:
 
 @dataclass(frozen=True)
 class Objective:
-    """`loss_sum` is the loss summed over a batch, to go backward from; `monitor` what the best epoch is best by.
+    """`loss_sum` is the loss summed over a batch, for backward; `monitor` names the metric of the best epoch.
 
     ignored: a target that does not count; means are then over those that do, and `loss_sum` is a sum over them.
     """
@@ -67,49 +67,46 @@ class Objective:
 
     @cached_property
     def sums(self) -> tuple[str, ...]:
-        """The names of what a batch adds, in their order."""
+        """The names of the sums of a batch, in their order."""
         counted = () if self.ignored is None else ("counted",)
         return "loss", "samples", *(mean.name for mean in self.means), *counted
 
-    def counted(self, targets: "Tensor") -> "Tensor":
-        """How many targets of a batch count."""
-        assert self.ignored is not None
-        return targets.ne(self.ignored).sum()
-
     def divisor(self, sums: Sequence[float]) -> float:
-        """What means are over: samples, or the targets that count."""
+        """Return the number that means are over: samples, or the targets that count."""
         return sums[SAMPLES if self.ignored is None else self.sums.index("counted")]
 
     def _measured(self, stage: str) -> tuple[Mean | FromLoss | FromConfusion, ...]:
-        """Training counts no confusion."""
+        """Return the metrics of a stage; training counts no confusion."""
         return tuple(entry for entry in self.entries if stage != "train" or not isinstance(entry, FromConfusion))
 
     def names(self, stage: str) -> list[str]:
-        """What is measured in a stage (train, val or test), as results, curves and the command line call it."""
+        """Return the names of the metrics of a stage (train, val or test)."""
         return [f"{stage}/{name}" for name in ("loss", *(entry.name for entry in self._measured(stage)))]
 
     def better(self, name: str) -> Better:
-        """Whether the smaller or the larger value of `{stage}/{name}` is the better one."""
+        """Return whether smaller or larger values of the metric `{stage}/{name}` are better."""
         return next((entry.better for entry in self.entries if name.endswith(f"/{entry.name}")), "min")
 
     def metrics(self, stage: str, totals: "Tensor") -> dict[str, float]:
-        """All that `names` lists, from sums over all ranks and batches, each sample once.
+        """Return the metrics that `names` lists, from sums over all ranks and batches, each sample once.
 
         Args:
-            totals: (sums,) of training; behind them the confusion counts of an evaluation.
+            totals: (sums,) of training; of an evaluation followed by the confusion counts.
         """
         sums = dict(zip(self.sums, totals.tolist(), strict=False))
-        over = self.divisor([*sums.values()]) or math.nan
-        own = {"loss": sums["loss"] / over}
+        divisor = self.divisor([*sums.values()]) or math.nan
+        values = {f"{stage}/loss": (loss := sums["loss"] / divisor)}
         for entry in self._measured(stage):
-            if isinstance(entry, Mean):
-                own[entry.name] = sums[entry.name] / over
-            elif isinstance(entry, FromLoss):
-                own[entry.name] = entry.of_loss(own["loss"])
-            else:
-                own[entry.name] = entry.of_counts(self.confusion_of(totals))
-        return {f"{stage}/{name}": value for name, value in own.items()}
+            match entry:
+                case Mean():
+                    value = sums[entry.name] / divisor
+                case FromLoss():
+                    value = entry.of_loss(loss)
+                case FromConfusion():
+                    value = entry.of_counts(self.confusion_of(totals))
+            values[f"{stage}/{entry.name}"] = value
+        return values
 
     def confusion_of(self, totals: "Tensor") -> "Tensor":
-        """The confusion counts among the totals of an evaluation: int64, (classes, classes)."""
+        """Return the confusion counts among the totals of an evaluation: int64, (classes, classes)."""
         return totals[len(self.sums) :].long().view(self.classes, self.classes)

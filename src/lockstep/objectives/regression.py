@@ -1,4 +1,4 @@
-"""Regression of real numbers by squared error; of the input itself, autoencoding."""
+"""Regression of real numbers by squared error; autoencoding is the regression of the input itself."""
 
 from math import prod
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def squared_error(outputs: "Tensor", targets: "Tensor") -> "Tensor":
-    """Of outputs and targets (batch, …) of one shape, a sample's being the mean over its outputs."""
+    """Return the mean squared error over the outputs of each sample (batch, …), summed over samples."""
     import torch.nn.functional as F
 
     loss_sum, width = F.mse_loss(outputs, targets, reduction="sum"), prod(outputs.shape[1:])
@@ -18,7 +18,7 @@ def squared_error(outputs: "Tensor", targets: "Tensor") -> "Tensor":
 
 
 def reconstruction_error(outputs: "Tensor", targets: "Tensor") -> "Tensor":
-    """`squared_error` of outputs with as many numbers as the targets, however they are laid out: a row of them, say."""
+    """Return the `squared_error` of outputs with as many numbers as the targets, in any shape."""
     return squared_error(outputs.flatten(1), targets.flatten(1))
 
 

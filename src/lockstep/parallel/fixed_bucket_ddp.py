@@ -9,16 +9,14 @@ rank gets them before an evaluation (`broadcast_buffers`).
 """
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lockstep.config_error import ConfigError, config_error, shorten
+from lockstep.config_error import config_error
 from lockstep.private_api.torch import LastToFirst, can_fix_buckets, fix_buckets
 from lockstep.progress import notice
 
@@ -44,37 +42,20 @@ class FixedBucketDDP(LastToFirst):
             fix_buckets(self)
         elif dist.get_rank() == 0:
             notice(f"torch {torch.__version__} differs: DDP looks for unused parameters in every step, which is slower")
-        if not finds_unused:
-            self.first_step = register_optimizer_step_post_hook(self._after_first_step)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Compute as DistributedDataParallel does.
 
         Raises:
-            ConfigError: parameters had no gradient in the previous step; names them.
+            ConfigError: a parameter had no gradient in the previous step.
         """
         try:
             return super().forward(*inputs, **options)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if UNFINISHED not in str(error):
                 raise
-            raise unused_error(self._without_gradient()) from None
-
-    def _after_first_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Check the first step here: if it is the only one, torch raises nothing."""
-        parameters = {id(parameter) for parameter in self.module.parameters()}
-        if any(id(parameter) in parameters for group in optimizer.param_groups for parameter in group["params"]):
-            self.first_step.remove()
-            if names := self._without_gradient():
-                raise unused_error(names)
-
-    def _without_gradient(self) -> Sequence[str]:
-        """Return the names of trained parameters without a gradient; none if all gradients were set to None since."""
-        module = self.module.module if isinstance(self.module, TrainingStep) else self.module
-        named = (module.net if getattr(module, "computes_with_net", False) else module).named_parameters()
-        trained = {name: each for name, each in named if each.requires_grad and id(each) in self.averaged}
-        names = [name for name, parameter in trained.items() if parameter.grad is None]
-        return names if len(names) < len(trained) else []
+            key, reason = "strategy.find_unused_parameters", "a parameter received no gradient in a step"
+            raise config_error(key, False, f"{reason}, and ranks wait for it", f"{key}=true") from None
 
 
 def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> None:
@@ -92,13 +73,6 @@ def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> Non
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()
-
-
-def unused_error(names: Sequence[str]) -> ConfigError:
-    """Return the error of parameters without a gradient, for which the other ranks wait."""
-    listed = shorten(", ".join(names)) or "some parameters"
-    reason = f"{listed} had no gradient in a step, and ranks wait for all"
-    return config_error("strategy.find_unused_parameters", False, reason, "strategy.find_unused_parameters=true")
 
 
 class TrainingStep(nn.Module):

@@ -1,19 +1,17 @@
 """Private names of Lightning, for the fast epoch loop and around Lightning's handler of SIGTERM.
 
-If one is missing, or the version is not tested, `fast_loop_obstacle` says so, and Lightning's own loop computes the
-same numbers.
+With a version that is not tested, Lightning's own loop trains, and computes the same numbers.
 """
 
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import lightning
 import lightning.pytorch as pl
 
 try:
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop as TrainingEpochLoop
-except ImportError:
+except ImportError:  # in a version that is not tested
     TrainingEpochLoop = None  # type: ignore[assignment, misc]
 
 __all__ = ["TrainingEpochLoop"]
@@ -26,19 +24,6 @@ BATCHES_THAT_STEPPED = "_batches_that_stepped"
 
 TOGGLED = "_param_requires_grad_state"
 """Of a module: what its `toggle_optimizer` has switched. If it is missing, virtual ranks share the switches."""
-
-LOOP_NAMES = ("_should_accumulate", BATCHES_THAT_STEPPED, "_num_ready_batches_reached", "_skip_next_val")
-
-
-def fast_loop_obstacle(trainer: pl.Trainer) -> str | None:
-    """Return why the fast loop cannot run with this version of Lightning, or None if it can."""
-    if not lightning.__version__.startswith(TESTED):
-        return f"Lightning {lightning.__version__} is not tested"
-    loop = trainer.fit_loop.epoch_loop
-    missing = ["_TrainingEpochLoop"] if TrainingEpochLoop is None else []
-    missing += [name for name in LOOP_NAMES if not hasattr(loop, name)]
-    missing += [] if hasattr(loop.automatic_optimization, "_skip_backward") else ["_skip_backward"]
-    return f"Lightning {lightning.__version__} differs: no {missing[0]}" if missing else None
 
 
 def skips_backward(loop: TrainingEpochLoop) -> bool:

@@ -1,7 +1,6 @@
 """Private names of torch."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +17,6 @@ DROPOUT: type[nn.Dropout] = _DropoutNd  # type: ignore[assignment]
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return the 2-norm of each tensor."""
     return torch._foreach_norm([*tensors]) if tensors else ()
-
-
-def add_points(writer: Any, values: Mapping[str, float], step: int, at: float) -> None:
-    """Add a point to each curve as one event of a SummaryWriter; one that is closed opens a further file."""
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
-    points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-    writer._get_file_writer().add_summary(Summary(value=points), step, at)
 
 
 def default_store() -> Store:

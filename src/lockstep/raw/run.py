@@ -41,5 +41,5 @@ def run(plan: Plan, context: RankContext) -> Metrics:
                 training.setup("test")
             evaluate(training, "test")
         training.hooks.call("teardown", stage=stage)
-        loggers.close(session.results.values)
+        loggers.close()
         return session.results.finish()

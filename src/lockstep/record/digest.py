@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def digest(state: "Mapping[str, Tensor]") -> str:
-    """SHA-256 over the bytes of every parameter and buffer, in state_dict order; what is no tensor is left out."""
+    """Return the SHA-256 of every parameter and buffer, in state_dict order; values that are no tensors are skipped."""
     from lockstep.structures import tensors_of  # with torch
 
     sha = hashlib.sha256()
@@ -19,7 +19,7 @@ def digest(state: "Mapping[str, Tensor]") -> str:
 
 
 def tensor_bytes(tensor: "Tensor") -> memoryview:
-    """Its elements in logical order, whatever its strides."""
+    """Return the elements in logical order, whatever the strides."""
     import torch
 
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -1,7 +1,7 @@
 """The record of a run as it grows: what each optimizer step did, on all ranks together.
 
-While an epoch runs each rank buffers its own part. At the epoch's end, and before a checkpoint, the parts meet at rank
-0 in one collective, and rank 0 writes the lines.
+Each rank buffers its own values of an epoch's steps. At the epoch's end, and before a checkpoint, rank 0 gathers them
+in one collective and writes the lines.
 """
 
 import json
@@ -14,77 +14,58 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.errors import NotFinite
 from lockstep.objectives.objective import LOSS
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest
-from lockstep.record.file import RecordFile, RecordOffset, lines_so_far, missing_steps
+from lockstep.record.file import RecordFile, RecordOffset, earlier_lines
 from lockstep.record.fingerprint import fingerprints
-from lockstep.record.finite_losses import FiniteLosses, not_finite
 from lockstep.record.run_metadata import has_rank_buffers, run_metadata
 from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.structures import tensors_of
-from lockstep.sums.running import BatchStats
+from lockstep.sums.running import BatchStats, to_floats
 
 
 class Recorder:
-    """One for each rank. Both engines call it at the same moments with the same values."""
+    """The recorder of one rank. Both engines call it at the same moments with the same values."""
 
     def __init__(
-        self,
-        plan: Plan,
-        rank: int,
-        net: nn.Module,
-        *,
-        epoch: int = 0,
-        batch: int = 0,
-        steps: int = 0,
-        mark: RecordOffset | None = None,
+        self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: RecordOffset | None = None
     ) -> None:
-        """`epoch` (from 0) and `batch` are where training begins, `steps` what it has done, the record by then `mark`.
+        """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`.
 
         Raises:
-            ConfigError: the run resumes in its own folder, and the record there is not what it was.
+            ConfigError: the run resumes in its own folder, and the record there is damaged.
         """
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch
-        self.steps, self.losses = StepBuffer(plan, rank, epoch, batch), FiniteLosses(plan)
-        self.file = self._file(steps, mark or RecordOffset()) if rank == 0 else None
-
-    def _file(self, steps: int, mark: RecordOffset) -> RecordFile:
-        folder, earlier = Path(self.plan.run_dir), b""
-        run = {**run_metadata(self.plan, self.net), "per_rank_buffers": has_rank_buffers(self.plan, self.net)}
-        if self.plan.ckpt_path is not None and mark.lines:
-            earlier, word = lines_so_far(Path(self.plan.ckpt_path), folder, mark)
-            if word:
-                notice(word)
-            if missing := missing_steps(earlier, steps):
-                run["missing_steps"] = missing
-        return RecordFile(folder, run, earlier)
+        self.steps = StepBuffer(plan, rank, epoch, batch)
+        self.file: RecordFile | None = None
+        if rank == 0:
+            folder, earlier, message = Path(plan.run_dir), b"", ""
+            if plan.ckpt_path is not None and offset is not None:
+                earlier, message = earlier_lines(Path(plan.ckpt_path), folder, offset)
+            if message:
+                notice(message)
+            metadata = {**run_metadata(plan, net), "per_rank_buffers": has_rank_buffers(plan, net)}
+            self.file = RecordFile(folder, metadata, earlier)
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
-        """As they are once training has begun: a strategy may put others in their place."""
+        """The net's parameters once training has begun: a strategy may replace them."""
         return list(self.net.parameters())
 
-    @property
-    def mark(self) -> RecordOffset:
-        """How far the record has come; on rank 0 alone."""
-        return self.file.mark if self.file else RecordOffset()
-
-    def sync(self) -> None:
-        """The record's lines, onto the disk."""
-        if self.file:
-            self.file.sync()
-
     def batch(self, stats: BatchStats, ids: Tensor) -> None:
-        """A batch has been through forward and backward: what it adds, and this rank's sample ids of it.
+        """Add what a batch measured in forward and backward, and this rank's sample ids of it.
 
         Raises:
-            NotFinite: a loss is NaN or infinite, and the plan has `detect_nan`.
+            NotFinite: on a CPU, its loss is NaN or infinite, and the plan has `detect_nan`. On a GPU, which would have
+                to be waited for, `flush` raises it.
         """
-        self.losses.add(stats[LOSS], self.epoch, self.steps.next_batch)
+        if self.plan.accelerator == "cpu":
+            self._check_losses([stats], self.steps.next_batch)
         self.steps.batch(stats, ids)
 
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
@@ -93,13 +74,12 @@ class Recorder:
         return self.plan.strategy.tensors.gradient_norms(gradients)
 
     def stepped(self, *optimizers: Optimizer, last: bool | None = None) -> None:
-        """Take fingerprints after an optimizer step, when its optimizers and schedules have stepped.
+        """Take fingerprints of this rank's memory after its optimizers and schedules have stepped.
+
+        They are taken at once: after a validation, say, all ranks have the buffers of rank 0.
 
         Args:
-            last: whether it is the epoch's last; None: by the plan's count.
-
-        Each rank takes the fingerprints of its own memory here, before anything is shared: after the validation, say,
-        all have the buffers of rank 0.
+            last: whether it is the epoch's last step; None: by the plan's count.
         """
         last = self.steps.next_batch == self.plan.steps.epoch_batches if last is None else last
         if self.plan.record.weights == "step" or last:
@@ -107,48 +87,58 @@ class Recorder:
             self.steps.fingerprints[step] = fingerprints(self.net, optimizers, local_shard)
 
     def flush(self, epoch: int, last_step: int) -> None:
-        """Join the ranks' parts and write a line for each step of epoch `epoch` (from 1) that has none yet.
+        """Gather the ranks' steps of epoch `epoch` (from 1) that have no line yet, and write their lines.
 
-        To be called by every rank. The part of the next step that has been accumulated is carried over.
+        To be called by every rank. What is accumulated of the next step is carried over.
         """
-        self.losses.check()
+        self._check_losses(self.steps.batches, self.steps.first_batch)
         if not self.steps.batches:
             return
         columns, carried = self.steps.columns()
         message = json.dumps(columns).encode()
-        parts = gather_bytes(message) if dist.is_initialized() else [message]
+        messages = gather_bytes(message) if dist.is_initialized() else [message]
         if self.file:
-            ranks, sharded = [json.loads(part) for part in parts], self.plan.strategy.sharded
+            ranks, sharded = [json.loads(message) for message in messages], self.plan.strategy.sharded
             self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))
         self.steps = StepBuffer(self.plan, self.rank, self.epoch, self.steps.next_batch, carried)
 
-    @property
-    def carried(self) -> Mapping[str, Tensor]:
-        """This rank's part of an unfinished optimizer step, behind the last line: its sums, its digest."""
-        return self.steps.carried
-
-    def load_partial(self, carried: Mapping[str, Tensor]) -> None:
-        """Take over what a rank had."""
-        self.steps.carried = {name: carried[name] for name in ("window", "ids")}
-
     def end_epoch(self, epoch: int, last_step: int) -> None:
-        """All steps of epoch `epoch` are done."""
+        """Write the last lines of epoch `epoch` (from 1)."""
         self.flush(epoch, last_step)
         self.epoch = self.steps.epoch = epoch
         self.steps.first_batch = 0
 
     def validation(self, epoch: int, metrics: Mapping[str, float], step: int = 0, batch: int = 0) -> None:
-        """After the epoch's end, or after so many of its batches (`batch`), with what it was measured to be."""
+        """Record a validation at an epoch's end, or after `batch` of its batches.
+
+        Raises:
+            NotFinite: its loss is NaN or infinite, and the plan has `detect_nan`.
+        """
         if self.file:
-            where = {"epoch": epoch} | ({"after_step": step, "after_batch": batch} if batch else {})
-            self.file.append([{"validation": {**where, **metrics}}])
+            place = {"epoch": epoch} | ({"after_step": step, "after_batch": batch} if batch else {})
+            self.file.append([{"validation": {**place, **metrics}}])
         loss = metrics.get("val/loss", 0.0)
         if self.plan.detect_nan and not math.isfinite(loss):
             raise not_finite(f"the validation loss after epoch {epoch}", loss)
 
     def end(self) -> None:
-        """The run is over: the digest of every parameter and buffer."""
+        """Record the digest of every parameter and buffer, at the end of the run."""
         state = tensors_of(self.plan.strategy.tensors.state_dict(self.net))
         if self.file:
-            self.file.append({"tensor": {"name": name, "digest": digest({name: own})}} for name, own in state.items())
+            tensors = ({"name": name, "digest": digest({name: tensor})} for name, tensor in state.items())
+            self.file.append({"tensor": fields} for fields in tensors)
             self.file.sync()
+
+    def _check_losses(self, batches: Sequence[BatchStats], first_batch: int) -> None:
+        """Raise if a loss is NaN or infinite; `first_batch` is the number of the first within the epoch."""
+        if self.plan.detect_nan:
+            for batch, loss in enumerate(to_floats([stats[LOSS] for stats in batches]), start=first_batch):
+                if not math.isfinite(loss):
+                    step = self.plan.steps.steps_before(self.epoch, batch) + 1
+                    raise not_finite(f"the loss of step {step}", loss)
+
+
+def not_finite(name: str, value: float) -> NotFinite:
+    """Return the error of a NaN or infinite value."""
+    hint = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
+    return NotFinite(f"{name} is {value}; the checkpoints before it are kept; write {hint}.")

@@ -1,67 +1,56 @@
-"""Which callbacks of Lightning go along: none, one, or several at a time."""
+"""The options of the group `callbacks`: callbacks of Lightning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lockstep.config_error import require
-from lockstep.schemas.target import OneOfSeveral
+from lockstep.constraints import Rules
+from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 SCHEDULER = "GradientAccumulationScheduler"
-WRITERS = ("LearningRateMonitor", "ThroughputMonitor", "DeviceStatsMonitor")
-"""Lightning's callbacks that end a run without a logger."""
+NEED_LOGGER = ("LearningRateMonitor", "ThroughputMonitor", "DeviceStatsMonitor")
+"""Lightning's callbacks that fail without a logger."""
 
 
 @dataclass(frozen=True)
-class NoCallback:
-    """Not one that a plan has: what the name stands for in a configuration."""
+class UserCallback(Target):
+    """A callback, with its key on the command line: `callbacks`, or `callbacks.NAME`."""
 
-    name: Literal["none"]
-
-
-@dataclass(frozen=True)
-class OwnCallback(OneOfSeveral):
-    """Any Lightning callback, by its import path."""
+    key: str = ""
 
     @property
     def scheduling(self) -> dict[int, int] | None:
-        """Of a GradientAccumulationScheduler: batches of an optimizer step, by the epoch from which on, from 0.
+        """Return for a GradientAccumulationScheduler the batches of an optimizer step by first epoch, from 0.
 
         Raises:
-            ConfigError: it is no such thing.
+            ConfigError: the argument `scheduling` has another form.
         """
-        if self._target_.rpartition(".")[2] != SCHEDULER:
+        if self.name != SCHEDULER:
             return None
-        key, given = f"{self.key}.scheduling", self.arguments.get("scheduling")
+        key, value = f"{self.key}.scheduling", self.arguments.get("scheduling")
         hint = f"{key}={{4:2}} for two batches a step from the fifth epoch on"
-        require(isinstance(given, Mapping) and bool(given), key, given, "it is {EPOCH: BATCHES}", hint)
-        schedule = {0: 1, **dict(given or {})}
-        for epoch, batches in schedule.items():
-            for number, least in ((epoch, 0), (batches, 1)):
-                fits = isinstance(number, int) and not isinstance(number, bool) and number >= least
-                require(fits, key, given, f"{number} is no whole number of {least} or more", hint)
+        require(isinstance(value, Mapping) and bool(value), key, value, "it is {EPOCH: BATCHES}", hint)
+        schedule = {0: 1, **(value or {})}
+        fits = all(type(number) is int for item in schedule.items() for number in item)
+        fits = fits and min(schedule) >= 0 and min(schedule.values()) >= 1
+        require(fits, key, value, "epochs are ints from 0, batches are ints from 1", hint)
         return schedule
 
-    def check(self, plan: "Plan") -> None:
-        """Refuse to monitor what a plain net is not measured by (a LightningModule's names are its own), and two that
-        say how many batches a step has.
-        """
+    def rules(self, plan: "Plan") -> Rules:
         if self.scheduling is not None:
-            reason = f"{self.key} says how many batches an optimizer step has"
-            key, batches = "accumulate_grad_batches", plan.accumulate_grad_batches
-            require(batches == 1, key, batches, reason, f"{key}=1, or without it")
-            others = [own for own in plan.callbacks if own.scheduling is not None]
-            require(len(others) == 1, "callbacks", [own.key for own in others], "two say it", "one of them")
-            reason, hint = f"{plan.model.name} optimizes manually, and does it itself", "no such callback"
-            require(not plan.model.manual, "callbacks", SCHEDULER, reason, hint)
-        writes = self._target_.rpartition(".")[2] in WRITERS
-        reason, hint = "it writes to a logger, and this run has none", "logger=tensorboard, or leave it out"
-        require(bool(plan.logger) or not writes, "callbacks", self.name, reason, hint)
-        monitor = self.call.get("monitor")
-        if plan.train and isinstance(monitor, str) and not plan.model.lightning:
-            measured = plan.measured_by_epochs
-            reason = "no epoch of this run measures such a thing"
-            require(monitor in measured, f"{self.key}.monitor", monitor, reason, f"one of {', '.join(measured)}")
+            key, reason = "accumulate_grad_batches", f"{self.key} sets the batches of an optimizer step"
+            yield plan.accumulate_grad_batches == 1, key, reason, f"{key}=1, or without it"
+            single = sum(callback.scheduling is not None for callback in plan.callbacks) == 1
+            yield single, "callbacks", "two set the batches of an optimizer step", "one of them"
+            reason = f"{plan.model.name} optimizes manually, and accumulates by itself"
+            yield not plan.model.manual, "callbacks", reason, "no such callback"
+        fits, hint = bool(plan.logger) or self.name not in NEED_LOGGER, "logger=tensorboard, or leave it out"
+        yield fits, "callbacks", f"{self.name} needs a logger, and this run has none", hint
+        metric, measured = self.arguments.get("monitor"), plan.epoch_metrics
+        if plan.train and isinstance(metric, str) and measured is not None:
+            reason, hint = "no epoch of this run measures it", f"one of {', '.join(measured)}"
+            require(metric in measured, f"{self.key}.monitor", metric, reason, hint)

@@ -1,31 +1,34 @@
-"""Which data set, and how many samples of it train, validate and test."""
+"""The options of the group `data`, and the number of samples of each split."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, Literal
 
-from lockstep.config_error import not_negative, positive, require
-from lockstep.schemas.own_data import ModelLoaders, OwnData, OwnLoaders
-from lockstep.schemas.target import BuiltIn
+from lockstep.config_error import is_number, require
+from lockstep.constraints import Constraint, NonNegative, NonNegativeInt, Positive, PositiveInt
+from lockstep.progress import notice
+from lockstep.schemas.coerce import coerce_value, unknown_key
+from lockstep.schemas.target import KEY, BuiltIn, Target
+
+BATCH_SIZE = 64
+"""The global batch size if neither the plan nor the user's DataLoader has one."""
 
 
 @dataclass(frozen=True)
 class Digits(BuiltIn):
     path: ClassVar[str] = "lockstep.data.digits.load"
     name: Literal["digits"]
-    val_size: int
-    test_size: int
+    val_size: NonNegativeInt
+    test_size: PositiveInt
     images: ClassVar[bool] = True
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 1797
 
     def __post_init__(self) -> None:
-        not_negative("data.val_size", self.val_size)
-        require(self.test_size > 0, "data.test_size", self.test_size, "it must be 1 or more", "data.test_size=360")
-        spare = self.total - self.test_size
-        reason = f"it leaves nothing of the {self.total} digits to train on"
-        require(spare > 0, "data.test_size", self.test_size, reason, "data.test_size=360")
+        rest, reason = self.total - self.test_size, f"it leaves nothing of the {self.total} digits to train on"
+        require(rest > 0, "data.test_size", self.test_size, reason, "data.test_size=360")
         reason = f"with data.test_size={self.test_size} {reason}"
-        require(self.val_size < spare, "data.val_size", self.val_size, reason, f"data.val_size={spare // 8}")
+        require(self.val_size < rest, "data.val_size", self.val_size, reason, f"data.val_size={rest // 8}")
 
     @property
     def train_samples(self) -> int:
@@ -37,23 +40,19 @@ class MNIST(BuiltIn):
     path: ClassVar[str] = "lockstep.data.mnist.load"
     name: Literal["mnist"]
     root: str
-    samples: int | None
-    val_size: int
+    samples: PositiveInt | None
+    val_size: NonNegativeInt
     mean: float
-    std: float
+    std: Positive
     images: ClassVar[bool] = True
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 60_000
 
     def __post_init__(self) -> None:
-        not_negative("data.val_size", self.val_size)
-        positive("data.std", self.std)
-        reason = f"it leaves nothing of the {self.total} images to train on"
-        require(self.val_size < self.total, "data.val_size", self.val_size, reason, "data.val_size=5000")
-        if self.samples is not None:
-            most = self.total - self.val_size
-            reason, hint = f"with data.val_size={self.val_size} there are 1 to {most}", f"data.samples={most}"
-            require(0 < self.samples <= most, "data.samples", self.samples, reason, hint)
+        rest, reason = self.total - self.val_size, f"it leaves nothing of the {self.total} images to train on"
+        require(rest > 0, "data.val_size", self.val_size, reason, "data.val_size=5000")
+        reason = f"with data.val_size={self.val_size} there are {rest}"
+        require((self.samples or 1) <= rest, "data.samples", self.samples, reason, f"data.samples={rest}")
 
     @property
     def train_samples(self) -> int:
@@ -64,15 +63,13 @@ class MNIST(BuiltIn):
 class Points(BuiltIn):
     path: ClassVar[str] = "lockstep.data.points.load"
     name: Literal["points"]
-    samples: int | None
+    samples: (
+        Annotated[int, Constraint(lambda value: value >= 2, "it must be 2 or more", "1000, or null for seven points")]
+        | None
+    )
     images: ClassVar[bool] = False
     classes: ClassVar[int] = 2
     val_size: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        if self.samples is not None:
-            reason, hint = "it must be 2 or more", "data.samples=1000, or data.samples=null for the seven points"
-            require(self.samples >= 2, "data.samples", self.samples, reason, hint)
 
     @property
     def train_samples(self) -> int:
@@ -85,18 +82,13 @@ class Line(BuiltIn):
     name: Literal["line"]
     slope: float
     intercept: float
-    noise: float
-    samples: int
+    noise: NonNegative
+    samples: PositiveInt
     inputs: tuple[float, ...]
-    val_size: int
+    val_size: NonNegativeInt
     predict: tuple[float, ...]
     images: ClassVar[bool] = False
     classes: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        not_negative("data.noise", self.noise)
-        not_negative("data.val_size", self.val_size)
-        require(self.samples > 0, "data.samples", self.samples, "it must be 1 or more", "data.samples=10000")
 
     @property
     def train_samples(self) -> int:
@@ -104,7 +96,7 @@ class Line(BuiltIn):
 
     @property
     def call(self) -> dict[str, Any]:
-        """Without `predict`, which is for the end of a run."""
+        """Return the path and the arguments without `predict`, which is for the end of a run."""
         arguments = {**super().call, "samples": self.train_samples}
         del arguments["predict"]
         return arguments
@@ -114,23 +106,193 @@ class Line(BuiltIn):
 class RandomRegression(BuiltIn):
     path: ClassVar[str] = "lockstep.data.random_regression.load"
     name: Literal["random_regression"]
-    features: int
-    outputs: int
-    noise: float
-    samples: int
+    features: PositiveInt
+    outputs: PositiveInt
+    noise: NonNegative
+    samples: PositiveInt
     images: ClassVar[bool] = False
     classes: ClassVar[int] = 0
     val_size: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        not_negative("data.noise", self.noise)
-        for key, hint in (("features", 5), ("outputs", 2), ("samples", 90)):
-            value = getattr(self, key)
-            require(value > 0, f"data.{key}", value, "it must be 1 or more", f"data.{key}={hint}")
 
     @property
     def train_samples(self) -> int:
         return self.samples
 
 
-Data = Digits | MNIST | Points | Line | RandomRegression | OwnData | OwnLoaders | ModelLoaders
+@dataclass(frozen=True)
+class DataFacts:
+    """Facts about a user's data, which is inspected before any rank starts.
+
+    outputs: classes, or numbers of a target. shape: of a sample.
+    parts: the shape of a sample's target if each element has a class of its own.
+    """
+
+    train_samples: int = 0
+    val_size: int = 0
+    test_size: int = 0
+    classes: int = 0
+    outputs: int = 0
+    shape: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
+
+    @property
+    def images(self) -> bool:
+        return len(self.shape) == 3
+
+
+@dataclass(frozen=True)
+class Loaders(DataFacts):
+    """Facts about a user's DataLoaders.
+
+    train_batches: batches of an epoch, 0 if unknown. regular: whether all but the last have the same size.
+    val_batch_sizes, test_batch_sizes: the batch size of each loader, 0 if it varies.
+    """
+
+    train_batches: int = 0
+    regular: bool = True
+    val_batch_sizes: tuple[int, ...] = ()
+    test_batch_sizes: tuple[int, ...] = ()
+
+
+FACTS = tuple(fact.name for fact in fields(Loaders))
+
+
+@dataclass(frozen=True)
+class LoaderDefaults:
+    """Options of the user's DataLoader that the plan takes over. repeatable: whether the same seed repeats a stream."""
+
+    batch_size: int = 0
+    drop_last: bool = False
+    repeatable: bool = True
+
+
+PLANNED = {
+    "dataset": "nothing: _target_ creates it",
+    "batch_size": "batch_size=…, of all devices together",
+    "shuffle": "nothing: training data is shuffled by the seed, other data is not",
+    "drop_last": "drop_last=true",
+    "sampler": "nothing: the plan decides which rank takes which sample",
+    "batch_sampler": "nothing: the plan decides which rank takes which sample",
+    "generator": "seed=…",
+    "worker_init_fn": "nothing: each sample has a seed of its own",
+}
+"""Arguments of a DataLoader that would change the order of samples, and what to write for each."""
+
+
+LOADER: dict[str, Any] = {
+    **{"num_workers": NonNegativeInt, "prefetch_factor": PositiveInt | None, "timeout": NonNegative},
+    **{"pin_memory": bool, "persistent_workers": bool, "in_order": bool},
+}
+"""The types of other arguments, if they are plain values."""
+
+
+def _is_split(sizes: Any) -> bool:
+    return isinstance(sizes, Mapping) and all(
+        name in ("val", "test") and is_number(size) and size >= 0 and (isinstance(size, int) or 0 < size < 1)
+        for name, size in sizes.items()
+    )
+
+
+Split = Annotated[
+    dict[str, float], Constraint(_is_split, "it takes val and test, in samples or as a share below 1", "{val:0.1}")
+]
+LoaderOptions = Annotated[
+    dict[str, Any],
+    Constraint(lambda options: isinstance(options, Mapping), "it is a group of keys", "{num_workers:2}"),
+    Constraint(
+        lambda options: not isinstance(options.get("collate_fn"), str),
+        "collate_fn is a function",
+        "{collate_fn:{_target_:PATH,_partial_:true}}",
+    ),
+]
+SampleKey = Annotated[str, Constraint(lambda key: key != "", "it is a key of each sample", "image")]
+
+SETTINGS = {
+    "split": "split",
+    "loader": "loader",
+    "classes": "num_classes",
+    "inputs": "input_key",
+    "targets": "target_key",
+}
+"""Keys of a user's data beside `dataset`, or beside `train`, `val` and `test`, and their fields."""
+FORMER_SETTINGS = {f"_{name}_": field for name, field in SETTINGS.items()}
+"""Former names, which are still accepted, also beside a target's arguments."""
+
+
+@dataclass(frozen=True)
+class UserData(DataFacts, Target):
+    """Datasets, or tensors.
+
+    split: how much of a single data set validates and tests, in samples or as a share.
+    loader: arguments of torch's DataLoader, for samples that are read one by one.
+    num_classes: needed if neither the targets in a tensor nor the attribute `classes` of the Dataset give it.
+    input_key, target_key: the keys of samples that are mappings, for a plain net.
+    key: of the target on the command line.
+    """
+
+    split: Split = field(default_factory=dict)
+    loader: LoaderOptions = field(default_factory=dict)
+    num_classes: Annotated[int, Constraint(lambda count: count >= 2, "it must be 2 or more", "10")] | None = None
+    input_key: SampleKey | None = None
+    target_key: SampleKey | None = None
+    key: str = "data"
+    settings: ClassVar[dict[str, str]] = FORMER_SETTINGS
+
+    def __post_init__(self) -> None:
+        for name, value in self.loader.items():
+            option = f"data.loader.{name}"
+            require(name not in PLANNED, option, value, "the plan determines it", PLANNED.get(name, ""))
+            coerce_value(LOADER.get(name, Any), option, value)
+        fits = self.target_key is None or self.input_key is not None
+        require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
+
+    @staticmethod
+    def is_named_in(values: Mapping[str, Any]) -> bool:
+        return not values.keys().isdisjoint((KEY, "dataset", "train"))
+
+    @classmethod
+    def from_values(cls, key: str, values: Mapping[str, Any]) -> "UserData":
+        """Return the target at `dataset` or at the top; else a mapping of the targets at `train`, `val` and `test`.
+
+        At the top, keys are arguments of a user's target; those of Lockstep's data sets have no names of settings.
+        """
+        is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
+        settings = FORMER_SETTINGS | ({} if is_flat else SETTINGS)
+        for name in FORMER_SETTINGS.keys() & values.keys():
+            hint = ", beside the target at data.dataset" if KEY in values else ""
+            notice(f"{key}.{name} is now {key}.{name.strip('_')}{hint}")
+        typed = cls.coerce_settings(key, values, settings)
+        values = {name: value for name, value in values.items() if name not in settings}
+        if "dataset" not in values:
+            splits = values if KEY in values else {KEY: "builtins.dict", **values}
+            path = values.get("train") if KEY not in values else values
+            name = str(path.get(KEY) if isinstance(path, Mapping) else path).rpartition(".")[2]
+            return replace(super().from_values(key, splits), name=name, **typed)
+        target = values.pop("dataset")
+        if values:
+            name, value = next(iter(values.items()))
+            raise unknown_key(f"{key}.{name}", value, [f"{key}.{known}" for known in SETTINGS])
+        hint = f"{key}.dataset={{_target_:PATH}}"
+        require(isinstance(target, Mapping) and KEY in target, f"{key}.dataset", target, "it is a target", hint)
+        return replace(super().from_values(f"{key}.dataset", target), key=f"{key}.dataset", **typed)
+
+    @property
+    def as_loaders(self) -> "UserLoaders":
+        """Return the same target, which turned out to be a LightningDataModule or IterableDatasets."""
+        return UserLoaders(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class UserLoaders(Loaders, UserData):
+    """A LightningDataModule, or IterableDatasets."""
+
+
+@dataclass(frozen=True)
+class ModelLoaders(Loaders):
+    """The dataloaders of a LightningModule."""
+
+    name: Literal["model"] = "model"
+    inferred: ClassVar[tuple[str, ...]] = FACTS
+
+
+Data = Digits | MNIST | Points | Line | RandomRegression | UserData | UserLoaders | ModelLoaders

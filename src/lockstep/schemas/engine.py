@@ -1,4 +1,4 @@
-"""Who runs the loop."""
+"""The options of the group `engine`: which loop trains."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -12,7 +12,7 @@ class Lightning:
 
 @dataclass(frozen=True)
 class Raw:
-    """Plain torch.distributed; or both engines, one after the other, then compared."""
+    """Plain torch.distributed; `both` runs both engines, one after the other, and compares them."""
 
     name: Literal["raw", "both"]
     gradient_sync: Literal["ddp", "all_reduce", "bucket", "ring", "reduce_broadcast"]
@@ -21,4 +21,4 @@ class Raw:
 Engine = Lightning | Raw
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
-"""The module of each engine, by name: only ranks import it."""
+"""The module of each engine. Only ranks import it."""

@@ -1,95 +1,49 @@
-"""Which options each config group has, by name, and which groups may name code of the user's own."""
+"""The options of each config group by name, and the groups that take user code."""
 
-from lockstep.schemas import (
-    CNN,
-    CSV,
-    MLP,
-    MNIST,
-    SGD,
-    Adam,
-    Auto,
-    Autoencoding,
-    Classification,
-    Constant,
-    Digits,
-    LanguageModelling,
-    LeNet,
-    Lightning,
-    Line,
-    Linear,
-    MLflow,
-    ModelLoaders,
-    NoCallback,
-    NoLogger,
-    OneCycle,
-    OwnCallback,
-    OwnData,
-    OwnLogger,
-    OwnNet,
-    OwnOptimizer,
-    OwnScheduler,
-    OwnTask,
-    Points,
-    RandomRegression,
-    Raw,
-    Regression,
-    SplitCNN,
-    Target,
-    TensorBoard,
-    Wandb,
-    WarmupLinear,
-)
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_type_hints
+
+from lockstep import schemas
+from lockstep.schemas.target import Target
 from lockstep.strategies.registry import STRATEGIES
 
-GROUPS: dict[str, dict[str, type]] = {
-    "engine": {"lightning": Lightning, "raw": Raw, "both": Raw},
-    "strategy": {**STRATEGIES},
-    "model": {
-        "linear": Linear,
-        "mlp": MLP,
-        "cnn": CNN,
-        "lenet": LeNet,
-        "split_cnn": SplitCNN,
-    },
-    "task": {
-        "auto": Auto,
-        "classification": Classification,
-        "regression": Regression,
-        "autoencoding": Autoencoding,
-        "language_modelling": LanguageModelling,
-    },
-    "data": {
-        **{
-            "digits": Digits,
-            "mnist": MNIST,
-            "points": Points,
-            "line": Line,
-            "random_regression": RandomRegression,
-        },
-        "model": ModelLoaders,
-    },
-    "optimizer": {"sgd": SGD, "adam": Adam, "adamw": Adam},
-    "scheduler": {"none": Constant, "onecycle": OneCycle, "warmup_linear": WarmupLinear},
-    "logger": {
-        "tensorboard": TensorBoard,
-        "csv": CSV,
-        "wandb": Wandb,
-        "mlflow": MLflow,
-        "none": NoLogger,
-    },
-    "callbacks": {"none": NoCallback},
-}
 
-OWN_CODE: dict[str, type[Target]] = {
-    "model": OwnNet,
-    "task": OwnTask,
-    "data": OwnData,
-    "optimizer": OwnOptimizer,
-    "scheduler": OwnScheduler,
-    "logger": OwnLogger,
-    "callbacks": OwnCallback,
+@dataclass(frozen=True)
+class NoOption:
+    """`none`, in a group that takes several options."""
+
+    name: Literal["none"]
+
+
+def _by_name(*kinds: type) -> dict[str, type]:
+    return {name: kind for kind in kinds for name in get_args(get_type_hints(kind)["name"])}
+
+
+TASKS = (schemas.Auto, schemas.Classification, schemas.Regression, schemas.Autoencoding, schemas.LanguageModelling)
+
+GROUPS: dict[str, dict[str, Any]] = {
+    "engine": _by_name(*get_args(schemas.Engine)),
+    "strategy": {**STRATEGIES},
+    "model": _by_name(*get_args(schemas.Model)),
+    "task": _by_name(*TASKS),
+    "data": _by_name(*get_args(schemas.Data)),
+    "optimizer": _by_name(*get_args(schemas.Optimizer)),
+    "scheduler": _by_name(*get_args(schemas.Scheduler)),
+    "logger": _by_name(*get_args(schemas.Logger), NoOption),
+    "callbacks": _by_name(NoOption),
 }
-"""The groups whose YAML files may name a `_target_` of the user's own."""
+"""The type of each option."""
+
+USER_CODE: dict[str, type[Target]] = {
+    "model": schemas.UserModel,
+    "task": schemas.UserTask,
+    "data": schemas.UserData,
+    "optimizer": schemas.UserOptimizer,
+    "scheduler": schemas.UserScheduler,
+    "logger": schemas.UserLogger,
+    "callbacks": schemas.UserCallback,
+}
+"""The groups that take a `_target_` of the user's."""
 
 SEVERAL = ("logger", "callbacks")
-"""The groups that take several options at a time: `logger=[csv,tensorboard]`, an option's keys are `logger.csv.KEY`."""
+"""The groups that take several options: `logger=[csv,tensorboard]`; the keys of an option are `logger.csv.KEY`."""

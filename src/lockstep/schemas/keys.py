@@ -5,27 +5,30 @@ from typing import Any
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """By the keys of the command line: `{"model": {"name": "mlp"}}` → `{"model": "mlp"}`, other keys `model.hidden`."""
-    found: dict[str, Any] = {}
+    """Return the options by key: `{"model": {"name": "mlp"}}` becomes `{"model": "mlp"}`, other keys `model.hidden`."""
+    options: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping):
-            own = {**value, **value.get("arguments", {})}
-            own.pop("arguments", None)
-            found |= {key if name == "name" else f"{key}.{name}": option for name, option in own.items()}
-        else:
-            found[key] = value
-    return found
+        if not isinstance(value, Mapping):
+            options[key] = value
+            continue
+        group = {name: option for name, option in value.items() if name not in ("arguments", "key")}
+        options |= {key if name == "name" else f"{key}.{name}": option for name, option in group.items()}
+        target = value.get("key", key)
+        for name, argument in value.get("arguments", {}).items():
+            clashes = f"{target}.{name}" in options
+            options[f"{target}.arguments.{name}" if clashes else f"{target}.{name}"] = argument
+    return options
 
 
 def is_below(key: str, groups: Iterable[str]) -> bool:
-    """Whether it is one of these keys, or an option of one."""
+    """Whether `key` is one of the groups, or an option of one."""
     return any(key == group or key.startswith(f"{group}.") for group in groups)
 
 
 def short_keys(options: Mapping[str, Any]) -> dict[str, Any]:
-    """By the last part of each key, where no other key ends in it."""
-    leaves = [key.rpartition(".")[2] for key in options]
+    """Return the options by the last part of each key if that is unique."""
+    names = [key.rpartition(".")[2] for key in options]
     return {
-        leaf if leaves.count(leaf) == 1 else key: value
-        for leaf, (key, value) in zip(leaves, options.items(), strict=True)
+        name if names.count(name) == 1 else key: value
+        for name, (key, value) in zip(names, options.items(), strict=True)
     }

@@ -1,39 +1,60 @@
-"""Which net, and what it asks of the data and of the strategy."""
+"""The options of the group `model`, and what each requires of the plan."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from lockstep.config_error import as_typed, fraction, require
+from lockstep.constraints import Constraint, Fraction, Rules
+from lockstep.schemas.data import Loaders, ModelLoaders
 from lockstep.schemas.engine import Lightning
+from lockstep.schemas.scheduler import OneCycle, WarmupLinear
 from lockstep.schemas.target import BuiltIn, Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-
 TOKENS_ONLY = "lockstep.nets.char_rnn.CharRNN"
+
+Sizes = Annotated[
+    tuple[int, ...],
+    Constraint(lambda sizes: min(sizes, default=0) > 0, "it lists layer sizes of 1 or more", "[30,20]"),
+]
 
 
 class Net:
-    """What all nets say of themselves. `stages`: in how many parts devices can share it."""
+    """Attributes of all models. The rules are those of plain nets.
+
+    stages: how many devices can share the net.
+    manual: whether it is a LightningModule that steps its optimizers itself.
+    """
 
     name: str
+    manual: bool = False
     images_only: ClassVar[bool] = False
     stages: ClassVar[int] = 0
-    own_code: ClassVar[bool] = False
+    user_code: ClassVar[bool] = False
     lightning: ClassVar[bool] = False
-    """Whether it is a LightningModule, which brings its loss, its optimizers and what it logs."""
-    manual: bool = False
-    """Whether it steps its optimizers itself."""
 
-    def check(self, plan: "Plan") -> None:
-        """Refuse data that the net does not take."""
-        reason = f"it takes images, and data={plan.data.name} holds none"
+    def rules(self, plan: "Plan") -> Rules:
+        data = f"data={plan.data.name}"
         hint = "model=mlp or model=linear, or data=digits"
-        require(not self.images_only or plan.data.images, "model", self.name, reason, hint)
+        yield not self.images_only or plan.data.images, "model", f"it takes images, and {data} has none", hint
+        reason, hint = "a plain net has no dataloaders", "data=… of a data set, or model=… of a LightningModule"
+        yield not isinstance(plan.data, ModelLoaders), "data", reason, hint
         reason = "callbacks beside a plain net would see shards of its weights"
-        fits = not plan.callbacks or not plan.strategy.sharded
-        require(fits, "strategy", plan.strategy.name, reason, "strategy=ddp, or callbacks=none")
+        yield not plan.callbacks or not plan.strategy.sharded, "strategy", reason, "strategy=ddp, or callbacks=none"
+        reason = "the loss of a plain net is its task's"
+        yield plan.loss_reduction == "mean", "loss_reduction", reason, "loss_reduction=mean"
+        key, hint = "trainer.enable_model_summary", "model_summary=true, which takes any net"
+        yield not plan.trainer.enable_model_summary, key, "it summarizes LightningModules only", hint
+        metric, measured = plan.optimized_metric, plan.measured
+        hint = f"one of {', '.join(measured)}"
+        yield metric is None or metric in measured, "optimized_metric", "this run does not measure it", hint
+        if isinstance(plan.data, Loaders):
+            fits = plan.steps.total_steps > 0 or not isinstance(plan.scheduler, OneCycle | WarmupLinear)
+            reason = f"it needs the number of steps, and the length of an epoch of {data} is unknown"
+            yield fits, "scheduler", reason, "scheduler=none, or one by _target_"
+            reason = f"it needs the size of each batch, which is unknown for {data}"
+            yield plan.dropout_rng == "per_rank", "dropout_rng", reason, "dropout_rng=per_rank"
 
 
 @dataclass(frozen=True)
@@ -46,11 +67,7 @@ class Linear(BuiltIn, Net):
 class MLP(BuiltIn, Net):
     path: ClassVar[str] = "lockstep.nets.mlp.MLP"
     name: Literal["mlp"]
-    hidden: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        fits, reason = min(self.hidden, default=0) > 0, "it lists layer sizes of 1 or more"
-        require(fits, "model.hidden", self.hidden, reason, "model.hidden=[30,20], say")
+    hidden: Sizes
 
 
 @dataclass(frozen=True)
@@ -65,11 +82,8 @@ class CNN(BuiltIn, Net):
 class LeNet(BuiltIn, Net):
     path: ClassVar[str] = "lockstep.nets.lenet.LeNet"
     name: Literal["lenet"]
-    dropout: float
+    dropout: Fraction
     images_only: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        fraction("model.dropout", self.dropout)
 
 
 @dataclass(frozen=True)
@@ -81,46 +95,41 @@ class SplitCNN(BuiltIn, Net):
 
 
 @dataclass(frozen=True)
-class OwnNet(Target, Net):
-    """A net of the user's own. What it holds is not known: noise, parameters that get no gradient."""
+class UserModel(Target, Net):
+    """A net of the user's."""
 
-    own_code: ClassVar[bool] = True
+    user_code: ClassVar[bool] = True
 
-    def check(self, plan: "Plan") -> None:
-        """Refuse the built-in net over tokens on anything else."""
-        super().check(plan)
+    def rules(self, plan: "Plan") -> Rules:
+        yield from super().rules(plan)
         fits = self._target_ != TOKENS_ONLY or plan.task.samples in ("sequences", "any")
-        reason = f"it reads tokens, and task={plan.task.name} takes data={plan.data.name} for something else"
-        require(fits, "model", self.name, reason, "task=language_modelling, and data=text, say")
+        reason = f"it takes tokens, and task={plan.task.name} does not take data={plan.data.name} for tokens"
+        yield fits, "model", reason, "task=language_modelling data=text"
 
 
 @dataclass(frozen=True)
-class OwnModule(Target, Net):
-    """A LightningModule of the user's own. `manual`: whether it steps its optimizers itself."""
+class UserLightningModule(Target, Net):
+    """A LightningModule of the user's, which brings its loss, its optimizers and its metrics."""
 
     manual: bool = False
-    own_code: ClassVar[bool] = True
+    user_code: ClassVar[bool] = True
     lightning: ClassVar[bool] = True
 
-    def check(self, plan: "Plan") -> None:
-        """Refuse what the plan would do, and a LightningModule does itself."""
-        reason = "the loss of a LightningModule is not scaled here"
-        require(plan.precision != "16-mixed", "precision", plan.precision, reason, "precision=bf16-mixed")
+    def rules(self, plan: "Plan") -> Rules:
+        reason = "the loss of a LightningModule is not scaled"
+        yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed"
         averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
-        reason = "the gradients of a LightningModule are averaged by DistributedDataParallel"
-        require(averaged, "engine.gradient_sync", plan.gradient_sync, reason, "engine.gradient_sync=ddp")
-        reason, by_module = "it is for plain nets", f"{self.name} optimizes manually, and does it itself"
-        asked: list[tuple[str, object, object, str]] = [
-            ("dropout_rng", plan.dropout_rng, "per_rank", reason),
-            ("show_shapes", plan.show_shapes, False, reason),
-            ("task", plan.task.name, "auto", reason),
-            ("scheduler", plan.scheduler.name, "none", reason),
-        ]
+        key, reason = "engine.gradient_sync", "DistributedDataParallel averages the gradients of a LightningModule"
+        yield averaged, key, reason, f"{key}=ddp"
+        reason = "it is for plain nets"
+        yield plan.dropout_rng == "per_rank", "dropout_rng", reason, "dropout_rng=per_rank"
+        yield not plan.show_shapes, "show_shapes", reason, "show_shapes=false"
+        yield plan.task.name == "auto", "task", reason, "task=auto"
+        yield plan.scheduler.name == "none", "scheduler", reason, "scheduler=none"
         if self.manual:
-            asked += [("accumulate_grad_batches", plan.accumulate_grad_batches, 1, by_module)]
-            asked += [("gradient_clip_val", plan.gradient_clip_val, None, by_module)]
-        for key, value, usual, reason in asked:
-            require(value == usual, key, value, reason, f"{key}={as_typed(usual)}")
+            reason, key = f"{self.name} optimizes manually, and does it itself", "accumulate_grad_batches"
+            yield plan.accumulate_grad_batches == 1, key, reason, f"{key}=1"
+            yield plan.gradient_clip_val is None, "gradient_clip_val", reason, "gradient_clip_val=null"
 
 
-Model = Linear | MLP | CNN | LeNet | SplitCNN | OwnNet | OwnModule
+Model = Linear | MLP | CNN | LeNet | SplitCNN | UserModel | UserLightningModule

@@ -1,24 +1,20 @@
-"""Which optimizer, and its numbers."""
+"""The options of the group `optimizer`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from lockstep.config_error import fraction, is_number, not_negative, positive, require
+from lockstep.config_error import is_number, require
+from lockstep.constraints import Fraction, NonNegative, Positive
 from lockstep.schemas.target import Target
 
 
 @dataclass(frozen=True)
-class Decaying:
-    """The rate, and the weight decay: of all parameters, or of all but biases and what normalises."""
+class BuiltInOptimizer:
+    """Options of all built-in optimizers. `decay_bias_and_norm=false` excludes biases and norms from weight decay."""
 
-    lr: float
-    weight_decay: float
+    lr: Positive
+    weight_decay: NonNegative
     decay_bias_and_norm: bool
-
-    def __post_init__(self) -> None:
-        positive("optimizer.lr", self.lr)
-        not_negative("optimizer.weight_decay", self.weight_decay)
 
     @property
     def spares_bias_and_norm(self) -> bool:
@@ -29,40 +25,28 @@ class Decaying:
 
 
 @dataclass(frozen=True)
-class SGD(Decaying):
+class SGD(BuiltInOptimizer):
     name: Literal["sgd"]
-    momentum: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fraction("optimizer.momentum", self.momentum)
+    momentum: Fraction
 
 
 @dataclass(frozen=True)
-class Adam(Decaying):
-    """Adam, or AdamW by its name: the same numbers, the decay coupled or decoupled."""
+class Adam(BuiltInOptimizer):
+    """Adam, or AdamW, which decouples the weight decay from the gradient."""
 
     name: Literal["adam", "adamw"]
 
 
 @dataclass(frozen=True)
-class OwnOptimizer(Target):
-    """Any torch optimizer, by its import path: it is called with the parameter groups and these arguments."""
+class UserOptimizer(Target):
+    """Any torch optimizer. It is called with the parameter groups and the arguments."""
 
-    _decay_bias_and_norm_: bool
+    decay_bias_and_norm: bool = True
+    settings: ClassVar[dict[str, str]] = {"_decay_bias_and_norm_": "decay_bias_and_norm"}
 
     def __post_init__(self) -> None:
-        rate = self.arguments.get("lr")
-        require(is_number(rate), "optimizer.lr", rate, "a rate is a number", "optimizer.lr=0.01, say")
-        positive("optimizer.lr", self.lr)
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """`_decay_bias_and_norm_` is ours, all else the target's."""
-        own = super().of(values)
-        decays = own["arguments"].pop(RULE, True)
-        require(isinstance(decays, bool), f"optimizer.{RULE}", decays, "it is true or false", f"optimizer.{RULE}=true")
-        return own | {RULE: decays}
+        lr = self.arguments.get("lr")
+        require(is_number(lr) and self.lr > 0, "optimizer.lr", lr, "it must be a number above 0", "optimizer.lr=0.01")
 
     @property
     def lr(self) -> float:
@@ -70,11 +54,10 @@ class OwnOptimizer(Target):
 
     @property
     def spares_bias_and_norm(self) -> bool:
-        return not self._decay_bias_and_norm_
+        return not self.decay_bias_and_norm
 
-    def with_lr(self, lr: float) -> "OwnOptimizer":
+    def with_lr(self, lr: float) -> Self:
         return replace(self, arguments={**self.arguments, "lr": lr})
 
 
-RULE = "_decay_bias_and_norm_"
-Optimizer = SGD | Adam | OwnOptimizer
+Optimizer = SGD | Adam | UserOptimizer

@@ -1,31 +1,28 @@
-"""How the learning rate moves over the run."""
+"""The options of the group `scheduler`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import fraction, not_negative, require
+from lockstep.constraints import Fraction, NonNegativeInt, Rules
 from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-Interval = Literal["step", "epoch", "plateau"]
-OURS: dict[str, Any] = {"_interval_": "epoch", "_monitor_": None}
-
 
 class Schedule:
-    """What all schedules say of themselves.
+    """Attributes of all schedules.
 
-    interval: whether they step after each optimizer step, after an epoch's last, or by a metric of each epoch.
+    interval: whether they step after each optimizer step or after each epoch.
+    plateau: whether they step by a metric, like ReduceLROnPlateau.
     """
 
-    @property
-    def interval(self) -> Interval:
-        return "step"
+    interval: Literal["step", "epoch"] = "step"
+    plateau: bool = False
 
-    def check(self, plan: "Plan") -> None:
-        """Refuse a run that the schedule does not fit into."""
+    def rules(self, plan: "Plan") -> Rules:
+        """Yield the rules of runs that the schedule fits."""
+        yield from ()
 
 
 @dataclass(frozen=True)
@@ -36,68 +33,46 @@ class Constant(Schedule):
 @dataclass(frozen=True)
 class OneCycle(Schedule):
     name: Literal["onecycle"]
-    warmup_fraction: float
-
-    def __post_init__(self) -> None:
-        fraction("scheduler.warmup_fraction", self.warmup_fraction)
+    warmup_fraction: Fraction
 
 
 @dataclass(frozen=True)
 class WarmupLinear(Schedule):
     name: Literal["warmup_linear"]
-    warmup_steps: int
+    warmup_steps: NonNegativeInt
 
-    def __post_init__(self) -> None:
-        not_negative("scheduler.warmup_steps", self.warmup_steps)
-
-    def check(self, plan: "Plan") -> None:
+    def rules(self, plan: "Plan") -> Rules:
         key, steps = "scheduler.warmup_steps", plan.steps.total_steps
-        fits, reason = (
-            not plan.train or self.warmup_steps < steps,
-            f"the whole run has {steps} step{'s' if steps > 1 else ''}",
-        )
-        require(fits, key, self.warmup_steps, reason, f"{key}={steps // 10}")
+        fits = not plan.train or self.warmup_steps < steps
+        yield fits, key, f"the run has {steps} step{'s' if steps > 1 else ''}", f"{key}={steps // 10}"
 
 
 @dataclass(frozen=True)
-class OwnScheduler(Target, Schedule):
-    """Any scheduler of torch's kind, by its import path: it is called with the optimizer and these arguments.
+class UserScheduler(Target, Schedule):
+    """Any torch scheduler. It is called with the optimizer and the arguments.
 
-    plateau: whether it steps by a metric, as ReduceLROnPlateau does; asked of the target itself.
+    monitor: the metric of a plateau; None: the one that best.ckpt is best by.
+    plateau: found out before any rank starts.
     """
 
-    _interval_: Literal["step", "epoch"]
-    _monitor_: str | None
+    interval: Literal["step", "epoch"] = "epoch"
+    monitor: str | None = None
     plateau: bool = False
+    settings: ClassVar[dict[str, str]] = {"_interval_": "interval", "_monitor_": "monitor"}
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """`_interval_` and `_monitor_` are ours, all else the target's."""
-        own = super().of(values)
-        interval, monitor = (own["arguments"].pop(name, usual) for name, usual in OURS.items())
-        reason, hint = "it steps after each step or each epoch", "scheduler._interval_=step, or epoch"
-        require(interval in ("step", "epoch"), "scheduler._interval_", interval, reason, hint)
-        named = monitor is None or isinstance(monitor, str)
-        require(named, "scheduler._monitor_", monitor, "it is the name of a metric", "scheduler._monitor_=val/loss")
-        return {**own, "_interval_": interval, "_monitor_": monitor}
+    def metric(self, plan: "Plan") -> str:
+        """Return the metric that the schedule steps by, if it is a plateau."""
+        return self.monitor or plan.monitor[0]
 
-    @property
-    def interval(self) -> Interval:
-        return "plateau" if self.plateau else self._interval_
-
-    @property
-    def watched_metric(self) -> str | None:
-        return self._monitor_
-
-    def watched(self, plan: "Plan") -> str:
-        """The metric that it steps by."""
-        return self._monitor_ or plan.monitor[0]
-
-    def check(self, plan: "Plan") -> None:
-        measured = plan.measured_by_epochs
-        known = not plan.train or not self.plateau or self.watched(plan) in measured
-        reason = "no epoch of this run measures such a thing"
-        require(known, "scheduler._monitor_", self.watched(plan), reason, f"one of {', '.join(measured)}")
+    def rules(self, plan: "Plan") -> Rules:
+        if not self.plateau or not plan.train or plan.epoch_metrics is None:
+            return
+        metric, measured = self.metric(plan), plan.epoch_metrics
+        key, reason = "scheduler._monitor_", f"no epoch of this run measures {metric}"
+        yield metric in measured, key, reason, f"one of {', '.join(measured)}"
+        key, reason = "trainer.check_val_every_n_epoch", f"the schedule steps by {metric} after each epoch"
+        fits = plan.trainer.check_val_every_n_epoch == 1 or not metric.startswith("val/")
+        yield fits, key, reason, f"{key}=1, or scheduler._monitor_=train/loss"
 
 
-Scheduler = Constant | OneCycle | WarmupLinear | OwnScheduler
+Scheduler = Constant | OneCycle | WarmupLinear | UserScheduler

@@ -1,190 +1,154 @@
-"""Arguments of Lightning's Trainer by their own names: what they mean here, for both engines."""
+"""Arguments of Lightning's Trainer, for both engines."""
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from lockstep.batch_math import batch_count
 from lockstep.config_error import is_number, require
-from lockstep.schemas.scheduler import OwnScheduler
+from lockstep.constraints import AT_LEAST_0, Constraint, PositiveInt, Rules, Share
+from lockstep.schemas.data import Loaders
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-Stage = Literal["train", "val", "test"]
 PREFIX = "trainer."
+BAREBONES = "trainer.barebones=true"
+UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
+
+
+def _seconds(duration: object) -> float | None:
+    """Return the seconds of DD:HH:MM:SS, of a mapping like {hours: 12}, or of a number; None if it is none of these."""
+    if isinstance(duration, str) and (match := re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", duration.strip())):
+        duration = dict(zip(UNITS, map(int, match.groups()), strict=True))
+    if is_number(duration):
+        duration = {"seconds": duration}
+    if not isinstance(duration, Mapping) or not all(unit in UNITS and is_number(duration[unit]) for unit in duration):
+        return None
+    return float(sum(UNITS[unit] * count for unit, count in duration.items()))
+
+
+Duration = Annotated[
+    Any,
+    Constraint(
+        lambda value: value is None or 0 < (_seconds(value) or 0) < 1e300,
+        "it is days:hours:minutes:seconds with two digits each, or a mapping of these, above 0",
+        "00:12:00:00, or {hours:12}",
+    ),
+]
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """`limit_*`: a whole number of global batches, or a share of them. None: as it is without the argument."""
+    """Each field means the same as in Lightning. limit_*: a number of global batches, or a share of them."""
 
-    limit_train_batches: int | float
-    limit_val_batches: int | float
-    limit_test_batches: int | float
-    overfit_batches: int | float
-    fast_dev_run: bool | int
-    max_steps: int
-    max_time: float | str | dict[str, float] | None
-    val_check_interval: int | float
-    check_val_every_n_epoch: int
-    num_sanity_val_steps: int
+    limit_train_batches: Share
+    limit_val_batches: Share
+    limit_test_batches: Share
+    overfit_batches: Share
+    fast_dev_run: Annotated[bool | int, AT_LEAST_0]
+    max_steps: Annotated[
+        int,
+        Constraint(lambda steps: steps >= 1 or steps == -1, "it must be 1 or more, or -1 for no limit", "1000"),
+    ]
+    max_time: Duration
+    val_check_interval: Annotated[
+        Share,
+        Constraint(lambda interval: interval > 0, "it must be more than 0", "100, or 0.25 for four times an epoch"),
+    ]
+    check_val_every_n_epoch: PositiveInt
+    num_sanity_val_steps: Annotated[
+        int, Constraint(lambda steps: steps >= -1, "it must be 0 or more, or -1 for all batches", "2")
+    ]
     gradient_clip_algorithm: Literal["norm", "value"]
-    deterministic: bool | Literal["warn"] | None
+    deterministic: Literal[True, False, "warn"] | None
     benchmark: bool | None
     detect_anomaly: bool
     enable_progress_bar: bool | None
     enable_model_summary: bool
     barebones: bool
 
-    def __post_init__(self) -> None:
-        for name in (*LIMITS, "overfit_batches"):
-            _require_share(name, f"{PREFIX}{name}=10, say, or {PREFIX}{name}=0.5 for a half", getattr(self, name))
-        bounded = self.max_steps >= 1 or self.max_steps == -1
-        self._require("max_steps", bounded, "1 or more, or -1 for no bound", "1000, say")
-        seconds_of(self.max_time)
-        hint = f"1, or {PREFIX}limit_val_batches=0 for none"
-        self._require("check_val_every_n_epoch", self.check_val_every_n_epoch >= 1, "1 or more", hint)
-        self._require("num_sanity_val_steps", self.num_sanity_val_steps >= -1, "0 or more, or -1 for all batches", "2")
+    def rules(self, plan: "Plan") -> Rules:
+        stages = [("val", plan.data.val_size, False), ("test", getattr(plan.data, "test_size", 0), False)]
+        for stage, samples, drop_last in [("train", plan.data.train_samples, plan.drop_last), *stages]:
+            key, batches = f"limit_{stage}_batches", batch_count(samples, plan.batch_size, drop_last)
+            if stage == "train" and isinstance(plan.data, Loaders) and not plan.data.regular:
+                batches = plan.data.train_batches
+            runs = getattr(plan, stage) if stage != "val" else getattr(self, key) != 0
+            fits = not runs or batches == 0 or self.limit(stage, batches) > 0
+            hint = f"{PREFIX}{key}=1, or " + (f"{stage}=false" if stage != "val" else "0 for no validation")
+            yield fits, PREFIX + key, f"it leaves none of {batches} batches", hint
+        fits, hint = self.max_time is None or plan.engine.name != "both", f"{PREFIX}max_steps=1000, or one engine"
+        yield fits, f"{PREFIX}max_time", "two runs would not end after the same step", hint
+        fits = self.gradient_clip_algorithm == "norm" or plan.gradient_clip_val is not None
+        hint = "gradient_clip_val=0.5 beside it"
+        yield fits, f"{PREFIX}gradient_clip_algorithm", "without gradient_clip_val nothing is clipped", hint
         if self.barebones:
-            from lockstep.schemas.barebones import require_bare
-
-            require_bare(self)
-        key = f"{PREFIX}val_check_interval"
-        hint = f"{key}=100, say, or {key}=0.25 for four times an epoch"
-        require(self.val_check_interval > 0, key, self.val_check_interval, "it must be more than 0", hint)
-        _require_share("val_check_interval", hint, self.val_check_interval)
-        self._require("fast_dev_run", self.fast_dev_run >= 0, "0 or more batches, true or false", "true")
-        key, way = f"{PREFIX}deterministic", self.deterministic
-        fits = way is None or isinstance(way, bool) or way == "warn"
-        require(fits, key, way, "it is true, false, warn or null", f"{key}=true")
-
-    def _require(self, name: str, fits: bool, bounds: str, hint: str) -> None:
-        key = PREFIX + name
-        require(fits, key, getattr(self, name), f"it must be {bounds}", f"{key}={hint}")
-
-    def check(self, plan: "Plan") -> None:
-        """Refuse what leaves nothing to train or to test on, and a way to clip where nothing is clipped."""
-        if plan.train:
-            self.limited("train", plan.data.train_samples, plan.batch_size, plan.drop_last)
-        self.limited("val", plan.data.val_size, plan.batch_size)
-        if plan.test and (size := getattr(plan.data, "test_size", None)):
-            self.limited("test", size, plan.batch_size)
-        timed = self.max_time is None or plan.engine.name != "both"
-        reason, hint = "no clock ends two runs after the same step", f"{PREFIX}max_steps=1000, say, or one engine"
-        require(timed, f"{PREFIX}max_time", self.max_time, reason, hint)
-        summarized, reason = (
-            not self.enable_model_summary or plan.model.lightning,
-            "the summary is of a LightningModule",
-        )
-        hint = "model_summary=true, which is of any net"
-        require(summarized, f"{PREFIX}enable_model_summary", True, reason, hint)
-        if self.barebones:
-            from lockstep.schemas.barebones import require_nothing_saved
-
-            require_nothing_saved(plan)
-        self._check_validation(plan)
-        way = self.gradient_clip_algorithm
-        clips, reason = (
-            way == "norm" or plan.gradient_clip_val is not None,
-            "without gradient_clip_val nothing is clipped",
-        )
-        require(clips, f"{PREFIX}gradient_clip_algorithm", way, reason, "gradient_clip_val=0.5, say, beside it")
-
-    def _check_validation(self, plan: "Plan") -> None:
-        """Refuse validations at other places than an epoch has, and a schedule that waits for one after each epoch."""
-        key, every, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches
+            yield from self._barebones_rules(plan)
+        key, interval, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches
         if plan.train and self.limit_val_batches != 0:
-            known = batches > 0 or isinstance(every, int) or every == 1
-            require(known, key, every, "nobody knows how long an epoch is", f"{key}=100, say, or {key}=1.0")
-            fits = batches == 0 or isinstance(every, float) or every <= batches
-            require(fits, key, every, f"an epoch has {batches} batches", f"{key}={batches}, or fewer")
-        key, epochs, schedule = f"{PREFIX}check_val_every_n_epoch", self.check_val_every_n_epoch, plan.scheduler
-        if epochs > 1 and isinstance(schedule, OwnScheduler) and schedule.plateau:
-            metric = schedule.watched(plan)
-            reason = f"the schedule steps by {metric} each epoch"
-            require(not metric.startswith("val/"), key, epochs, reason, f"{key}=1, or scheduler._monitor_=train/loss")
+            known = batches > 0 or isinstance(interval, int) or interval == 1
+            yield known, key, "the length of an epoch is unknown", f"{key}=100, or {key}=1.0"
+            fits = batches == 0 or isinstance(interval, float) or interval <= batches
+            yield fits, key, f"an epoch has {batches} batches", f"{key}={batches}, or fewer"
 
-    def limited(self, stage: Stage, samples: int, batch_size: int, drop_last: bool = False) -> int:
-        """How many of a split's samples are used: those of the first batches.
+    def _barebones_rules(self, plan: "Plan") -> Rules:
+        """Yield the rules of a run without anything that only watches it, as in Lightning."""
+        off = {"fast_dev_run": "false", "num_sanity_val_steps": "0", "detect_anomaly": "false"}
+        off |= {"enable_progress_bar": "null", "enable_model_summary": "false"}
+        keys = {PREFIX + name: value for name, value in off.items()} | {"model_summary": "false"}
+        for key, value in keys.items():
+            enabled = plan.model_summary if key == "model_summary" else getattr(self, key.removeprefix(PREFIX))
+            yield not enabled, key, f"{BAREBONES} disables it", f"{key}={value}, or {PREFIX}barebones=false"
+        reason, hint = f"{BAREBONES} saves no checkpoint", f"or {PREFIX}barebones=false"
+        key = "checkpoint.every_n_steps"
+        yield plan.checkpoint.every_n_steps is None, key, reason, f"{key}=null, {hint}"
+        hint = f"{PREFIX}barebones=false, or ckpt_path=… to begin with one"
+        yield not plan.resume, "resume", f"{reason} to resume from", hint
+        if plan.epoch_metrics is None:
+            monitors = {"checkpoint.monitor": plan.checkpoint.monitor}
+            monitors |= {f"{callback.key}.monitor": callback.call.get("monitor") for callback in plan.callbacks}
+            for key, metric in monitors.items():
+                reason = f"with {BAREBONES} self.log stores nothing"
+                require(metric is None, key, metric, reason, f"{PREFIX}barebones=false, or leave it out")
 
-        Raises:
-            ConfigError: none, though the split has some; validation may have none, if that is what was written.
-        """
-        return min(samples, self.kept(stage, batch_count(samples, batch_size, drop_last)) * batch_size)
+    def limit(self, stage: str, batches: int) -> int:
+        """Return how many of a stage's batches are used."""
+        limit = getattr(self, f"limit_{stage}_batches")
+        return min(limit, batches) if isinstance(limit, int) else int(limit * batches)
 
-    def kept(self, stage: Stage, batches: int) -> int:
-        """Of so many batches, how many are used. Raises ConfigError, as above."""
-        key = f"limit_{stage}_batches"
-        limit = getattr(self, key)
-        kept: int = min(limit, batches) if isinstance(limit, int) else int(limit * batches)
-        some = kept > 0 or batches == 0 or (stage == "val" and limit == 0)
-        hint = f"{PREFIX}{key}=1" + (f", or {stage}=false" if stage != "val" else ", or 0 for no validation")
-        require(some, PREFIX + key, limit, f"of {batches} batches that is none", hint)
-        return kept
+    def limit_samples(self, stage: str, samples: int, batch_size: int, drop_last: bool = False) -> int:
+        """Return how many of a split's samples are used: those of the first batches."""
+        return min(samples, self.limit(stage, batch_count(samples, batch_size, drop_last)) * batch_size)
 
     def resolved(self) -> "Trainer":
-        """With the limits that `overfit_batches` and `fast_dev_run` come to, and a time in seconds."""
-        own = replace(self, max_time=seconds_of(self.max_time))
-        if self.barebones:
-            own = replace(own, enable_progress_bar=False)
-        if self.overfit_batches:
+        """Return the options with `overfit_batches` and `fast_dev_run` as limits, and `max_time` in seconds."""
+        trainer = replace(self, max_time=_seconds(self.max_time))
+        if self.barebones and self.enable_progress_bar is None:
+            trainer = replace(trainer, enable_progress_bar=False)
+        if batches := self.overfit_batches:
             for name in ("limit_train_batches", "limit_val_batches"):
-                limit, reason = getattr(self, name), f"{PREFIX}overfit_batches={self.overfit_batches} says how many"
-                usual = isinstance(limit, float) and limit == 1.0
-                require(usual or limit == self.overfit_batches, PREFIX + name, limit, reason, "one of the two")
-            own = replace(own, limit_train_batches=self.overfit_batches, limit_val_batches=self.overfit_batches)
-        if not self.fast_dev_run:
-            return own
-        few = int(self.fast_dev_run)
-        own = replace(own, val_check_interval=1.0, check_val_every_n_epoch=1, num_sanity_val_steps=0)
-        return replace(own, limit_train_batches=few, limit_val_batches=few, limit_test_batches=few)
+                limit, reason = getattr(self, name), f"{PREFIX}overfit_batches={batches} limits it"
+                fits = limit == batches or (isinstance(limit, float) and limit == 1.0)
+                require(fits, PREFIX + name, limit, reason, "one of the two")
+            trainer = replace(trainer, limit_train_batches=batches, limit_val_batches=batches)
+        if batches := int(self.fast_dev_run):
+            trainer = replace(trainer, val_check_interval=1.0, check_val_every_n_epoch=1, num_sanity_val_steps=0)
+            trainer = replace(trainer, limit_train_batches=batches, limit_val_batches=batches)
+            trainer = replace(trainer, limit_test_batches=batches)
+        return trainer
 
     @property
     def sanity_batches(self) -> int | None:
-        """Of each validation loader, before training; None: all."""
+        """Return the batches of each validation loader to try before training; None for all."""
         return None if self.num_sanity_val_steps == -1 else self.num_sanity_val_steps
 
-    @property
-    def seconds(self) -> float | None:
-        """Of `max_time`."""
-        return seconds_of(self.max_time)
+    def training_options(self) -> dict[str, Any]:
+        """Return by key the options that results depend on, if they differ from their defaults."""
+        options = {name: getattr(self, name) for name in DEFAULTS}
+        return {PREFIX + name: value for name, value in options.items() if value != DEFAULTS[name]}
 
-
-def _require_share(name: str, hint: str, share: float) -> None:
-    """Refuse what is neither a number of batches nor a share of them."""
-    require(share >= 0, PREFIX + name, share, "it must be 0 or more", hint)
-    fits, reason = isinstance(share, int) or share <= 1, "a share is at most 1.0, a number of batches is whole"
-    require(fits, PREFIX + name, share, reason, hint)
-
-
-UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
-
-
-def seconds_of(given: object) -> float | None:
-    """Of a time as Lightning takes one: DD:HH:MM:SS, or days, hours, minutes and seconds; a number is of seconds.
-
-    Raises:
-        ConfigError: it is none, or no time at all.
-    """
-    parts: Mapping[object, object] | None = given if isinstance(given, Mapping) else None
-    if isinstance(given, str) and (found := re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", given.strip())):
-        parts = dict(zip(UNITS, map(int, found.groups()), strict=True))
-    if is_number(given):
-        parts = {"seconds": given}
-    if given is None:
-        return None
-    key, hint = f"{PREFIX}max_time", f"{PREFIX}max_time=00:12:00:00, or {PREFIX}max_time={{hours:12}}"
-    fits = parts is not None and all(name in UNITS and is_number(count) for name, count in parts.items())
-    require(fits, key, given, "it is days:hours:minutes:seconds, with two digits each, or a mapping of these", hint)
-    seconds = sum(UNITS[str(name)] * float(str(count)) for name, count in (parts or {}).items())
-    require(0 < seconds < math.inf, key, given, "it must be more than none", hint)
-    return seconds
-
-
-LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
 
 DEFAULTS: dict[str, Any] = {
     "limit_train_batches": 1.0,
@@ -194,10 +158,4 @@ DEFAULTS: dict[str, Any] = {
     "check_val_every_n_epoch": 1,
     "gradient_clip_algorithm": "norm",
 }
-"""Those that results depend on, as they are where nobody sets them: a checkpoint names the others alone."""
-
-
-def what_matters(trainer: Trainer) -> dict[str, Any]:
-    """By the keys of the command line, what results depend on and is not as by default."""
-    own = {field.name: getattr(trainer, field.name) for field in fields(trainer)}
-    return {PREFIX + name: own[name] for name, usual in DEFAULTS.items() if own[name] != usual}
+"""Options that results depend on. Checkpoints name those that differ."""

@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import torch
 
+from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.create_source import create_source
+from lockstep.loaders.loader_source import create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seeded
-from lockstep.session.create_model import create_module, data_arguments
-from lockstep.session.trainee import Trainee
+from lockstep.session.create_model import Trainee, create_module, data_arguments
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.module_metrics import ModuleMetrics
 from lockstep.steps.module_step import ModuleStep
@@ -26,8 +26,7 @@ from lockstep.targets.locate import locate
 def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Trainee:
     """Create the module of a plan, its data and the objects around its steps."""
     device, *_ = plan.strategy.devices(plan)
-    outputs = getattr(plan.data, "outputs", 0)
-    known = {"shape": plan.data.shape, "outputs": outputs} if outputs else {}  # type: ignore[union-attr]
+    known = plan.data if isinstance(plan.data, schemas.DataFacts) and plan.data.outputs else None
     call = locate("model._target_", plan.model.call["_target_"])
     module = create_module(plan.model, data_arguments(call, plan.data, known, plan.seed), plan.seed)  # type: ignore[arg-type]
 

@@ -18,8 +18,8 @@ from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import save_confusion
-from lockstep.steps.task_step import TaskStep
-from lockstep.sums.measured import Measured, StepCurve
+from lockstep.steps.task_module import TaskStep
+from lockstep.sums.epoch_metrics import EpochMetrics, StepCurve
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
 
 
@@ -35,7 +35,7 @@ class TaskMetrics:
         self.plan, self.context, self.step, self.module = plan, context, step, step.module
         self.net, self.splits = self.module.net, splits
         self.device, *_ = plan.strategy.devices(plan)
-        self.measured, self.curve = Measured(plan.objective, self.device), StepCurve(plan.objective, self.device)
+        self.measured, self.curve = EpochMetrics(plan.objective, self.device), StepCurve(plan.objective, self.device)
         self.stats: BatchStats = ()
         self.epoch_is_summed = False
         self.module.sums = self

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import require
+from lockstep.constraints import NonNegativeInt
 from lockstep.strategies.strategy import Distributed, Wrapped
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Replicated(Distributed):
 class DDP(Replicated):
     name: Literal["ddp"]
     share_device: bool
-    max_restarts: int
+    max_restarts: NonNegativeInt
     find_unused_parameters: bool = False
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, require
+from lockstep.constraints import NonNegativeInt
 from lockstep.strategies.strategy import Distributed, Wrapped, plain_net
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ NEEDS_FULL_TENSORS = {
 @dataclass(frozen=True)
 class FSDP(Distributed):
     name: Literal["fsdp"]
-    max_restarts: int
+    max_restarts: NonNegativeInt
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
     sharded: ClassVar[bool] = True
     order: ClassVar[str] = "fsdp"

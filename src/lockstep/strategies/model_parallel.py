@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import require
+from lockstep.constraints import PositiveInt
 from lockstep.strategies.strategy import Forward, Strategy, every_device, plain_net
 
 if TYPE_CHECKING:
@@ -18,18 +19,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ModelParallel(Strategy):
     name: Literal["model_parallel"]
-    micro_batches: int
+    micro_batches: PositiveInt
     in_process: bool | None = None
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_modules: ClassVar[tuple[str, str] | None] = (
         "it places the stages of a net on devices, and a LightningModule does not compute by stages alone",
         "strategy=fsdp, which shards the weights",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        key, value = "strategy.micro_batches", self.micro_batches
-        require(value >= 1, key, value, "it must be 1 or more", f"{key}=1 for an undivided batch")
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import config_error, not_negative, require
+from lockstep.config_error import config_error, require
 
 if TYPE_CHECKING:
     import torch
@@ -81,9 +81,6 @@ class Strategy:
     sharded: ClassVar[bool] = False
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
     order: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        not_negative("strategy.max_restarts", self.max_restarts)
 
     @classmethod
     def layout(cls, devices: int) -> Layout:

@@ -1,1 +1,1 @@
-"""An objective's sums: by batches (`running`), over ranks (`measured`, `step_counts`); seconds by `phases`."""
+"""Exact sums: of batches (`running`), over ranks (`epoch_metrics`, `step_counts`), and seconds (`phases`)."""

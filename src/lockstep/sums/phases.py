@@ -1,7 +1,6 @@
-"""Where a rank's steps spend their time: seconds by phase, as this rank's clock has them.
+"""Seconds of training steps by phase, on this rank's clock.
 
-On a GPU a phase is what its calls take, and kernels run behind them; DistributedDataParallel's communication is in
-`backward`, with which it overlaps.
+On a GPU these are the times of the calls, and kernels run later. DistributedDataParallel communicates in `backward`.
 """
 
 import time
@@ -16,12 +15,11 @@ class Phases:
     """`mark` ends a phase, and begins the next."""
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
-        self.steps = 0
+        self.seconds, self.steps = dict.fromkeys(PHASES, 0.0), 0
         self.begin()
 
     def begin(self) -> None:
-        """What has been until now is none of any phase."""
+        """Discard the time since the last mark."""
         self.since = time.perf_counter()
 
     def mark(self, phase: str) -> None:
@@ -30,7 +28,7 @@ class Phases:
         self.since = now
 
     def step(self) -> None:
-        """A batch is done."""
+        """End the timing of the current batch."""
         self.mark("rest")
         self.steps += 1
 
@@ -40,20 +38,19 @@ class Phases:
         return sum(self.seconds.values())
 
     def of_batch(self) -> dict[str, float]:
-        """Seconds of a batch by phase, of those that took any, since the last call."""
-        found = {name: seconds / self.steps for name, seconds in self.seconds.items() if seconds and self.steps}
+        """Return the mean seconds of a batch by phase since the last call, without phases that took no time."""
+        means = {name: seconds / self.steps for name, seconds in self.seconds.items() if seconds and self.steps}
         self.seconds, self.steps = dict.fromkeys(PHASES, 0.0), 0
-        return found
+        return means
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the work that is queued on a GPU, before looking at the clock."""
+    """Wait for the work that is queued on a GPU, before reading the clock."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
 
 def seconds_range(epochs: Sequence[float]) -> dict[str, float]:
-    """For metrics.json, the fastest and the slowest epoch, where enough of them tell: three, beside the first, which
-    warms up."""
-    told = [seconds for seconds in epochs[1:] if seconds]
-    return {"epoch_seconds_min": min(told), "epoch_seconds_max": max(told)} if len(told) >= 3 else {}
+    """Return the fastest and the slowest epoch for metrics.json; needs three epochs after a warm-up epoch."""
+    timed = [seconds for seconds in epochs[1:] if seconds]
+    return {"epoch_seconds_min": min(timed), "epoch_seconds_max": max(timed)} if len(timed) >= 3 else {}

@@ -1,6 +1,6 @@
-"""Where some targets are ignored, an optimizer step is by the mean over those that count, of all ranks and batches.
+"""With ignored targets, the gradient of an optimizer step is a mean over the targets that count, of all ranks.
 
-How many these are nobody knows before the step's last batch. So gradients are those of a mean over samples until then.
+Their number is unknown before the last batch of the step, so until then gradients are those of a mean over samples.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from lockstep.sums.running import BatchStats, RunningSums
 
 
 class StepCounts:
-    """One for each rank: what it has summed of the step's batches."""
+    """This rank's sums of the batches of the current optimizer step."""
 
     def __init__(self, objective: Objective, device: torch.device) -> None:
         self.objective, self.device = objective, device
@@ -26,12 +26,12 @@ class StepCounts:
 
     @torch.no_grad()
     def weigh(self, parameters: Iterable[Tensor]) -> None:
-        """Their gradients, once they are averaged over ranks. To be called by every rank."""
+        """Scale the gradients, which are averaged over ranks already. To be called by every rank."""
         if self.objective.ignored is None:
             return
         sums = all_reduce_sums(self.sums.sums, self.device).tolist()
         self.sums = RunningSums(self.objective)
-        if counted := self.objective.divisor(sums):  # else there is no gradient
-            for own in parameters:
-                if own.grad is not None:
-                    own.grad.mul_(sums[SAMPLES] / counted)
+        counted = self.objective.divisor(sums)
+        for parameter in parameters:
+            if parameter.grad is not None and counted:
+                parameter.grad.mul_(sums[SAMPLES] / counted)

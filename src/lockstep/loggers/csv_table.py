@@ -4,37 +4,41 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from lockstep.loggers.logger import HyperParameter, Logger
 from lockstep.plan import Plan
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
-"""And what the objective measures in validation and test; others join as they come up."""
+"""The first columns, beside the objective's metrics in validation and test; others are added when they are logged."""
 
 
 def version(resume: bool, steps: int) -> str:
-    """The folder of the table, below csv/: one for each resume in the run's folder."""
+    """Return the subfolder of a table: one for each resume in the run's folder."""
     return f"from_step_{steps + 1}" if resume and steps else ""
 
 
-class Table(Logger):
+class CSVWriter:
+    """Writes the table, by the methods of Lightning's Logger."""
+
     def __init__(self, plan: Plan, steps: int) -> None:
         self.path = Path(plan.run_dir) / "csv" / version(plan.resume, steps) / "metrics.csv"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._open([*COLUMNS, *plan.objective.names("val"), *plan.objective.names("test")], [])
 
-    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        if new := sorted(values.keys() - set(self.writer.fieldnames)):
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        if new := sorted(metrics.keys() - set(self.writer.fieldnames)):
             self.file.close()
             with self.path.open(newline="") as file:
                 rows = list(csv.DictReader(file))
             self._open([*self.writer.fieldnames, *new], rows)
-        self.writer.writerow({**values, "step": step})
+        self.writer.writerow({**metrics, "step": step})
         self.file.flush()
 
-    def close(self, hparams: Mapping[str, HyperParameter], results: Mapping[str, float]) -> None:
-        self.file.close()
+    def log_hyperparams(self, params: Mapping[str, object]) -> None:
+        """No-op: they are in config.yaml."""
 
-    def fail(self) -> None:
+    def save(self) -> None:
+        """No-op: each row is flushed."""
+
+    def finalize(self, status: str) -> None:
         self.file.close()
 
     def _open(self, columns: list[str], rows: list[dict[str, str]]) -> None:

@@ -1,7 +1,6 @@
 """The verdict on each quantity of two runs: identical, within a bound, or different, and where it differs first."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
@@ -12,10 +11,12 @@ from lockstep.compare.comparison_rules import EXACT
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
 from lockstep.files import save_json
 from lockstep.run_files import COMPARISON
-from lockstep.text_table import terminal_width
 
 WIDTH = 116
 """Characters of a line that lists several things."""
+
+When = tuple[float, float]
+"""The optimizer step, and the order within it: which of several differences is the first."""
 
 
 @dataclass
@@ -30,43 +31,41 @@ class Quantity:
     difference: float = 0.0
     first: str | None = None
     """Where it first exceeds the tolerance, in words."""
-    when: tuple[float, float] = (math.inf, math.inf)
+    when: When = (math.inf, math.inf)
 
     @property
     def verdict(self) -> str:
-        if self.first is not None:
-            return "different"
-        return in_words(self.difference, self.tolerance)
+        return in_words(self.difference, self.tolerance) if self.first is None else "different"
 
-    def add(self, a: Any, b: Any, where: str, when: tuple[float, float]) -> None:
-        """Compare one more pair of values of this quantity.
-
-        Args:
-            when: the optimizer step, and the order within it: which of several differences is the first.
-        """
+    def add(self, a: Any, b: Any, where: str, when: When) -> None:
+        """Compare one more pair of values of this quantity."""
         self.compared += 1
         distance = difference(a, b)
         self.difference = max(self.difference, distance)
         counts = when[0] <= self.tolerance.steps or math.isinf(distance)
         if distance > self.tolerance.within and counts and self.first is None:
-            by = f" (by {distance:.1e})" if math.isfinite(distance) else ""
-            self.first, self.when = f"{where}: {a!r} against {b!r}{by}", when
+            size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
+            self.first, self.when = f"{where}: {a!r} against {b!r}{size}", when
 
 
 @dataclass
 class Comparison:
+    """The quantities of two runs, by name.
+
+    `unfinished`: both runs were interrupted. `left_out`: the keys that are not compared, by reason. `likely`: the
+    likely reason of a difference.
+    """
+
     a: str
     b: str
     tolerance: Tolerance
     quantities: dict[str, Quantity] = field(default_factory=dict)
     unfinished: bool = False
-    """Whether both runs were interrupted."""
     left_out: dict[str, set[str]] = field(default_factory=dict)
-    """What is not compared, by the reason."""
     likely: str | None = None
-    """Why they probably differ."""
 
-    def of(self, name: str, tensor: bool = False) -> Quantity:
+    def quantity(self, name: str, tensor: bool = False) -> Quantity:
+        """Return a quantity by name; create it on first use."""
         tolerance = IDENTICAL if name in EXACT and not tensor else self.tolerance
         return self.quantities.setdefault(name, Quantity(name, tolerance, tensor))
 
@@ -76,7 +75,7 @@ class Comparison:
 
     @property
     def first_divergence(self) -> Quantity | None:
-        """The quantity that differs first."""
+        """Return the quantity that differs first."""
         differing = [quantity for quantity in self.quantities.values() if quantity.first is not None]
         return min(differing, key=lambda quantity: quantity.when, default=None)
 
@@ -92,61 +91,61 @@ class Comparison:
     def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
-    def shown(self) -> str:
-        """The same for a terminal, as wide as it is: what is identical, or within its bound, is green, the rest red."""
-        return self.text(painted, min(WIDTH, terminal_width()))
+    def text(self, coloured: bool = False) -> str:
+        """Return a line for each quantity that is not identical, one for all others, one for what is not compared.
 
-    def text(self, paint: Callable[[str, Colour], str] = lambda text, _: text, columns: int = WIDTH) -> str:
-        """A line for what is not identical, one for all that is, one for what is not compared."""
-        shown = [one for one in self.quantities.values() if one.verdict != "identical"]
-        width = max((len(one.name) for one in shown), default=0)
-        lines = [
-            f"  {one.name:<{width}}  {one.verdict:<17}  {one.compared:>6}  {one.first or ''}".rstrip() for one in shown
-        ]
-        alike = [one for one in self.quantities.values() if one.verdict == "identical"]
-        names = [one.name for one in alike if not one.tensor]
-        if tensors := sum(one.tensor for one in alike):
+        Args:
+            coloured: whether the verdict is green or red if stdout is a terminal.
+        """
+        identical = [quantity for quantity in self.quantities.values() if quantity.verdict == "identical"]
+        others = [quantity for quantity in self.quantities.values() if quantity.verdict != "identical"]
+        width = max((len(quantity.name) for quantity in others), default=0)
+        lines = [f"{self.a}\n  against\n{self.b}"]
+        for quantity in others:
+            cells = f"{quantity.name:<{width}}  {quantity.verdict:<17}  {quantity.compared:>6}  {quantity.first or ''}"
+            lines.append(f"  {cells}".rstrip())
+        names = [quantity.name for quantity in identical if not quantity.tensor]
+        if tensors := sum(quantity.tensor for quantity in identical):
             names.append(f"{tensors} parameters and buffers")
-        for head, listed in (("identical", names), ("not compared", sorted(self.left_out))):
+        for title, listed in (("identical", names), ("not compared", sorted(self.left_out))):
             if listed:
-                lines += wrap(f"{head}: {', '.join(listed)}", columns, initial_indent="  ", subsequent_indent="    ")
-        end = f"{paint(self.verdict, 'green' if self.within_tolerance else 'red')}; expected: {self.tolerance}"
-        if self.unfinished:
-            end += "; neither run finished"
-        if self.first_divergence is not None:
-            first = f"They differ first in {self.first_divergence.name}, {self.first_divergence.first}."
-            end += f"\n{paint(first, 'red')}"
-            end += f"\n{self.likely}" if self.likely else ""
-        return "\n".join([f"{self.a}\n  against\n{self.b}", *lines, end])
+                lines += wrap(f"{title}: {', '.join(listed)}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+        colour: Colour = "green" if self.within_tolerance else "red"
+        verdict = painted(self.verdict, colour if coloured else None)
+        interrupted = "; neither run finished" if self.unfinished else ""
+        lines.append(f"{verdict}; expected: {self.tolerance}{interrupted}")
+        if (first := self.first_divergence) is not None:
+            lines.append(f"They differ first in {first.name}, {first.first}.")
+            lines += [self.likely] if self.likely else []
+        return "\n".join(lines)
 
     def save(self, folder: Path) -> None:
-        """comparison.json"""
-        quantities = {
-            name: {
-                "verdict": quantity.verdict,
-                "compared": quantity.compared,
-                "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
-                "first_divergence": quantity.first,
-            }
-            for name, quantity in self.quantities.items()
-        }
-        first = self.first_divergence and f"{self.first_divergence.name}, {self.first_divergence.first}"
+        """Write comparison.json."""
+        first = self.first_divergence
         values = {
             "a": self.a,
             "b": self.b,
             "verdict": self.verdict,
             "within_tolerance": self.within_tolerance,
             "tolerance": str(self.tolerance),
-            "first_divergence": first,
+            "first_divergence": first and f"{first.name}, {first.first}",
             "likely_reason": self.likely,
-            "quantities": quantities,
+            "quantities": {
+                name: {
+                    "verdict": quantity.verdict,
+                    "compared": quantity.compared,
+                    "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
+                    "first_divergence": quantity.first,
+                }
+                for name, quantity in self.quantities.items()
+            },
             "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
         }
         save_json(folder / COMPARISON, values)
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:
-    """A difference within the tolerance. Behind the steps that a bound holds for it may be larger: it drifts."""
+    """Return a difference that is allowed, in words. After the steps of a bound it may exceed it: it drifts."""
     if largest == 0:
         return "identical"
     if tolerance == INCOMPARABLE:
@@ -155,7 +154,7 @@ def in_words(largest: float, tolerance: Tolerance) -> str:
 
 
 def difference(a: Any, b: Any) -> float:
-    """0 for equals; for two finite numbers |a-b| / max(1, |a|, |b|); infinite for anything else."""
+    """Return |a-b| / max(1, |a|, |b|) of two finite numbers; 0 for other equal values, infinity for anything else."""
     if a == b:
         return 0.0
     if isinstance(a, float | int) and isinstance(b, float | int) and math.isfinite(a) and math.isfinite(b):

@@ -1,0 +1,63 @@
+"""Two runs' values, compared by the rules of their keys."""
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep.compare.comparison import Comparison, When
+from lockstep.compare.comparison_rules import BITS_ONLY, rule_of
+
+MISSING = "missing"
+BEFORE = (0.0, -1.0)
+"""A difference in the configuration comes before its effects."""
+
+
+def compare_all(comparison: Comparison, a: Mapping[str, Any], b: Mapping[str, Any], when: When) -> None:
+    """Compare the values of each key; a key that only one of the runs has is different."""
+    for key in {**a, **b}:
+        pair = a.get(key, MISSING), b.get(key, MISSING)
+        where = key.removesuffix(":").replace(":", ", ", 1)
+        is_cause = rule_of(key)[1].quantity == "configuration"
+        compare_values(comparison, key, *pair, where, BEFORE if is_cause else when)
+
+
+def compare_values(comparison: Comparison, key: str, a: object, b: object, where: str, when: When) -> None:
+    """Compare two values by the rule of their key."""
+    pattern, rule = rule_of(key)
+    if rule.how == "not":
+        comparison.leave_out(rule.quantity, pattern)
+    elif rule.how == "bits" and comparison.tolerance.within:
+        comparison.leave_out(BITS_ONLY, pattern)
+    else:
+        comparison.quantity(rule.quantity).add(*furthest(a, b), where, when)
+
+
+def furthest(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return the elements of two tensors that differ most, or their shapes and types; other values unchanged."""
+    a, b = _as_tensor(a), _as_tensor(b)
+    if not hasattr(a, "shape") or not hasattr(b, "shape"):
+        first, second = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
+        return first, second
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{a.dtype} {tuple(a.shape)}", f"{b.dtype} {tuple(b.shape)}"
+    one, other = a.double(), b.double()
+    distance = (one - other).abs() / one.abs().maximum(other.abs()).clamp(min=1)
+    if not a.is_floating_point():  # float64 cannot resolve the difference of large integers
+        distance = distance.clamp(min=sys.float_info.min)
+    distance[(a == b) | (one.isnan() & other.isnan())] = 0
+    if not distance.any():
+        return 0, 0
+    index = distance.flatten().nan_to_num(nan=math.inf).argmax()
+    return a.flatten()[index].item(), b.flatten()[index].item()
+
+
+def _as_tensor(value: Any) -> Any:
+    """Return a numpy array as a tensor, a number, or text; other values unchanged."""
+    if type(value).__module__ != "numpy":
+        return value
+    import torch
+
+    if value.ndim == 0:
+        return value.item()
+    return torch.from_numpy(value.copy()) if value.dtype.kind in "biufc" else str(value.tolist())

@@ -1,0 +1,34 @@
+"""A plan as JSON and back: ranks that torchrun, SLURM or mpirun started take the plan of rank 0."""
+
+import json
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from typing import Any, get_origin, get_type_hints
+
+CLASS = "__class__"
+
+
+def to_json(plan: object) -> str:
+    """Return a dataclass, and those within it, as JSON."""
+    return json.dumps(plan, default=_to_mapping)
+
+
+def _to_mapping(value: Any) -> dict[str, Any]:
+    named = {CLASS: f"{type(value).__module__}:{type(value).__name__}"}
+    return named | {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def from_json(text: str) -> Any:
+    """Return the dataclass that `to_json` was called with."""
+    return json.loads(text, object_hook=_from_mapping)
+
+
+def _from_mapping(values: dict[str, Any]) -> Any:
+    """Create a dataclass of Lockstep; another mapping is returned as it is."""
+    if CLASS not in values:
+        return values
+    module, _, name = values.pop(CLASS).partition(":")
+    cls: Any = getattr(import_module(module), name) if module.startswith("lockstep.") else None
+    assert is_dataclass(cls)
+    hints = get_type_hints(cls)
+    return cls(**{key: tuple(value) if get_origin(hints[key]) is tuple else value for key, value in values.items()})  # type: ignore[operator]

@@ -1,0 +1,74 @@
+"""Groups of keys with a single option: `process_group`, `checkpoint`, `record`; and the command."""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from lockstep.constraints import Constraint, PositiveInt, Rules
+
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
+
+Backend = Literal["auto", "gloo", "nccl", "mpi"]
+
+INIT_METHOD = re.compile(r"auto|file|env|file:///.+|tcp://[^:/\s]+:([1-9]\d{0,4})")
+
+
+def _is_init_method(text: str) -> bool:
+    match = INIT_METHOD.fullmatch(text)
+    return match is not None and int(match[1] or 1) < 2**16
+
+
+InitMethod = Annotated[
+    str,
+    Constraint(
+        _is_init_method, "there is no such method", "auto, env, file, file:///PATH or tcp://HOST:PORT, for example"
+    ),
+]
+Timeout = Annotated[float, Constraint(lambda seconds: 0 < seconds <= 1e6, "it must be above 0, up to 1000000", "60")]
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """timeout: in seconds, for the rendezvous and for each collective."""
+
+    backend: Backend
+    init_method: InitMethod
+    timeout: Timeout
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Checkpoints are saved after each epoch, and after every `every_n_steps` optimizer steps.
+
+    monitor: the metric that best.ckpt is best by; None: val/acc, or the loss if there are no classes.
+    mode: None: larger is better for accuracy and F1, smaller for others.
+    """
+
+    monitor: str | None
+    mode: Literal["min", "max"] | None
+    every_n_steps: PositiveInt | None
+
+    def rules(self, plan: "Plan") -> Rules:
+        measured = plan.epoch_metrics
+        if plan.train and self.monitor is not None and measured is not None:
+            reason, hint = "no epoch of this run measures it", f"one of {', '.join(measured)}"
+            yield self.monitor in measured, "checkpoint.monitor", reason, hint
+
+
+@dataclass(frozen=True)
+class Record:
+    """weights: how often the record gets fingerprints of each rank's weights, buffers and optimizer state."""
+
+    weights: Literal["epoch", "step"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command line: not an option.
+
+    words: the overrides as typed, after the folder of configurations if there is one. swept: keys that a sweep varies.
+    """
+
+    words: tuple[str, ...] = ()
+    swept: tuple[str, ...] = ()
