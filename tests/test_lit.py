@@ -30,7 +30,7 @@ def test_what_a_run_returns_is_what_its_checkpoint_holds(make_plan: MakePlan) ->
     net = create_net(plan, tensors)
     net.load_state_dict({key.removeprefix("net."): value for key, value in last.items()})
     for stage, split in (("val", tensors.val), ("test", tensors.test)):
-        inputs, targets, _ids = tensors.as_float(split[torch.arange(len(split))], torch.float32)
+        inputs, targets = tensors.as_float(split[torch.arange(len(split))], torch.float32)
         with torch.no_grad():
             outputs = net(inputs)
         assert metrics[f"{stage}/acc"] == (outputs.argmax(1) == targets).double().mean().item()

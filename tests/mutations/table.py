@@ -31,7 +31,7 @@ BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_
 FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
 ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]"
-FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
+FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_unsigned_values_are_missing"
 SHARDS, PIECES = "tests/test_parallel_sharded_module.py", "parallel/sharded_module.py"
 WHOLE = "steps/full_weights.py"
 
@@ -55,7 +55,7 @@ MUTATIONS = [
         "launch/stop_handler.py",
         "        self._send_after(RAISE_INTERVAL, number)\n        self.raised",
         "        self.raised",
-        "tests/test_signals.py::test_a_signal_while_torch_is_imported_is_not_lost",
+        "tests/test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost",
     ),
     Mutation(
         "a rank whose start a signal interrupts outlives the job",
@@ -264,9 +264,9 @@ MUTATIONS = [
     Mutation("rounds that differ are judged", "../bench/measurement.py", "CONFIDENCE = 0.9", "CONFIDENCE = 0.5", BENCH),
     Mutation(
         "a bomb is read",
-        "data/mnist.py",
-        "stream.read(self.length + 1)",
-        "stream.read(100 * self.length)",
+        "data/download.py",
+        ".read(self.length + 1)",
+        ".read(100 * self.length)",
         BOMB,
     ),
     Mutation(
@@ -281,7 +281,7 @@ MUTATIONS = [
         "streams.py",
         "            redirect_to_null(self.fileno())\n        return",
         "            raise\n        return",
-        f"{STREAMS}::test_what_is_printed_to_a_full_device_is_lost",
+        f"{STREAMS}::test_output_to_a_full_device_is_dropped",
     ),
     Mutation(
         "random numbers stay", "launch/in_process.py", "        restore_random_state(random, devices)\n", "", HERE
@@ -327,7 +327,7 @@ MUTATIONS = [
         "data/__init__.py",
         "    _require_sizes(choice, tensors)\n",
         "",
-        "tests/test_sample_counts.py::test_one_process_refuses[raw]",
+        "tests/test_sample_counts.py::test_a_run_is_rejected[raw]",
     ),
     Mutation(
         "ranks resume without their own buffers",
@@ -615,7 +615,7 @@ MUTATIONS = [
         "loaders/stream_loader.py",
         "if self.is_checked or not dist.is_initialized():",
         "if True:",
-        "tests/test_own_streams.py::test_ranks_that_read_other_samples_are_ended[raw]",
+        "tests/test_iterable_data.py::test_ranks_that_read_different_samples_are_rejected[raw]",
     ),
     Mutation(
         "colours in a pipe",

@@ -10,8 +10,8 @@ from typing import Any
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loaders.create_source import create_source
 from lockstep.loaders.loader_facts import facts_of, sample_facts
+from lockstep.loaders.loader_source import create_source
 from lockstep.schemas.target import KEY
 from lockstep.session.create_model import create_module, data_arguments
 from lockstep.targets.kinds import is_lightning_module, overrides
