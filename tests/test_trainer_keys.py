@@ -1,17 +1,14 @@
 """trainer.*: arguments of Lightning's Trainer, which mean the same in both engines."""
 
 import csv
-import inspect
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 import torch
 
-from lockstep import schemas
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
@@ -32,91 +29,6 @@ from tests.test_resume import alike, going_on_with, record, same_after_kill, sta
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
-PLATEAU = ("+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "+scheduler.mode=max")
-
-
-@pytest.mark.parametrize(
-    ("words", "samples", "steps"),
-    [
-        # 1,257 samples in batches of 60: 20 full and one of 57
-        ((), 1257, 21),
-        (("trainer.limit_train_batches=1.0",), 1257, 21),
-        (("trainer.limit_train_batches=1",), 60, 1),
-        (("trainer.limit_train_batches=0.5",), 600, 10),
-        (("trainer.limit_train_batches=100",), 1257, 21),
-        (("trainer.limit_train_batches=7", "accumulate_grad_batches=3"), 420, 3),
-        (("trainer.limit_train_batches=100", "drop_last=true"), 1200, 20),
-        (("trainer.fast_dev_run=3",), 180, 3),
-        (("trainer.fast_dev_run=true",), 60, 1),
-    ],
-)
-def test_an_epoch_by_hand(words: tuple[str, ...], samples: int, steps: int, make_plan: MakePlan) -> None:
-    plan = make_plan(*SMALL, *words)
-    assert (plan.steps.epoch_samples, plan.steps.epoch_steps) == (samples, steps)
-    assert plan.steps.total_steps == steps * plan.max_epochs
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("trainer.limit_train_batches=0",), "trainer.limit_train_batches=0: it leaves none of 21 batches; write"),
-        (
-            ("trainer.limit_train_batches=0.01",),
-            "trainer.limit_train_batches=0.01: it leaves none of 21 batches",
-        ),
-        (
-            ("trainer.limit_val_batches=0.01",),
-            "batches; write trainer.limit_val_batches=1, or 0 for no validation.",
-        ),
-        (("trainer.limit_test_batches=0",), "batches; write trainer.limit_test_batches=1, or test=false."),
-        (("trainer.limit_train_batches=-1",), "trainer.limit_train_batches=-1: it must be 0 or more; write"),
-        (("trainer.limit_train_batches=1.5",), "=1.5: a share is at most 1.0, a number of batches is an int; write"),
-        (("trainer.limit_train_batches=true",), "trainer.limit_train_batches=true: it takes a whole number; write"),
-        (("trainer.max_steps=0",), "trainer.max_steps=0: it must be 1 or more, or -1 for no limit; write"),
-        (("trainer.check_val_every_n_epoch=0",), "trainer.check_val_every_n_epoch=0: it must be 1 or more; write"),
-        (
-            ("trainer.check_val_every_n_epoch=2", *PLATEAU),
-            "trainer.check_val_every_n_epoch=2: the schedule steps by val/acc after each epoch; write trainer.ch",
-        ),
-        (
-            ("trainer.val_check_interval=0",),
-            "trainer.val_check_interval=0: it must be more than 0; write train",
-        ),
-        (
-            ("trainer.val_check_interval=1.5",),
-            "=1.5: a share is at most 1.0, a number of batches is an int; wri",
-        ),
-        (("trainer.val_check_interval=22",), "trainer.val_check_interval=22: an epoch has 21 batches; write trainer.v"),
-        (
-            ("trainer.max_time=12:00:00",),
-            "=12:00:00: it is days:hours:minutes:seconds with two digits each, or a mapp",
-        ),
-        (("trainer.max_time={weeks:1}",), "it is days:hours:minutes:seconds with two digits each, or a mapping of th"),
-        (
-            ("trainer.max_time=00:00:00:00",),
-            "trainer.max_time=00:00:00:00: it is days:hours:minutes:seconds with two digits each",
-        ),
-        (("trainer.max_time=00:12:00:00", "engine=both"), "two runs would not end after the same step; write trainer"),
-        (("trainer.overfit_batches=1.5",), "=1.5: a share is at most 1.0, a number of batches is an int; write trai"),
-        (
-            ("trainer.overfit_batches=3", "trainer.limit_val_batches=1"),
-            "=1: trainer.overfit_batches=3 limits it",
-        ),
-        (("trainer.enable_model_summary=true",), "it summarizes LightningModules only; write model_summary=true"),
-        (("trainer.fast_dev_run=-1",), "trainer.fast_dev_run=-1: it must be 0 or more; write trainer.fast_dev_run=0."),
-        (("trainer.gradient_clip_algorithm=value",), "without gradient_clip_val nothing is clipped; write gradient"),
-        (("trainer.gradient_clip_algorithm=norms",), "trainer.gradient_clip_algorithm=norms: it is not one of the pos"),
-        (
-            ("trainer.deterministic=maybe",),
-            "trainer.deterministic=maybe: it is not one of the possible values",
-        ),
-        (("trainer.benchmark=1",), "trainer.benchmark=1: it takes true or false; write trainer.benchmark=true."),
-    ],
-)
-def test_what_cannot_be_is_refused(words: tuple[str, ...], sentence: str, make_plan: MakePlan) -> None:
-    with pytest.raises(ConfigError) as raised:
-        make_plan(*SMALL, *words)
-    assert sentence in str(raised.value)
 
 
 def lines(folder: Path, kind: str) -> list[Any]:
@@ -228,13 +140,6 @@ def test_a_cut_run_resumes_as_if_it_had_never_been(
     assert record(own) == record(unbound)
 
 
-@pytest.mark.parametrize(
-    ("given", "seconds"), [("01:02:03:04", 93784.0), ("{hours:1,seconds:0.5}", 3600.5), ("90", 90.0), ("null", None)]
-)
-def test_a_time_by_hand(given: str, seconds: float | None, make_plan: MakePlan) -> None:
-    assert make_plan(*SMALL, f"trainer.max_time={given}").trainer.max_time == seconds
-
-
 def test_max_time_ends_all_ranks_behind_the_same_batch(
     make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,18 +174,6 @@ def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
         limit.ends(0)
     assert 10.0 <= clock[0] < 10.03
     assert len(asked) < 50
-
-
-def test_every_argument_of_lightnings_trainer_is_taken_or_refused_by_name(make_plan: MakePlan) -> None:
-    """By its own sentence, which names the key to write."""
-    taken = {field.name for field in fields(schemas.Trainer)}
-    for name in inspect.signature(pl.Trainer.__init__).parameters:
-        if name not in (*taken, "self"):
-            with pytest.raises(ConfigError) as raised:
-                make_plan(*SMALL, f"+trainer.{name}=1")
-            assert f"trainer.{name}=1: there is no such key" in str(raised.value)
-            assert "did you mean trainer" not in str(raised.value)
-            assert "--help" not in str(raised.value)
 
 
 def test_overfitting_takes_the_same_batches_in_each_epoch(make_plan: MakePlan, tmp_path: Path) -> None:

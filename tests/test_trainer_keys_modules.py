@@ -85,6 +85,7 @@ def with_bound(plan: Plan, most: int) -> Plan:
     return replace(plan, trainer=replace(plan.trainer, max_steps=most))
 
 
+@pytest.mark.slow
 def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn) -> None:
     job = (*MODULES["gan"], *DDP)
     whole = by_both(make_own, *job)

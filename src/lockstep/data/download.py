@@ -51,6 +51,7 @@ def download(data: str, root: Path, folder: Path, files: Mapping[DataFile, Seque
     Raises:
         ConfigError: the folder cannot be written or is locked for too long, or no address has a file.
     """
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / LOCK, timeout=sum(map(len, files.values())) * DOWNLOAD_LIMIT):
@@ -64,6 +65,12 @@ def download(data: str, root: Path, folder: Path, files: Mapping[DataFile, Seque
     except OSError as error:
         reason = f"it cannot hold the download ({error.strerror})"
         raise config_error("data.root", root, reason, "a writable folder") from None
+    except ConfigError:
+        if created and [path.name for path in folder.iterdir()] == [LOCK]:  # leave nothing of a failed download
+            (folder / LOCK).unlink()
+            for path in created:
+                path.rmdir()
+        raise
 
 
 def _download(data: str, root: Path, path: Path, file: DataFile, urls: Sequence[str], packed: bool) -> None:
