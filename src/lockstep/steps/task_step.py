@@ -12,7 +12,7 @@ from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.steps.loss_weight import LossWeighting, Scale, loss_weight
 from lockstep.steps.task_module import TaskModule
-from lockstep.sums.step_counts import StepCounts
+from lockstep.sums.epoch_metrics import StepCounts
 from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:
