@@ -362,13 +362,6 @@ MUTATIONS = [
         f"{RAGGED}::test_ten_samples_in_batches_of_four_are_two_full_ones_and_a_ragged_one",
     ),
     Mutation(
-        "a ragged batch weighs as a full one",
-        "batch_math.py",
-        "min(end * batch_size, samples) - first * batch_size",
-        "(end - first) * batch_size",
-        f"{RAGGED}::test_a_window_averages_over_the_samples_it_really_holds",
-    ),
-    Mutation(
         "ranks draw the same masks",
         "random_state.py",
         "seed_all(seed + 1 + rank)",
