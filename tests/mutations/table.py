@@ -31,7 +31,7 @@ BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_
 FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
 ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]"
-FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
+FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_unsigned_values_are_missing"
 SHARDS, PIECES = "tests/test_parallel_sharded_module.py", "parallel/sharded_module.py"
 WHOLE = "steps/full_weights.py"
 
@@ -55,7 +55,7 @@ MUTATIONS = [
         "launch/stop_handler.py",
         "        self._send_after(RAISE_INTERVAL, number)\n        self.raised",
         "        self.raised",
-        "tests/test_signals.py::test_a_signal_while_torch_is_imported_is_not_lost",
+        "tests/test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost",
     ),
     Mutation(
         "a rank whose start a signal interrupts outlives the job",
@@ -281,7 +281,7 @@ MUTATIONS = [
         "streams.py",
         "            redirect_to_null(self.fileno())\n        return",
         "            raise\n        return",
-        f"{STREAMS}::test_what_is_printed_to_a_full_device_is_lost",
+        f"{STREAMS}::test_output_to_a_full_device_is_dropped",
     ),
     Mutation(
         "random numbers stay", "launch/in_process.py", "        restore_random_state(random, devices)\n", "", HERE
@@ -356,13 +356,6 @@ MUTATIONS = [
         "return samples // batch_size if drop_last else -(-samples // batch_size)",
         "return -(-samples // batch_size)",
         f"{RAGGED}::test_ten_samples_in_batches_of_four_are_two_full_ones_and_a_ragged_one",
-    ),
-    Mutation(
-        "a ragged batch weighs as a full one",
-        "batch_math.py",
-        "min(end * batch_size, samples) - first * batch_size",
-        "(end - first) * batch_size",
-        f"{RAGGED}::test_a_window_averages_over_the_samples_it_really_holds",
     ),
     Mutation(
         "ranks draw the same masks",

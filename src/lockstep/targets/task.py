@@ -6,6 +6,7 @@ batches and ranks of unequal size. The task does not see batches without samples
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from lockstep.config_error import require
 from lockstep.random_state import preserve_generators, seed_all
-from lockstep.schemas.facts import TaskFacts
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import UserTask
 from lockstep.structures import tensors_in
@@ -33,15 +33,16 @@ def create_task(choice: UserTask) -> "TaskAdapter":
     return user_task(json.dumps(choice.call))
 
 
-def describe_task(choice: UserTask) -> TaskFacts:
-    """Return facts about the task for its plan.
+def describe_task(choice: UserTask) -> UserTask:
+    """Return the task with the names of its metrics.
 
     Raises:
         ConfigError: it has no loss, invalid metrics, or parameters, which nobody would train.
     """
     task = create_task(choice)
     task.check()
-    return TaskFacts({name: task.modes.get(name, "max") for name in task.metrics}, task.monitor)
+    better = {name: task.modes.get(name, "max") for name in task.metrics}
+    return replace(choice, better=better, monitor=task.monitor)
 
 
 class TaskAdapter:
