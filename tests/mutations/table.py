@@ -636,11 +636,11 @@ MUTATIONS = [
         "tests/test_monitor.py::test_phases_of_a_step",
     ),
     Mutation(
-        "a number parts from its unit",
-        "run_summary.py",
-        'f"{name}{NBSP}{_text(value)}"',
-        'f"{name} {_text(value)}"',
-        "tests/test_run_summary.py::test_no_line_ends_between_a_number_and_its_unit",
+        "the worst job of a sweep is called the best",
+        "sweep/best.py",
+        '(min if self.mode == "min" else max)(',
+        "min(",
+        "tests/test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint",
     ),
     Mutation(
         "a speed-up of rates",
