@@ -609,7 +609,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a plateau may monitor what nothing logs",
-        "raw/schedules.py",
+        "raw/automatic_optimization.py",
         "metric is None and config.strict",
         "False",
         "tests/test_own_plateau.py::test_a_step_knows_only_what_is_logged_on_it",
