@@ -22,7 +22,7 @@ TYPED: list[tuple[str, str, str]] = [
     ("devices=0", "devices=0:", "write devices=1."),
     ("devices=1,2", "devices=1,2:", "write -m in front"),
     ("ckpt_path=file", "file: it is no complete checkpoint", "write ckpt_path=last"),
-    ("ckpt_path=größe.ckpt", "ckpt_path=größe.ckpt:", "write \"ckpt_path='größe.ckpt'\""),
+    ("ckpt_path=größe.ckpt", "ckpt_path=größe.ckpt:", "or \"KEY='VALUE'\""),
     ("hydra.run.dir=file", "hydra.run.dir=file:", "write a folder"),
     ("hydra.run.dir=", "hydra.run.dir=:", "write hydra.run.dir=FOLDER"),
     ("--foo", "unrecognized arguments: --foo", "write flags"),

@@ -66,9 +66,9 @@ MUTATIONS = [
     ),
     Mutation(
         "each rank weighs its gradient by its own targets",
-        "sums/step_counts.py",
-        "all_reduce_sums(self.sums.sums, self.device).tolist()",
-        "self.sums.sums.tolist()",
+        "sums/epoch_metrics.py",
+        "all_reduce_sums(self.sums.sums, self.device).tolist()\n        self.sums =",
+        "self.sums.sums.tolist()\n        self.sums =",
         "tests/test_ignored_targets.py::test_engines_and_ranks_are_one[holes-world0]",
     ),
     Mutation(
@@ -184,7 +184,11 @@ MUTATIONS = [
         Mutation(f"{engine}: {name} of rank 0 alone", "sums/epoch_metrics.py", old, new, f"{CURVES}[{engine}]")
         for engine in ("raw", "lightning")
         for name, old, new in (
-            ("a curve", "all_reduce_sums(self.sums.sums, self.device).tolist()", "self.sums.sums.tolist()"),
+            (
+                "a curve",
+                "all_reduce_sums(self.sums.sums, self.device).tolist()\n        sp",
+                "self.sums.sums.tolist()\n        sp",
+            ),
             ("a speed", "speed = sums[SAMPLES] /", "speed = float(self.sums.sums[SAMPLES]) /"),
         )
     ),
@@ -221,21 +225,21 @@ MUTATIONS = [
         "parallel/fixed_bucket_ddp.py",
         "            fix_buckets(self)",
         "            pass",
-        "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_are_kept",
+        "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_stay_the_same",
     ),
     Mutation(
         "buckets are not kept without the private name",
         "parallel/fixed_bucket_ddp.py",
         "finds_unused = finds_unused or not fixed",
         "finds_unused = finds_unused",
-        "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_are_kept",
+        "tests/test_parallel_fixed_bucket_ddp.py::test_buckets_stay_the_same",
     ),
     Mutation(
         "an untested Lightning under the fast loop",
         "lit/trainer.py",
         "if lightning.__version__.startswith(private.TESTED):",
         "if True:",
-        "tests/test_private_api.py::test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest",
+        "tests/test_private_api.py::test_an_untested_lightning_trains_to_the_same_digest",
     ),
     Mutation(
         "float64 owes less", "compare/tolerance.py", "FLOAT64 = Tolerance(1e-10)", "FLOAT64 = Tolerance(1e-9)", BOUNDS
@@ -605,7 +609,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a plateau may monitor what nothing logs",
-        "raw/schedules.py",
+        "raw/automatic_optimization.py",
         "metric is None and config.strict",
         "False",
         "tests/test_own_plateau.py::test_a_step_knows_only_what_is_logged_on_it",
@@ -632,11 +636,11 @@ MUTATIONS = [
         "tests/test_monitor.py::test_phases_of_a_step",
     ),
     Mutation(
-        "a number parts from its unit",
-        "run_summary.py",
-        'f"{name}{NBSP}{_text(value)}"',
-        'f"{name} {_text(value)}"',
-        "tests/test_run_summary.py::test_no_line_ends_between_a_number_and_its_unit",
+        "the worst job of a sweep is called the best",
+        "sweep/best.py",
+        '(min if self.mode == "min" else max)(',
+        "min(",
+        "tests/test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint",
     ),
     Mutation(
         "a speed-up of rates",
