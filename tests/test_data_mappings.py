@@ -12,7 +12,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data.samples import SampleKeys
 from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, MODULES, SINGLE, VIRTUAL, by_both, trained
+from tests.test_own_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 MLP = ("model=mlp", "model.hidden=[6]", "batch_size=16", "precision=64-true")
 
@@ -64,10 +64,6 @@ def test_a_net_is_trained_on_the_named_keys(data: str, more: tuple[str, ...], ma
         (("data.inputs=[x]",), "data.inputs=[x]: it takes text; write data.inputs=a."),
         (("data.inputs=null", "data.targets=null"), "write data.inputs=KEY data.targets=KEY, of x, y."),
         (("data=noisy", "+data.inputs=x"), "data.inputs=x: a sample is a tuple, and has no keys; write nothing in"),
-        (
-            (*MODULES["classifier"], "+data._inputs_=x"),
-            "data.inputs=x: a batch is passed to the module as it is",
-        ),
     ],
 )
 def test_invalid_keys_are_rejected(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:

@@ -83,7 +83,6 @@ def test_counts_of_an_epoch(words: tuple[str, ...], samples: int, steps: int, ma
         ),
         (("trainer.enable_model_summary=true",), "it summarizes LightningModules only; write model_summary=true"),
         (("trainer.fast_dev_run=-1",), "trainer.fast_dev_run=-1: it must be 0 or more; write trainer.fast_dev_run=0."),
-        (("trainer.gradient_clip_algorithm=value",), "without gradient_clip_val nothing is clipped; write gradient"),
         (("trainer.gradient_clip_algorithm=norms",), "trainer.gradient_clip_algorithm=norms: it is not one of the pos"),
         (
             ("trainer.deterministic=maybe",),
@@ -105,13 +104,10 @@ def test_max_time_in_seconds(given: str, seconds: float | None, make_plan: MakeP
     assert make_plan(*SMALL, f"trainer.max_time={given}").trainer.max_time == seconds
 
 
-def test_every_argument_of_lightnings_trainer_is_known(make_plan: MakePlan) -> None:
-    """It is an option, or its error names the key to write."""
+def test_other_arguments_of_lightnings_trainer_are_refused(make_plan: MakePlan) -> None:
     taken = {field.name for field in fields(schemas.Trainer)}
     for name in inspect.signature(pl.Trainer.__init__).parameters:
         if name not in (*taken, "self"):
             with pytest.raises(ConfigError) as raised:
                 make_plan(*SMALL, f"+trainer.{name}=1")
             assert f"trainer.{name}=1: there is no such key" in str(raised.value)
-            assert "did you mean trainer" not in str(raised.value)
-            assert "--help" not in str(raised.value)

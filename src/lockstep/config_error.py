@@ -90,7 +90,7 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
         by_substring = [name for name in names if len(word) > 2 and word in name.lower()]
         if matches := by_prefix or by_substring:
             return min(matches, key=len)
-    alike = get_close_matches(word, [name.lower() for name in names], n=3, cutoff=0.5)
+    alike = get_close_matches(word, [name.lower() for name in names], cutoff=0.5)
     one_letter_off = [name for name in alike if len(name) == len(word) and sum(map(str.__ne__, name, word)) == 1]
     return next((name for name in names if [name.lower()] == (one_letter_off or alike)[:1]), None)
 

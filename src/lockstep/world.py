@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from lockstep.config_error import config_error
 from lockstep.schemas.run import ProcessGroup
 
 
@@ -29,15 +28,6 @@ class World:
     folder: str
     max_restarts: int = 0
     in_process: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.distributed or self.process_group.backend != "nccl":
-            return
-        key, hint = "process_group.backend", "process_group.backend=gloo"
-        if self.accelerator == "cpu":
-            raise config_error(key, "nccl", "it communicates GPU tensors only, and accelerator=cpu", hint)
-        if self.share_device:
-            raise config_error(key, "nccl", "it does not support two ranks on one GPU", hint)
 
     @property
     def world_size(self) -> int:

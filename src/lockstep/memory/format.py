@@ -36,26 +36,21 @@ def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
     """Return the memory format for a net: the plan's, or with `auto` one that suits the net's layers.
 
     Raises:
-        ConfigError: the plan asks for channels_last, which the net does not support, or not safely.
+        ConfigError: the plan asks for channels_last, which is not safe for the net.
     """
     if plan.memory_format == "contiguous":
         return torch.contiguous_format
     on_cpu = plan.accelerator == "cpu"
-    volumes = [name for name, module in net.named_modules() if any(tensor.dim() == 5 for tensor in _tensors(module))]
     if plan.memory_format == "auto":
-        good = _all_tested(net) if on_cpu else not volumes
+        has_volumes = any(tensor.dim() == 5 for tensor in (*net.parameters(), *net.buffers()))
+        good = _all_tested(net) if on_cpu else not has_volumes
         return torch.channels_last if good else torch.contiguous_format
-    hint = "memory_format=contiguous, or auto"
-    if volumes:
-        reason = f"{volumes[0]} has a weight of five dimensions, and torch lays out those of four"
-        raise config_error("memory_format", "channels_last", reason, hint)
-    if on_cpu and (unsafe := [(name, module) for name, module in net.named_modules() if corrupts(module)]):
-        name, shape = unsafe[0][0], shape_of(unsafe[0][1])
-        reason = (
-            f"on a CPU the backward pass of {name} ({shape.inward} to {shape.outward} channels, 1x1, a stride "
-            "above 1, fewer than 16 channels in) writes past its memory"
-        )
-        raise config_error("memory_format", "channels_last", reason, hint)
+    if (
+        on_cpu
+        and (unsafe := next((name for name, module in net.named_modules() if corrupts(module)), None)) is not None
+    ):
+        reason = f"on a CPU the backward pass of {unsafe} (1x1, strided, fewer than 16 channels) corrupts memory"
+        raise config_error("memory_format", "channels_last", reason, "memory_format=contiguous, or auto")
     return torch.channels_last
 
 
@@ -77,11 +72,8 @@ def shape_of(module: nn.Module) -> Shape:
 def _all_tested(net: nn.Module) -> bool:
     """Whether every tensor of four or more dimensions belongs to a tested convolution."""
     for module in net.modules():
-        affected = any(tensor.dim() > 3 for tensor in _tensors(module))
-        if affected and not (type(module) is nn.Conv2d and shape_of(module) in TESTED):
+        tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        is_tested = type(module) is nn.Conv2d and shape_of(module) in TESTED
+        if not is_tested and any(tensor.dim() > 3 for tensor in tensors):
             return False
     return True
-
-
-def _tensors(module: nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]

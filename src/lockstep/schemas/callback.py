@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 SCHEDULER = "GradientAccumulationScheduler"
-NEED_LOGGER = ("LearningRateMonitor", "ThroughputMonitor", "DeviceStatsMonitor")
-"""Lightning's callbacks that fail without a logger."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,8 @@ class UserCallback(Target):
         if self.scheduling is not None:
             key, reason = "accumulate_grad_batches", f"{self.key} sets the batches of an optimizer step"
             yield plan.accumulate_grad_batches == 1, key, reason, f"{key}=1, or without it"
-            single = sum(callback.scheduling is not None for callback in plan.callbacks) == 1
-            yield single, "callbacks", "two set the batches of an optimizer step", "one of them"
             reason = f"{plan.model.name} optimizes manually, and accumulates by itself"
             yield not plan.model.manual, "callbacks", reason, "no such callback"
-        fits, hint = bool(plan.logger) or self.name not in NEED_LOGGER, "logger=tensorboard, or leave it out"
-        yield fits, "callbacks", f"{self.name} needs a logger, and this run has none", hint
         metric, measured = self.arguments.get("monitor"), plan.epoch_metrics
         if plan.train and isinstance(metric, str) and measured is not None:
             reason, hint = "no epoch of this run measures it", f"one of {', '.join(measured)}"

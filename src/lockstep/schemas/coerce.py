@@ -3,7 +3,7 @@
 import types
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lockstep.config_error import ConfigError, as_typed, config_error, is_number, option_error, require, typed_command
@@ -14,6 +14,15 @@ TYPES: dict[type, tuple[str, str]] = {
     **{int: ("a whole number", "1"), float: ("a number", "0.1"), bool: ("true or false", "true"), str: ("text", "a")},
 }
 """What to call the plain types, and an example."""
+
+SYNONYMS = {
+    **dict.fromkeys(("epochs", "num_epochs", "n_epochs", "min_epochs"), "max_epochs"),
+    **dict.fromkeys(("gpus", "num_gpus", "num_processes", "nproc_per_node"), "devices"),
+    **{"lr": "optimizer.lr", "learning_rate": "optimizer.lr"},
+    **{"gradient_accumulation_steps": "accumulate_grad_batches"},
+    **{"num_workers": "data.loader.num_workers", "resume_from_checkpoint": "ckpt_path", "nnodes": "num_nodes"},
+}
+"""Names of the same thing in other tools."""
 
 LIMITS: dict[type, tuple[float, str]] = {
     int: (2**63, "its absolute value must be below 2^63"),
@@ -50,23 +59,14 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
 
 
 def unknown_key(key: str, value: object, known: list[str], command: str | None = None) -> ConfigError:
-    """Return the error of a key that does not exist; it names the key for the same thing, or the nearest one."""
-    if command is None:
-        from lockstep.schemas.synonyms import synonym
-
-        if error := synonym(key, value):
-            return error
-    name, close = _last_part(key), get_close_matches(key, known, n=5, cutoff=0.8)
-    same = [candidate for candidate in known if _last_part(candidate) == name]
-    alike = [candidate for candidate in close if SequenceMatcher(None, name, _last_part(candidate)).ratio() >= 0.7]
-    near = next(iter(same + alike), None)
+    """Return the error of a key that does not exist, with the key that was probably meant."""
+    name = key.rpartition(".")[2]
+    by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}
+    alike = get_close_matches(name, by_name, cutoff=0.7)
+    near = SYNONYMS.get(name) or (by_name[alike[0]] if alike else None)
     if near is None:
         return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
     return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")
-
-
-def _last_part(key: str) -> str:
-    return key.rpartition(".")[2]
 
 
 def coerce_value(kind: Any, key: str, value: Any) -> Any:
@@ -102,8 +102,7 @@ def _coerce_plain(kind: type, key: str, value: Any) -> Any:
     if kind is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     fits = is_number(value) if kind is float else isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-    is_quoted_number = isinstance(value, str) and value.strip("+-.0123456789e") == "" != value
-    require(fits, key, f"'{value}'" if is_quoted_number else value, f"it takes {name}", f"{key}={example}")
+    require(fits, key, value, f"it takes {name}", f"{key}={example}")
     if kind in LIMITS:
         limit, reason = LIMITS[kind]
         require(abs(value) < limit, key, value, reason, f"{key}={example}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from lockstep.config_error import is_number, require
 from lockstep.constraints import Constraint, NonNegative, NonNegativeInt, Positive, PositiveInt
 from lockstep.progress import notice
-from lockstep.schemas.coerce import coerce_value, unknown_key
+from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.target import KEY, BuiltIn, Target
 
 BATCH_SIZE = 64
@@ -160,12 +160,6 @@ PLANNED = {
 }
 """Arguments of a DataLoader that would change the order of samples, and what to write instead."""
 
-LOADER: dict[str, Any] = {
-    **{"num_workers": NonNegativeInt, "prefetch_factor": PositiveInt | None, "timeout": NonNegative},
-    **{"pin_memory": bool, "persistent_workers": bool, "in_order": bool},
-}
-"""The types of other arguments, if they are plain values."""
-
 
 def _is_split(sizes: Any) -> bool:
     return isinstance(sizes, Mapping) and all(
@@ -180,11 +174,6 @@ Split = Annotated[
 LoaderOptions = Annotated[
     dict[str, Any],
     Constraint(lambda options: isinstance(options, Mapping), "it is a group of keys", "{num_workers:2}"),
-    Constraint(
-        lambda options: not isinstance(options.get("collate_fn"), str),
-        "collate_fn is a function",
-        "{collate_fn:{_target_:PATH,_partial_:true}}",
-    ),
 ]
 SampleKey = Annotated[str, Constraint(lambda key: key != "", "it is a key of each sample", "image")]
 
@@ -223,7 +212,6 @@ class UserData(DataFacts, Target):
         for name, value in self.loader.items():
             option = f"data.loader.{name}"
             require(name not in PLANNED, option, value, "the plan determines it", PLANNED.get(name, ""))
-            coerce_value(LOADER.get(name, Any), option, value)
         fits = self.target_key is None or self.input_key is not None
         require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
 

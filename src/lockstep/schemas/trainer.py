@@ -80,9 +80,6 @@ class Trainer:
             yield fits, PREFIX + key, f"it leaves none of {batches} batches", hint
         fits, hint = self.max_time is None or plan.engine.name != "both", f"{PREFIX}max_steps=1000, or one engine"
         yield fits, f"{PREFIX}max_time", "two runs would not end after the same step", hint
-        fits = self.gradient_clip_algorithm == "norm" or plan.gradient_clip_val is not None
-        hint = "gradient_clip_val=0.5 beside it"
-        yield fits, f"{PREFIX}gradient_clip_algorithm", "without gradient_clip_val nothing is clipped", hint
         if self.barebones:
             yield from self._barebones_rules(plan)
         key, interval, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches

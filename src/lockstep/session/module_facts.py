@@ -33,10 +33,6 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
     key, path = f"model.{KEY}", model.call[KEY]
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
-    if isinstance(data, schemas.UserLoaders):
-        reason, hint = "a batch is passed to the module as it is", "nothing in its place"
-        require(not data.input_key, "data.inputs", data.input_key, reason, hint)
-        require(not data.num_classes, "data.classes", data.num_classes, "it is for plain nets", hint)
     manual = not module.automatic_optimization
     return schemas.UserLightningModule(model.name, model._target_, model.arguments, manual), module
 
