@@ -60,7 +60,8 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
 
 def unknown_key(key: str, value: object, known: list[str], command: str | None = None) -> ConfigError:
     """Return the error of a key that does not exist, with the key that was probably meant."""
-    name = key.rpartition(".")[2]
+    prefix, _, name = key.rpartition(".")
+    known = sorted(known, key=lambda candidate: candidate.rpartition(".")[0] != prefix)
     by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}
     alike = get_close_matches(name, by_name, cutoff=0.7)
     near = SYNONYMS.get(name) or (by_name[alike[0]] if alike else None)
