@@ -541,7 +541,7 @@ MUTATIONS = [
     ),
     Mutation(
         "what is overfitted is shuffled",
-        "loaders/global_batches.py",
+        "loaders/map_loader.py",
         "if fixed or type(sampler)",
         "if type(sampler)",
         "tests/test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch",
