@@ -97,14 +97,14 @@ MUTATIONS = [
         "lit/callback.py",
         "        self.trainer.accumulate_grad_batches = self.progress.batches_per_step",
         "        # self.trainer.accumulate_grad_batches = self.progress.batches_per_step",
-        "tests/test_callbacks.py::test_killed_in_an_epoch_of_other_steps[lightning]",
+        "tests/test_callbacks.py::test_resumed_in_an_epoch_of_other_steps[lightning]",
     ),
     Mutation(
         "the record joins batches by the first epoch's number",
         "record/step_buffer.py",
         "self.plan.steps.batches_per_step(self.epoch)",
         "self.plan.steps.batches_per_step(0)",
-        "tests/test_callbacks.py::test_batches_of_a_step_change_with_the_epochs[module]",
+        "tests/test_callbacks.py::test_batches_of_a_step_change_by_epoch[module]",
     ),
     Mutation(
         "a resume counts twice what a metric has measured before training",
@@ -425,7 +425,7 @@ MUTATIONS = [
         "targets/task.py",
         "return tensor if is_sum else tensor * count",
         "return tensor",
-        "tests/test_task.py::test_it_is_what_a_plain_loop_over_single_samples_does[variational]",
+        "tests/test_task.py::test_a_plain_loop_over_single_samples_computes_the_same[variational]",
     ),
     Mutation(
         "a ring that loses a share",
