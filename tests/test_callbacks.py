@@ -63,8 +63,14 @@ def test_learning_rates_are_logged_alike(make_own: MakeOwn) -> None:
     """By LearningRateMonitor, which reads private names; at the steps that are logged, also of a plain net."""
     curves = []
     for engine in ENGINES:
-        own = ("callbacks=lr_monitor", "logger=csv", "log_every_n_steps=2", f"engine={engine}", "scheduler=onecycle")
-        plan = make_own("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", *DDP, *own, folder=engine)
+        options = (
+            "callbacks=lr_monitor",
+            "logger=csv",
+            "log_every_n_steps=2",
+            f"engine={engine}",
+            "scheduler=onecycle",
+        )
+        plan = make_own("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", *DDP, *options, folder=engine)
         with next(trained(plan).glob("csv/**/metrics.csv")).open() as file:
             curves.append([(row["step"], row["lr-Adam"]) for row in csv.DictReader(file) if row["lr-Adam"]])
     assert curves[0] == curves[1]
@@ -91,9 +97,9 @@ def scheduled(*changes: int) -> tuple[str, ...]:
 )
 def test_batches_of_a_step_change_by_epoch(job: tuple[str, ...], steps: list[int], make_own: MakeOwn) -> None:
     """A ragged epoch; both engines to the bit, ranks to one process, and as far as it goes a run of one number."""
-    own = (*job, *(("+model.norm=false",) if job is JOB else ()), *scheduled(3, 5), "precision=64-true")
+    options = (*job, *(("+model.norm=false",) if job is JOB else ()), *scheduled(3, 5), "precision=64-true")
     runs = {
-        (engine, world): trained(make_own(*own, *worlds, f"engine={engine}", folder=f"{engine}-{world}"))
+        (engine, world): trained(make_own(*options, *worlds, f"engine={engine}", folder=f"{engine}-{world}"))
         for engine in ENGINES
         for world, worlds in (("single", SINGLE), ("ddp", DDP))
         if (engine, world) != ("lightning", "single")
@@ -154,7 +160,7 @@ def test_other_objects_are_rejected(make_own: MakeOwn) -> None:
 
 
 def test_metrics_of_a_plain_net_are_checked_before_training(make_own: MakeOwn) -> None:
-    own = ("model=mlp", "data=digits", "callbacks=early_stopping")
+    job = ("model=mlp", "data=digits", "callbacks=early_stopping")
     with pytest.raises(ConfigError, match=r"^callbacks.early_stopping.monitor=val_loss: no epoch .* one of train/loss"):
-        make_own(*own, "callbacks.early_stopping.monitor=val_loss")
-    make_own(*own, "callbacks.early_stopping.monitor=val/f1", folder="known")
+        make_own(*job, "callbacks.early_stopping.monitor=val_loss")
+    make_own(*job, "callbacks.early_stopping.monitor=val/f1", folder="known")

@@ -28,14 +28,14 @@ JOBS = {
 
 
 def untimed(folder: Path) -> dict[str, Any]:
-    return {key: own for key, own in json.loads((folder / "metrics.json").read_text()).items() if key not in TIMED}
+    return {key: value for key, value in json.loads((folder / "metrics.json").read_text()).items() if key not in TIMED}
 
 
 @pytest.mark.parametrize(("name", "engine"), [(name, [*ENGINES][place % 2]) for place, name in enumerate(JOBS)])
 def test_callbacks_change_nothing(name: str, engine: str, make_own: MakeOwn) -> None:
     """By the engines in turn."""
-    own = (*JOBS[name], f"engine={engine}", "logger=csv", "log_every_n_steps=2")
-    plans = [make_own(*own, f"callbacks={callbacks}", folder=callbacks) for callbacks in ("none", "timer")]
+    options = (*JOBS[name], f"engine={engine}", "logger=csv", "log_every_n_steps=2")
+    plans = [make_own(*options, f"callbacks={callbacks}", folder=callbacks) for callbacks in ("none", "timer")]
     alone, beside = map(trained, plans)
     assert untimed(alone) == untimed(beside)
     assert record(plans[0]) == record(plans[1])
@@ -43,7 +43,7 @@ def test_callbacks_change_nothing(name: str, engine: str, make_own: MakeOwn) -> 
     assert len(curves[0]) == len(curves[1]) > 2
     states = [torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (alone, beside)]
     assert states[0]["state_dict"].keys() == states[1]["state_dict"].keys()
-    differ = {key for key, own in states[0]["lockstep"].items() if repr(own) != repr(states[1]["lockstep"][key])}
+    differ = {key for key, value in states[0]["lockstep"].items() if repr(value) != repr(states[1]["lockstep"][key])}
     assert differ <= {"identity", "ranks"}
 
 
@@ -94,7 +94,7 @@ LOADERS = {
 def test_loaders_in_both_engines_and_worlds(name: str, make_own: MakeOwn) -> None:
     job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
-    runs = {world: trained(make_own(*job, "engine=raw", *own, folder=world)) for world, own in worlds.items()}
+    runs = {world: trained(make_own(*job, "engine=raw", *options, folder=world)) for world, options in worlds.items()}
     by_lightning = trained(make_own(*job, "engine=lightning", *DDP, folder="lightning"))
     require_identical(by_lightning, runs["ddp"])
     for world in ("ddp", "virtual"):
@@ -153,5 +153,5 @@ def test_loaders_are_resumed(
 )
 def test_invalid_loaders_are_rejected(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
     with pytest.raises(ConfigError) as refused:
-        make_own(*NET, *(f"++{own}" if own.startswith("data.") else own for own in overrides))
+        make_own(*NET, *(f"++{override}" if override.startswith("data.") else override for override in overrides))
     assert str(refused.value).startswith(sentence)

@@ -52,12 +52,12 @@ def by_both(plan: Plan) -> list[Path]:
 
 def in_both_worlds(make_own: MakeOwn, *job: str, single: Sequence[str] = SINGLE) -> list[Path]:
     """The runs of one process and of two ranks; in each world both engines are identical."""
-    found = []
-    for world, own in (("single", single), ("ddp", DDP)):
-        runs = by_both(make_own(*job, *own, folder=world))
+    runs_by_world = []
+    for world, overrides in (("single", single), ("ddp", DDP)):
+        runs = by_both(make_own(*job, *overrides, folder=world))
         require_identical(runs[0], runs[1])
-        found.append(runs[1])
-    return found
+        runs_by_world.append(runs[1])
+    return runs_by_world
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -73,12 +73,12 @@ def test_engines_and_worlds_agree(name: str, make_own: MakeOwn) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["classifier", *(pytest.param(own, marks=pytest.mark.slow) for own in ("gan", "stream"))]
+    "name", ["classifier", *(pytest.param(slow_name, marks=pytest.mark.slow) for slow_name in ("gan", "stream"))]
 )
 def test_virtual_ranks_equal_ddp(name: str, make_own: MakeOwn) -> None:
     """Dropout and BatchNorm of each rank's own."""
-    own = () if name == "stream" else ("+model.dropout=0.3",)
-    job = (*MODULES[name], *own, "precision=64-true")
+    overrides = () if name == "stream" else ("+model.dropout=0.3",)
+    job = (*MODULES[name], *overrides, "precision=64-true")
     ddp = trained(make_own(*job, "engine=raw", *DDP, folder="ddp"))
     lightning, raw = by_both(make_own(*job, *VIRTUAL, folder="virtual"))
     require_identical(lightning, raw)
@@ -89,7 +89,7 @@ def test_unequal_shares_are_weighted_and_step_values_are_reduced(make_own: MakeO
     """Ranks without a sample, batches of a dataclass, a schedule that steps by the loss of each batch."""
     job = ("model=uneven", "data=uneven_data", "precision=64-true", "engine=raw", "logger=csv", "log_every_n_steps=1")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
-    runs = {name: trained(make_own(*job, *own, folder=name)) for name, own in worlds.items()}
+    runs = {name: trained(make_own(*job, *overrides, folder=name)) for name, overrides in worlds.items()}
     for name in ("ddp", "virtual"):
         require_close(runs["single"], runs[name])
     lines = [json.loads(line) for line in (runs["ddp"] / "record.jsonl").read_text().splitlines()]
@@ -114,14 +114,14 @@ def test_metrics_of_all_epochs_are_counted_once(make_own: MakeOwn, monkeypatch: 
     """Two of them have a value before training; in another world rank 0 restores the states of both ranks."""
     job = ("model=tracing", "+model.norm=false", "data=blobs_data", "engine=raw")
     plan = make_own(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
-    whole = start(plan, monkeypatch)
-    assert (whole["before"], whole["starts"]) == (5, 2)
-    same_after_kill(plan, 3, whole, monkeypatch)
+    expected = start(plan, monkeypatch)
+    assert (expected["before"], expected["starts"]) == (5, 2)
+    same_after_kill(plan, 3, expected, monkeypatch)
     begun = trained(make_own(*job, *DDP, "max_epochs=1", folder="begun"))
     path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
     ended = start(make_own(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
     assert (ended["before"], ended["starts"]) == (5, 2)
-    assert ended["worst"] == whole["worst"]
+    assert ended["worst"] == expected["worst"]
 
 
 THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64-true")
@@ -237,7 +237,7 @@ def test_epochs_ended_early(make_own: MakeOwn) -> None:
     runs = by_both(make_own(*job, folder="both"))
     require_identical(runs[0], runs[1])
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
-    assert [own["steps"] for own in metrics] == [4, 4]
+    assert [values["steps"] for values in metrics] == [4, 4]
     last = f"ckpt_path={runs[0] / 'checkpoints' / 'last.ckpt'}"
     again = trained(make_own(*job, "engine=raw", "train=false", last, folder="tested"))
     assert json.loads((again / "metrics.json").read_text())["test_loss"] == metrics[0]["test_loss"]
@@ -254,7 +254,7 @@ QUICK_KILLS = [kill for kill in KILLS if kill[1] == DDP and kill[0] in ("classif
 
 @pytest.mark.parametrize(
     ("name", "world", "engine", "step"),
-    [pytest.param(*own, marks=() if own in QUICK_KILLS else pytest.mark.slow) for own in KILLS],
+    [pytest.param(*kill, marks=() if kill in QUICK_KILLS else pytest.mark.slow) for kill in KILLS],
 )
 def test_resumed_after_a_kill_in_any_step(
     name: str,
@@ -302,9 +302,9 @@ def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path
     torch.set_num_threads(1)  # as on the ranks: more add in another order
     trainer.fit(module, DataLoader(data.train, batch_sampler=Ordered()), data.val_dataloader())
     torch.set_num_threads(threads)
-    own = net_state(folder / "checkpoints" / "last.ckpt")
+    weights = net_state(folder / "checkpoints" / "last.ckpt")
     assert {name: tensor.tolist() for name, tensor in module.state_dict().items()} == {
-        name: tensor.tolist() for name, tensor in own.items()
+        name: tensor.tolist() for name, tensor in weights.items()
     }
     metrics = json.loads((folder / "metrics.json").read_text())
     logged = {name: value.item() for name, value in trainer.callback_metrics.items()}

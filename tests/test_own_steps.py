@@ -66,6 +66,6 @@ def test_gradients_that_nobody_averages_are_refused(world: tuple[str, ...], engi
 
 def test_a_rank_that_leaves_out_a_backward_pass_is_not_waited_for(make_own: MakeOwn) -> None:
     """Whose weights lie in shards: the others would wait for its part of the gradient."""
-    own = ("+model.zeroed=true", "+model.skips=[1]", "process_group.timeout=60", "engine=raw")
+    options = ("+model.zeroed=true", "+model.skips=[1]", "process_group.timeout=60", "engine=raw")
     with pytest.raises(ConfigError, match=r"calls self\.manual_backward as often on every rank"):
-        trained(make_own(*ONCE, *FSDP, *own))
+        trained(make_own(*ONCE, *FSDP, *options))

@@ -25,10 +25,10 @@ def same(one: Path, other: Path) -> None:
     """Records, metrics and logged values."""
     require_identical(one, other)
     metrics = [json.loads((run / "metrics.json").read_text()) for run in (one, other)]
-    assert [own["worst"] for own in metrics] == [metrics[0]["worst"]] * 2
-    assert [own["before"] for own in metrics] == [5.0] * 2
+    assert [values["worst"] for values in metrics] == [metrics[0]["worst"]] * 2
+    assert [values["before"] for values in metrics] == [5.0] * 2
     tables = [next(run.glob("csv/**/metrics.csv")).read_text() for run in (one, other)]
-    assert [len(own.splitlines()) for own in tables] == [len(tables[0].splitlines())] * 2
+    assert [len(table.splitlines()) for table in tables] == [len(tables[0].splitlines())] * 2
 
 
 @pytest.mark.parametrize("world", [DDP, pytest.param(VIRTUAL, marks=pytest.mark.slow)])

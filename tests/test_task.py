@@ -72,7 +72,9 @@ def by_hand(plan: Plan, net: nn.Module, loss_of: Callable[[Any, Tensor, Tensor],
             inputs = train.inputs[ids]
             inputs = inputs.double() if inputs.is_floating_point() else inputs
             targets = train.targets[ids]
-            loss = torch.stack([loss_of(net(one[None]), one, own) for one, own in zip(inputs, targets, strict=True)])
+            loss = torch.stack(
+                [loss_of(net(one[None]), one, target) for one, target in zip(inputs, targets, strict=True)]
+            )
             optimizer.zero_grad()
             loss.mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -82,9 +84,9 @@ def by_hand(plan: Plan, net: nn.Module, loss_of: Callable[[Any, Tensor, Tensor],
 
 
 NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor, Tensor], Tensor]]] = {
-    "sequences": (lambda: Tokens(5), lambda made, _input, target: F.cross_entropy(made[0], target)),
-    "masks": (lambda: Pixels(3), lambda made, _input, target: F.cross_entropy(made, target[None])),
-    "variational": (Coder, lambda made, own, _target: Variational().double().loss(made, own[None])),
+    "sequences": (lambda: Tokens(5), lambda outputs, _input, target: F.cross_entropy(outputs[0], target)),
+    "masks": (lambda: Pixels(3), lambda outputs, _input, target: F.cross_entropy(outputs, target[None])),
+    "variational": (Coder, lambda outputs, inputs, _target: Variational().double().loss(outputs, inputs[None])),
 }
 
 
@@ -113,8 +115,8 @@ def test_a_loss_of_torch_itself_and_its_reductions(make_own: MakeOwn) -> None:
     """By its path alone, typed on the command line; a sum is told from a mean by its `reduction`."""
     job = ("model=residual", "data=sine", *FAST, "engine=raw", "+task._target_=torch.nn.HuberLoss")
     mean = trained(make_own(*job, folder="mean"))
-    own = trained(make_own(*job, "+task.reduction=sum", folder="sum"))
-    first, second = (net_state(folder / "checkpoints" / "last.ckpt") for folder in (mean, own))
+    summed = trained(make_own(*job, "+task.reduction=sum", folder="sum"))
+    first, second = (net_state(folder / "checkpoints" / "last.ckpt") for folder in (mean, summed))
     assert all((first[name] - second[name]).abs().max() < 1e-12 for name in first)
 
 
@@ -220,6 +222,6 @@ def test_the_metrics_of_a_users_task_are_those_of_all_samples(make_own: MakeOwn)
     test: Any = load(plan.data, plan.seed, "any").test
     net = Residual((1,), 1, 8).double()
     net.load_state_dict(net_state(Path(plan.run_dir) / "checkpoints" / "last.ckpt"))
-    task, made, wanted = Absolute(0.3), net(test.inputs.double()), test.targets.double()
-    assert measured["test/close"] == pytest.approx(task.close(made, wanted).item(), abs=1e-12)
-    assert measured["test/largest"] == pytest.approx((made - wanted).abs().mean().item(), abs=1e-12)
+    task, outputs, wanted = Absolute(0.3), net(test.inputs.double()), test.targets.double()
+    assert measured["test/close"] == pytest.approx(task.close(outputs, wanted).item(), abs=1e-12)
+    assert measured["test/largest"] == pytest.approx((outputs - wanted).abs().mean().item(), abs=1e-12)
