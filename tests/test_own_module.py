@@ -369,8 +369,8 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         ),
         (
             (*MODULES["classifier"], "optimizer.lr=0.1"),
-            "optimizer.lr=0.1: Classifier configures its optimizer itself; write an argument of the module, "
-            "for example model.lr=0.01.",
+            "optimizer=adam: Classifier configures its optimizer itself; write no optimizer and scale_lr, "
+            "but an argument of the module, for example model.lr=0.01.",
         ),
         (
             ("model=mlp", "loss_reduction=sum"),
