@@ -111,7 +111,7 @@ MUTATIONS = [
         "session/module_state.py",
         "                if metric.update_count:\n                    metric.reset()",
         "                pass",
-        "tests/test_own_module.py::test_metrics_of_all_epochs_are_counted_once",
+        "tests/test_module_resume.py::test_metrics_of_all_epochs_are_counted_once",
     ),
     Mutation(
         "metrics of a sanity check stay",
