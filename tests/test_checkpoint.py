@@ -91,13 +91,13 @@ def test_code_in_a_checkpoint_is_not_executed(make_plan: MakePlan, tmp_path: Pat
 def test_flipped_bits_are_refused_or_harmless(make_plan: MakePlan, tmp_path: Path) -> None:
     """A hundred copies, each with one wrong bit: a copy is refused, or every number in it is right."""
     trained(make_plan, "model.hidden=[4]", "data=points", "max_epochs=1")
-    whole = tmp_path / "checkpoints" / "last.ckpt"
-    right, numbers = torch.load(whole, weights_only=True), whole.read_bytes()
-    flipped, refused = Path(shutil.copy(whole, tmp_path / "flipped.ckpt")), 0
+    archive = tmp_path / "checkpoints" / "last.ckpt"
+    right, original = torch.load(archive, weights_only=True), archive.read_bytes()
+    flipped, refused = Path(shutil.copy(archive, tmp_path / "flipped.ckpt")), 0
     plan = make_plan("max_epochs=2", "model.hidden=[4]", "data=points", f"ckpt_path={flipped}")
     for index in range(100):
-        position = index * len(numbers) // 100
-        wrong = bytearray(numbers)
+        position = index * len(original) // 100
+        wrong = bytearray(original)
         wrong[position] ^= 1 << index % 8
         flipped.write_bytes(wrong)
         try:

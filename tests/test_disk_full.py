@@ -1,6 +1,5 @@
-"""A disk that takes no more: one sentence with the folder and the reason, and what was saved before is as it was."""
+"""A full disk: one sentence with the folder and the reason, and earlier files are unchanged."""
 
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,11 +15,11 @@ SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.hidden=[4]", "
 ENGINES = ("raw", pytest.param("lightning", marks=pytest.mark.slow))
 
 
-def is_one_sentence(ended: Ended, what: str, reason: str) -> None:
+def is_one_sentence(ended: Ended, content: str, reason: str) -> None:
     folder = ended.folder / "run"
     assert ended.status == 2, ended.err
     assert ended.err == (
-        f"hydra.run.dir={folder}: {what} cannot be written there ({reason}); "
+        f"hydra.run.dir={folder}: {content} cannot be written there ({reason}); "
         "write a folder with room for it; checkpoints that were saved are kept.\n"
     )
     assert not list(ended.folder.rglob("*.part"))
@@ -34,7 +33,7 @@ def limited(command: Command, most: int, *overrides: str) -> Ended:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
+def test_last_checkpoint_is_kept(command: Command, engine: str) -> None:
     """A net is trained; then a larger file than its checkpoint may not be written, on two ranks."""
     first = command.train(*SMALL, f"engine={engine}", "max_epochs=1", "logger=none")
     assert first.status == 0, first.err
@@ -51,7 +50,7 @@ def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
 @pytest.mark.parametrize(
     ("most", "what"), [(200, "what the run leaves"), (2000, "what the run leaves")], ids=["config.yaml", "record.jsonl"]
 )
-def test_nothing_is_left_half_written(command: Command, most: int, what: str) -> None:
+def test_no_file_is_half_written(command: Command, most: int, what: str) -> None:
     ended = limited(command, most, *SMALL, "engine=raw", "logger=none", "max_epochs=3", "record.weights=step")
     is_one_sentence(ended, what, "File too large")
     config, record = command.folder / "run" / "config.yaml", command.folder / "run" / "record.jsonl"
@@ -59,7 +58,7 @@ def test_nothing_is_left_half_written(command: Command, most: int, what: str) ->
     assert not record.exists() or record.read_text().endswith("}\n")
 
 
-def test_metrics_that_cannot_be_written(command: Command) -> None:
+def test_metrics_on_a_full_device(command: Command) -> None:
     """A device that is always full lies where they are first written to."""
     run = command.folder / "run"
     run.mkdir()
@@ -87,7 +86,7 @@ def small_disk(command: Command) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_small_disk(command: Command, small_disk: str, engine: str) -> None:
+def test_small_disk(command: Command, small_disk: str, engine: str) -> None:
     """First TensorBoard, or the record, finds no room; on a larger one the second or third checkpoint."""
     line = (*SMALL, f"engine={engine}", "strategy=ddp", "devices=2", "max_epochs=60")
     is_one_sentence(command.train(*line), "what the run leaves", "No space left on device")
@@ -96,7 +95,3 @@ def test_a_small_disk(command: Command, small_disk: str, engine: str) -> None:
     last = Path(small_disk) / "checkpoints" / "last.ckpt"
     assert damage(last) is None
     assert net_state(last)
-
-
-def test_the_limit_is_a_limit() -> None:
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY

@@ -49,15 +49,15 @@ def test_what_is_counted() -> None:
     """A product of (n, k) and (k, m) is 2 n k m operations; torch counts none of an LSTM or attention in one piece."""
     net = Net().eval()
     with torch.no_grad():
-        found = {own.name: own for own in layers_of(net, lambda: net(torch.zeros(1, 3, 16)))}
+        layers = {layer.name: layer for layer in layers_of(net, lambda: net(torch.zeros(1, 3, 16)))}
     product = 2 * 3 * 16 * 16
-    assert found["(itself)"].flops == found["first"].flops == found["again"].flops == product
-    assert (found["first"].parameters, found["again"].parameters) == (256, 0), "one weight counts once"
-    assert (found["recurrent"].flops, found["recurrent"].output) == (8 * product, "1×3×16")
-    attention = sum(own.flops for name, own in found.items() if name.startswith("attention"))
+    assert layers["(itself)"].flops == layers["first"].flops == layers["again"].flops == product
+    assert (layers["first"].parameters, layers["again"].parameters) == (256, 0), "one weight counts once"
+    assert (layers["recurrent"].flops, layers["recurrent"].output) == (8 * product, "1×3×16")
+    attention = sum(layer.flops for name, layer in layers.items() if name.startswith("attention"))
     assert attention == 4 * product + 2 * product + 2 * 2 * 3 * 3 * 16, "projections, two layers, scores and values"
-    assert (found["unused"].flops, found["unused"].output, found["unused"].parameters) == (0, "", 9)
-    assert sum(own.parameters for own in found.values()) == sum(own.numel() for own in net.parameters())
+    assert (layers["unused"].flops, layers["unused"].output, layers["unused"].parameters) == (0, "", 9)
+    assert sum(layer.parameters for layer in layers.values()) == sum(weight.numel() for weight in net.parameters())
     assert not net.first._forward_hooks, "none is left"
 
 

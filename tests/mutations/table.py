@@ -28,7 +28,7 @@ BENCH, STREAMS = (
 )
 HERE = "tests/test_in_process.py::test_the_process_is_left_as_it_was[raw]"
 BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read"
-FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
+FINGER = "tests/test_fingerprint.py::test_changes_are_seen_in_their_kind"
 ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]"
 FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_what_is_not_signed_is_not_there"
@@ -397,7 +397,7 @@ MUTATIONS = [
         "checkpoint/choice.py",
         "        if is_readable(path):",
         "        if path:",
-        "tests/test_checkpoint_choice.py::test_the_newest_is_searched_for_once",
+        "tests/test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen",
     ),
     Mutation(
         "sums of other metrics are gone on from",
