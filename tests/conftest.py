@@ -1,4 +1,4 @@
-"""Real commands in real processes: how tests start them, and how they see that nothing was left running."""
+"""Fixtures that start real commands in real processes, and check that no process outlives them."""
 
 import copy
 import os
@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,31 +52,26 @@ RANK_ENGINES = (
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
 STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
 
-for _number in (
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-):  # whoever starts the tests in the background ignores them
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # ignored if the tests were started in the background
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
 
-
 WORKERS = 3
-"""Processes that share a whole run of the tests, one more than cores: while one waits for a command, others go on."""
+"""Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
     *("netns", "docs", "parity_matrix", "faults", "signals", "resume", "own_module", "train", "own_code"),
     *("private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module", "streams"),
     *("sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote", "oracle"),
 )
-"""The files that take longest come first, so that none is begun when the other workers are about to end."""
+"""The files that take longest start first."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Share a whole run, by files, where pytest-xdist is there; what is named on the line runs in one process.
+    """Share a full run, by files, if pytest-xdist is installed; named tests run in one process.
 
-    A worker comes here too: it must start none of its own.
+    A worker comes here, too: it must start no workers.
     """
     options, worker = config.option, hasattr(config, "workerinput") or "PYTEST_XDIST_WORKER" in os.environ
     named = [argument for argument in config.args if Path(argument).resolve() != ROOT / "tests"]
@@ -93,13 +89,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Of several workers each computes with one thread: two on a busy core wait for each other."""
+    """Compute with one thread in each of several workers: two on a busy core wait for each other."""
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)
 
 
 def events_of(run_dir: Path, **sizes: int) -> "EventAccumulator":
-    """What TensorBoard reads of a run, of which there is one below the folder: scalars, and others by `sizes`."""
+    """Return what TensorBoard reads of the only run below the folder: scalars, and others by `sizes`."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     [folder] = (run_dir / "tensorboard").iterdir()
@@ -107,7 +103,7 @@ def events_of(run_dir: Path, **sizes: int) -> "EventAccumulator":
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens at now."""
+    """Return a port of loopback on which nothing listens now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -125,15 +121,15 @@ class Ended:
     @property
     def run_dir(self) -> Path:
         """The folder of the only run below logs/train."""
-        [found] = [path.parent for path in self.folder.glob("logs/train/*/config.yaml")]
-        return found
+        [config] = self.folder.glob("logs/train/*/config.yaml")
+        return config.parent
 
 
 class Command:
-    """Starts a program in a folder of its own, with a hard time limit, and looks for processes that outlive it."""
+    """Start programs in a folder, with a hard time limit, and find the processes that outlive them."""
 
     warm = True
-    """Whether commands are copies of a warm process where they can be."""
+    """Whether to fork commands from the warm process if possible."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -141,20 +137,20 @@ class Command:
 
     @property
     def fresh(self) -> "Command":
-        """The same, but each command is a new interpreter."""
-        own = copy.copy(self)
-        own.warm = False
-        return own
+        """The same, with a new interpreter for each command."""
+        command = copy.copy(self)
+        command.warm = False
+        return command
 
     def popen(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
-        clean = {key: value for key, value in os.environ.items() if key not in STARTED_BY}
-        own = {**clean, MARK: self.mark, **environment}
-        if self.warm and zygote().can_run(arguments, own):
-            return Forked(zygote(), [*arguments], self.folder, own)
+        inherited = {key: value for key, value in os.environ.items() if key not in STARTED_BY}
+        environment = {**inherited, MARK: self.mark, **environment}
+        if self.warm and zygote().can_run(arguments, environment):
+            return Forked(zygote(), [*arguments], self.folder, environment)
         return subprocess.Popen(
             [*arguments],
             cwd=self.folder,
-            env=own,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -180,32 +176,30 @@ class Command:
         return self(sys.executable, str(ROOT / "train.py"), *overrides, timeout=timeout, **environment)
 
     def survivors(self, patience: float = 10) -> list[psutil.Process]:
-        """Processes that a command of this test started and that still live after `patience` seconds."""
+        """Return the processes that a command of this test started and that live after `patience` seconds."""
         deadline = time.monotonic() + patience
         while (alive := self.alive()) and time.monotonic() < deadline:
             time.sleep(0.1)
         return alive
 
     def alive(self) -> list[psutil.Process]:
-        found = []
+        processes = []
         for process in psutil.process_iter():
-            try:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        return found
+                    processes.append(process)
+        return processes
 
 
 @pytest.fixture(autouse=True)
-def nobody_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `pytest -s` at a terminal ranks would be in this process."""
+def without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `pytest -s` at a terminal, ranks would be in this process."""
     monkeypatch.setattr("lockstep.build.at_a_terminal", lambda: False)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_forkserver() -> Iterator[None]:
-    """The first job in this process starts a fork server for all of them, and a run in this process leaves it alone."""
+    """Share one fork server between all jobs of this process; no run ends it."""
     start = forkserver.start_forkserver
     with pytest.MonkeyPatch.context() as patch, forked_servers():
         patch.setattr(forkserver, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))
@@ -228,7 +222,7 @@ def fresh_where_marked(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def process_as_it_was() -> Iterator[None]:
-    """For tests that run an engine in this process, with one thread: it expects a process of its own."""
+    """For tests that run an engine in this process, with one thread: restore what it changes."""
     handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -240,15 +234,15 @@ def process_as_it_was() -> Iterator[None]:
 def command(tmp_path: Path) -> Iterator[Command]:
     command = Command(tmp_path)
     yield command
-    left = command.survivors()
-    for process in left:
+    survivors = command.survivors()
+    for process in survivors:
         process.kill()
-    assert not left, f"left running: {left}"
+    assert not survivors, f"still running: {survivors}"
 
 
 @pytest.fixture
 def saved_figures(monkeypatch: pytest.MonkeyPatch) -> "list[Figure]":
-    """The figures that are saved meanwhile."""
+    """Collect the figures that are saved."""
     from matplotlib.figure import Figure
 
     figures: list[Figure] = []
@@ -272,7 +266,7 @@ def mnist() -> str:
 
 @pytest.fixture
 def make_plan(tmp_path: Path) -> MakePlan:
-    """A plan from overrides, as the command line composes it."""
+    """Make plans from overrides, as the command line composes them."""
 
     def make(*overrides: str) -> Plan:
         config, _run_dir = compose_job([*overrides])
@@ -283,7 +277,7 @@ def make_plan(tmp_path: Path) -> MakePlan:
 
 @pytest.fixture
 def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeOwn:
-    """Plans of the code in `own_code/`, each in a folder of its own."""
+    """Make plans of the code in `own_code/`, each in a separate folder."""
     monkeypatch.syspath_prepend(str(OWN))
     monkeypatch.setattr("lockstep.launch.child.in_child", asked_once(OWN))
 

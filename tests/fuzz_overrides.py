@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.command_line.compose import compose_job
-from lockstep.command_line.hydra_errors import OPTIONS, known_keys
+from lockstep.command_line.overrides import OPTIONS, known_keys
 from lockstep.schemas.groups import GROUPS, SEVERAL
 
 
@@ -34,7 +34,7 @@ ODD = _words("""a a.b.c devicez max_steps model.nope optimizer größe a-b 1 _ a
     model/mlp /model seed.x model.hidden.0 model.hidden[0] data.name.x""")
 KNOWN = known_keys()
 KEYS = [*HYDRA, *ODD, "", "x" * 300]
-FLAGS = _words("""--cfg=job --cfg=all --resolve --package=x --package=model.x -m --multirun --run --info --info=defaults
+FLAGS = _words("""--cfg=job --cfg=all --resolve -m --multirun --run --info --info=defaults
     --info=nope -r --foo -x -- --cfg --hydra-help --config-name=x --config-path=nope --config-dir=nope
     --shell-completion --experimental-rerun=x -h""")
 

@@ -1,4 +1,4 @@
-"""What own code comes to, remembered: the plans of a test name the same code, by another engine or in another world."""
+"""Cache what the inspection of user code returns: the plans of a test use the same code in several worlds."""
 
 import os
 import pickle
@@ -10,13 +10,13 @@ from typing import Any
 from lockstep.launch import child
 
 CHANGING = ("PYTEST_CURRENT_TEST",)
-"""Variables of the environment that code does not read."""
+"""Variables of the environment that user code does not read."""
 ASK = child.in_child
 KNOWN: dict[bytes, bytes] = {}
 
 
 def asked_once(folder: Path) -> Callable[..., Any]:
-    """`in_child` for code in this folder: the same question, while no file there changes, is asked once."""
+    """Return an `in_child` that makes the same call once while no file in this folder changes."""
 
     def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
         files = sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*.py"))

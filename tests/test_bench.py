@@ -18,8 +18,8 @@ from bench.workloads import COUNTER, TRAINING, USER_CODE, WORKLOADS, Training, V
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
+from lockstep.entry_point import options
 from lockstep.schemas.engine import ENGINES
-from lockstep.tool_command import options
 from tests.conftest import Command
 
 BENCH = (sys.executable, "-m", "bench")

@@ -123,7 +123,7 @@ def test_the_benchmark_as_it_is_typed(command: Command) -> None:
         (["device=2"], "device=2: there is no such key (did you mean devices?); write devices=2."),
         (["zzz=2"], "zzz=2: there is no such key; write one that python -m lockstep.collectives --help lists."),
         (["tour"], "python -m lockstep.collectives --help"),
-        (["devices=["], "devices=[: this cannot be read"),
+        (["devices=["], "devices=[: this cannot be parsed"),
         (["devices=two"], "devices=two: it takes a whole number"),
         (["partition", "samples=0"], "samples=0: it must be 1 or more"),
         (["failures", "devices=1"], "devices=1: the failure cases take two; write devices=2"),

@@ -54,8 +54,12 @@ def test_a_verdict_is_green_or_red(terminal: TextIO, monkeypatch: pytest.MonkeyP
 
 
 def test_a_sweeps_best_job_and_what_went_wrong(terminal: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = SweepRow("0", "raw", "ddp", 2, found={"val_acc": 0.5})
-    rows = [row, replace(row, job="1", best=True), replace(row, job="2", reason="refused: no", found={"val_acc": None})]
+    row = SweepRow("0", "raw", "ddp", 2, metrics={"val_acc": 0.5})
+    rows = [
+        row,
+        replace(row, job="1", best=True),
+        replace(row, job="2", reason="refused: no", metrics={"val_acc": None}),
+    ]
     plain = format_table(rows, 60)
     monkeypatch.setattr(sys, "stdout", terminal)
     lines = format_table(rows, 60).split("\n")

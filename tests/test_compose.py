@@ -90,8 +90,8 @@ def test_slurm_starts_as_many_tasks_as_there_are_ranks(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("submitit") is not None, reason="the plugin may be there")
-def test_without_the_plugin_it_is_named(command: Command) -> None:
+def test_a_missing_plugin_is_named(command: Command) -> None:
     ended = command.train("-m", "hydra/launcher=slurm", "seed=1,2")
-    sentence = "hydra_submitit_launcher: this plugin of Hydra is not installed; install it: pip install "
-    assert (ended.status, ended.out, ended.err) == (2, "", f"{sentence}hydra_submitit_launcher.\n")
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert "Unknown plugin class : 'hydra_plugins.hydra_submitit_launcher." in ended.err
     assert not list(command.folder.iterdir())

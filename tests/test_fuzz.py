@@ -51,7 +51,7 @@ def outcome(words: list[str]) -> str:
     """What becomes of overrides, from the words to the plan, as in job.py."""
     try:
         with planning(words):
-            plan = prepare(*compose_job(words), folder_given=True)
+            plan = prepare(*compose_job(words), has_folder=True)
     except ConfigError as raised:
         return f"refused: {raised}"
     if not any(word.lstrip("+~").startswith(DERIVED) for word in words):

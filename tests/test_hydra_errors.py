@@ -1,78 +1,109 @@
+"""What Hydra, or a flag, refuses becomes one sentence that names the override."""
+
+import sys
 from dataclasses import fields
 
 import pytest
 
 from lockstep import schemas
 from lockstep.command_line.compose import compose_job
-from lockstep.command_line.hydra_errors import explained, known_keys
+from lockstep.command_line.flags import parse_flags
+from lockstep.command_line.hydra_errors import errors_as_config_errors
+from lockstep.command_line.overrides import check_groups, known_keys
 from lockstep.config_error import ConfigError
 from lockstep.job import planning
 from lockstep.schemas.synonyms import SYNONYMS, TRAINER, UNSUPPORTED
+from tests.conftest import ROOT, Command
 
+LONG = "seed=" + "9" * 5000
+"""Python reads no number of so many digits: an error that neither Hydra nor Lockstep expects."""
+NO_OPTION = "a group takes the name of one of its options; write"
 EXPLAINED = [
-    (["devicez=2"], "devicez=2: there is no such key (did you mean devices?); write devices=2."),
-    (["optimizer.learning_rate=1"], "optimizer.learning_rate=1: there is no such key"),
-    (["optimizer.lrr=1"], "did you mean optimizer.lr?"),
-    (["modell=mlp"], "did you mean model?"),
-    (["strategy=dpp"], "strategy=dpp: there is no such option (did you mean ddp?); write strategy=ddp, or another of"),
-    (
-        ["model=zzz"],
-        "model=zzz: there is no such option; write one of char_rnn, cnn, example, example_module, lenet, "
-        "linear, mlp, split_cnn.",
-    ),
-    (["devices=1,2"], "devices=1,2: several values make a sweep; write -m in front of them, or devices=1."),
-    (
-        ["model.dropout=0.1"],
-        "model.dropout=0.1: the chosen model has no such key; write model=example or model=lenet with it.",
-    ),
-    (["devices"], "devices: this cannot be read; write KEY=VALUE"),
-    (["ckpt_path=a b=c"], "ckpt_path=a b=c: this cannot be read; write \"ckpt_path='a b=c'\", quotes and all."),
-    (["+experiment=toy_mlp"], "+experiment: the key is there already; write experiment=VALUE without the plus sign."),
-    (["+devices=2"], "+devices: the key is there already; write devices=VALUE without the plus sign."),
-    (
-        ["model=[true]"],
-        "model=[true]: a group takes the name of one of its options; write one of char_rnn, cnn, ",
-    ),
-    (["experiment=[1,2]"], "experiment=[1,2]: a group takes the name of one of its options; write one of amp_recipe"),
-    (["engine=[raw,both]"], "engine=[raw,both]: a group takes the name of one of its options; write engine=raw."),
-    (["logger=[csv,cvs]"], "logger=cvs: there is no such option (did you mean csv?); write logger=csv, or another of"),
-    (["logger=[]"], "logger=[]: a group takes the name of one of its options; write one of csv, mlflow, none,"),
-    (["logger.project=a"], "logger.project=a: there is no such key (did you mean logger.wandb.project?); write logge"),
-    (["logger.wandb.project=a"], "logger.wandb.project=a: the chosen logger has no such key; write logger=wandb with"),
-    (["logger=${ranks_of:ddp,2}"], "logger=${ranks_of:ddp,2}: a group takes the name of one of its options; write o"),
-    (["seed=" + "9" * 5000], "99999: this cannot be composed (ValueError: Exceeds the limit"),
-    (["seed=1", "x" * 300 + "=[1]"], "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
-    (["max_steps=5"], "max_steps=5: there is no such key, it is trainer.max_steps here; write trainer.max_steps=5."),
-    (
-        ["limit_train_batches=2"],
-        "it is trainer.limit_train_batches here; write trainer.limit_train_batches=2.",
-    ),
-    (["trainer.devices=2"], "trainer.devices=2: there is no such key, it is devices here; write devices=2."),
-    (["trainer.strategy=ddp"], "it is strategy here; write strategy=ddp."),
-    (["barebones=true"], "barebones=true: there is no such key, it is trainer.barebones here; write trainer.bareb"),
-    (["trainer.min_steps=2"], "write max_epochs=N."),
-    (["lr=0.1"], "lr=0.1: there is no such key, it is optimizer.lr here; write optimizer.lr=0.1."),
-    (["epochs=3"], "epochs=3: there is no such key, it is max_epochs here; write max_epochs=3."),
-    (["dropout=0.1"], "dropout=0.1: there is no such key (did you mean model.dropout?); write model.dropout=0.1."),
-    (["momentum=0.5"], "did you mean optimizer.momentum?"),
-    (["optimizer.foo=1"], "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),
-    (["~ckpt_path"], "~ckpt_path: a key cannot be taken away; write ckpt_path=VALUE."),
+    ("devicez=2", "devicez=2: there is no such key (did you mean devices?); write devices=2."),
+    ("optimizer.learning_rate=1", "optimizer.learning_rate=1: there is no such key"),
+    ("optimizer.lrr=1", "did you mean optimizer.lr?"),
+    ("strategy=dpp", "strategy=dpp: there is no such option (did you mean ddp?); write strategy=ddp, or another of"),
+    ("model=zzz", "model=zzz: there is no such option; write one of char_rnn, cnn, example, example_module, lenet, "),
+    ("devices=1,2", "devices=1,2: several values make a sweep; write -m in front of them, or devices=1."),
+    ("model.dropout=0.1", "the chosen model has no such key; write model=example or model=lenet with it."),
+    ("model.name=cnn", "model.name=cnn: an option is chosen by its group; write model=cnn."),
+    ("devices", "devices: this cannot be parsed; write KEY=VALUE"),
+    ("ckpt_path=a b=c", "ckpt_path=a b=c: this cannot be parsed; write \"ckpt_path='a b=c'\", quotes and all."),
+    ("=1", "=1: this has no key; write KEY=VALUE."),
+    ("+experiment=toy_mlp", "+experiment=toy_mlp: the key exists already; write experiment=toy_mlp, without the plus"),
+    ("+devices=2", "+devices=2: the key exists already; write devices=2, without the plus sign."),
+    ("model=[true]", f"model=[true]: {NO_OPTION} one of char_rnn, cnn, "),
+    ("experiment=[1,2]", f"experiment=[1,2]: {NO_OPTION} one of amp_recipe"),
+    ("engine=[raw,both]", f"engine=[raw,both]: {NO_OPTION} engine=raw."),
+    ("strategy=null", f"strategy=null: {NO_OPTION} one of ddp, ddp_spawn"),
+    ("logger=[csv,cvs]", "logger=cvs: there is no such option (did you mean csv?); write logger=csv, or another of"),
+    ("logger=[]", f"logger=[]: {NO_OPTION} one of csv, mlflow, none,"),
+    ("logger.project=a", "logger.project=a: there is no such key (did you mean logger.wandb.project?); write logge"),
+    ("logger.wandb.project=a", "logger.wandb.project=a: the chosen logger has no such key; write logger=wandb with"),
+    ("logger=${ranks_of:ddp,2}", f"logger=${{ranks_of:ddp,2}}: {NO_OPTION}"),
+    ("name=${nope}", "name=${nope}: Interpolation key 'nope' not found"),
+    (LONG, "99999: this cannot be composed (ValueError: Exceeds the limit"),
+    ("x" * 300 + "=[1]", "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
+    ("max_steps=5", "max_steps=5: there is no such key, it is trainer.max_steps here; write trainer.max_steps=5."),
+    ("trainer.strategy=ddp", "it is strategy here; write strategy=ddp."),
+    ("trainer.min_steps=2", "write max_epochs=N."),
+    ("lr=0.1", "lr=0.1: there is no such key, it is optimizer.lr here; write optimizer.lr=0.1."),
+    ("dropout=0.1", "dropout=0.1: there is no such key (did you mean model.dropout?); write model.dropout=0.1."),
+    ("optimizer.foo=1", "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),
+    ("~ckpt_path", "~ckpt_path: a key cannot be removed; write ckpt_path=VALUE."),
 ]
 
 
-@pytest.mark.parametrize(("overrides", "sentence"), EXPLAINED, ids=[case[0][0][:40] for case in EXPLAINED])
-def test_hydras_errors_become_one_sentence(overrides: list[str], sentence: str) -> None:
-    with pytest.raises(ConfigError) as raised, planning(overrides):
-        compose_job(overrides)
+@pytest.mark.parametrize(("override", "sentence"), EXPLAINED, ids=[case[0][:40] for case in EXPLAINED])
+def test_an_error_of_hydra_becomes_one_sentence(override: str, sentence: str) -> None:
+    words = ["seed=1", override]
+    with pytest.raises(ConfigError) as raised, planning(words):
+        compose_job(words)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert "seed=1:" not in str(raised.value)
 
 
-def test_errors_that_are_not_hydras_are_passed_on() -> None:
-    for error in (ValueError("a bug"), OSError(28, "No space left on device")):
-        with pytest.raises(type(error)) as raised:
-            explained(error)
-        assert raised.value is error
+def test_groups_may_be_lists_where_hydra_accepts_them() -> None:
+    check_groups(
+        ["engine=[raw]", "logger=csv", "logger=csv,[csv,mine]", "experiment=[one,two]", "logger=[", "model={}"]
+    )
+    with pytest.raises(ConfigError, match=NO_OPTION):
+        check_groups(["engine=raw,[raw,both]"])
+
+
+def fail_at_b(overrides: list[str]) -> None:
+    if "b=2" in overrides:
+        raise KeyError("a bug")
+
+
+def test_a_bug_stays_the_cause_and_the_override_is_named() -> None:
+    with pytest.raises(ConfigError) as raised, errors_as_config_errors(["a=1", "-m", "b=2"], fail_at_b):
+        fail_at_b(["a=1", "b=2"])
+    assert str(raised.value).startswith("b=2: this cannot be composed (KeyError: 'a bug'); write ")
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert raised.value.__cause__.__traceback__ is not None
+
+
+def test_an_error_that_no_override_raises_alone_names_all() -> None:
+    sentence = r"^a=1 b=2: this cannot be composed"
+    with pytest.raises(ConfigError, match=sentence), errors_as_config_errors(["a=1", "b=2"], compose_job):
+        raise RecursionError("deep")
+
+
+def test_a_config_error_is_passed_on() -> None:
+    with pytest.raises(ConfigError, match=r"^mine$"), errors_as_config_errors(["a=1"], fail_at_b):
+        raise ConfigError("mine")
+
+
+def test_the_command_shows_tracebacks_on_request(command: Command) -> None:
+    ended = command.train(LONG)
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
+    assert "Traceback" not in ended.err
+    full = command(sys.executable, str(ROOT / "train.py"), LONG, HYDRA_FULL_ERROR="1")
+    assert "Traceback (most recent call last)" in full.err
+    assert "Exceeds the limit" in full.err
+    assert not list(command.folder.iterdir())
 
 
 @pytest.mark.parametrize("name", [*SYNONYMS, *UNSUPPORTED])
@@ -87,3 +118,17 @@ def test_all_keys_of_the_trainer_are_synonyms() -> None:
 
 def test_known_keys_are_all_keys() -> None:
     assert {"devices", "strategy", "model.hidden", "optimizer.momentum", "experiment"} <= set(known_keys())
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--cfg seed=1", "argument --cfg/-c: invalid choice: 'seed=1'"),
+        ("--foo", "unrecognized arguments: --foo; write flags that python train.py --hydra-help lists"),
+        ("--config-dir=nope", "--config-dir=nope: there is no such folder; write one that holds config groups"),
+    ],
+)
+def test_an_invalid_flag_is_refused(line: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_flags(line.split())
+    assert str(raised.value).startswith(sentence)

@@ -11,7 +11,7 @@ import lockstep
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
-from lockstep.targets.frames import is_theirs
+from lockstep.targets.frames import is_user_file
 from tests import test_own_code
 from tests.conftest import OWN, Command, MakeOwn
 from tests.test_own_code import QUIET
@@ -113,5 +113,5 @@ def test_which_files_are_the_users() -> None:
     """A package beside ours whose name begins like it, an installed one, a cell of a notebook."""
     ours = str(Path(lockstep.__file__).parent)
     theirs = [f"{ours}_nets/net.py", "/venv/lib/python3.11/site-packages/their_nets/net.py", "<ipython-input-3>"]
-    assert all(map(is_theirs, theirs))
-    assert not any(map(is_theirs, [f"{ours}/job.py", pytest.__file__.replace("pytest", "torch"), re.__file__]))
+    assert all(map(is_user_file, theirs))
+    assert not any(map(is_user_file, [f"{ours}/job.py", pytest.__file__.replace("pytest", "torch"), re.__file__]))

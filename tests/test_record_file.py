@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.job import leave_config
+from lockstep.job import write_config
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.record.file import RecordOffset, earlier_lines
@@ -128,7 +128,7 @@ def test_record_is_found_through_links(through: str, trained: Plan, tmp_path: Pa
     target, ckpt_path = links[through]
     link.symlink_to(target)
     plan = replace(trained, ckpt_path=str(ckpt_path), resume=False)
-    leave_config(plan)
+    write_config(plan)
     ENGINES["raw"](plan, ALONE)
     assert lines_of(folder)[1:7] == before[1:7]
     (tmp_path / "other").symlink_to(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.config_error import ConfigError
-from lockstep.job import leave_config, run
+from lockstep.job import run, write_config
 from lockstep.plan import Plan
 from lockstep.run_files import save_metrics
 
@@ -31,7 +31,7 @@ def test_a_run_begins_without_what_was_half_written(make_plan: Callable[..., Pla
     (tmp_path / "checkpoints").mkdir()
     for path in (*parts, *kept):
         path.touch()
-    leave_config(make_plan("accelerator=cpu"))
+    write_config(make_plan("accelerator=cpu"))
     assert [path.exists() for path in (*parts, *kept)] == [False, False, True, True, True]
 
 

@@ -12,8 +12,8 @@ HYDRAS = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 def config(*words: str, **sweeper: Any) -> Any:
-    own = {"_target_": HYDRAS, "params": None} | sweeper
-    return OmegaConf.create({"hydra": {"sweeper": own, "overrides": {"task": list(words)}}})
+    values = {"_target_": HYDRAS, "params": None} | sweeper
+    return OmegaConf.create({"hydra": {"sweeper": values, "overrides": {"task": list(words)}}})
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_jobs_are_counted(words: list[str], sweeper: dict[str, Any], jobs: int |
     assert number_of_jobs(config(*words, **sweeper), words) == jobs
 
 
-def test_a_job_is_told_by_what_varies_and_the_rest_by_the_mean_so_far() -> None:
+def test_a_line_has_what_varies_and_the_time_left() -> None:
     progress = SweepProgress(config("a=1,2,3", "c=1"))
     assert progress.begin(0, ["a=1", "c=1"]) == "job 0 (1 of 3): a=1"
     progress.began -= 30.0

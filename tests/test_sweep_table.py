@@ -15,7 +15,7 @@ def rows() -> list[SweepRow]:
             *(str(number), "raw", "ddp", 2),
             epoch_seconds=0.25,
             samples_per_second=1234.5,
-            found={"best_val_acc": 0.5 + number / 10, "train_loss": 1.0, "val_loss": 0.25, "test_acc": 0.75},
+            metrics={"best_val_acc": 0.5 + number / 10, "train_loss": 1.0, "val_loss": 0.25, "test_acc": 0.75},
             varied={"optimizer.lr": 10.0**-number},
             best=number == 1,
         )
@@ -27,21 +27,21 @@ def words(line: str) -> str:
     return " ".join(line.split())
 
 
-def test_it_has_a_column_for_what_varies_and_for_what_was_found() -> None:
+def test_options_that_vary_and_metrics_have_columns() -> None:
     heading, first, second = map(words, format_table(rows()).splitlines())
     assert heading == "job engine strategy devices lr s/epoch samples/s best val_acc val loss test acc"
     assert first == "0 raw ddp 2 1 0.250 1234 0.5 0.25 0.75"
     assert second == "1 * raw ddp 2 0.1 0.250 1234 0.6 0.25 0.75"
 
 
-def test_values_that_are_too_long_are_told_apart() -> None:
+def test_long_values_stay_distinguishable() -> None:
     paths = [f"/data/{'folder/' * 12}{name}.pt" for name in ("first", "second")]
-    found = format_table([replace(row, varied={"path": path}) for row, path in zip(rows(), paths, strict=True)])
-    assert [path[:6] in found and path[-9:] in found for path in paths] == [True, True]
-    assert paths[0] not in found
+    table = format_table([replace(row, varied={"path": path}) for row, path in zip(rows(), paths, strict=True)])
+    assert [path[:6] in table and path[-9:] in table for path in paths] == [True, True]
+    assert paths[0] not in table
 
 
-def test_in_a_narrow_terminal_what_matters_less_is_left_out() -> None:
+def test_a_narrow_terminal_leaves_columns_out() -> None:
     *lines, note = format_table(rows(), width=60).splitlines()
     assert max(map(len, lines)) <= 60
     assert words(lines[0]) == "job engine lr best val_acc val loss test acc"
@@ -51,8 +51,8 @@ def test_in_a_narrow_terminal_what_matters_less_is_left_out() -> None:
     assert max(map(len, lines)) <= 20
 
 
-def test_a_speed_up_is_told_where_worlds_differ(tmp_path: Path) -> None:
-    """Of two rates one job is faster by chance."""
+def test_a_speed_up_needs_worlds_that_differ(tmp_path: Path) -> None:
+    """Of two jobs with other rates one is faster by chance."""
     small = ("engine=raw", "logger=none", "test=false", "max_epochs=1", "threads=1", "trainer.limit_train_batches=2")
     for number, words in enumerate([("optimizer.lr=0.1",), ("optimizer.lr=0.2",), ("strategy=virtual", "devices=2")]):
         run([*small, *words, f"hydra.run.dir={tmp_path / str(number)}"])
@@ -61,7 +61,7 @@ def test_a_speed_up_is_told_where_worlds_differ(tmp_path: Path) -> None:
     assert all(row.speed_up for row in rows_of(jobs))
 
 
-def test_a_reason_is_cut_for_a_narrow_terminal() -> None:
+def test_a_narrow_terminal_shortens_a_reason() -> None:
     refused = replace(rows()[0], reason="refused: devices=0: it must be 1 or more; write devices=1.", varied={})
     lines = format_table([refused, replace(rows()[1], varied={})], width=40).splitlines()
     assert "refused: devices=0:" in lines[1]

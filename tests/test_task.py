@@ -207,8 +207,8 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
         ),
         (
             ("data=sine", "+task._target_=strange_tasks.NoLoss"),
-            "task._target_=strange_tasks.NoLoss: it makes a NoLoss without a loss; write an object with "
-            "loss(outputs, targets), or one that is called so.",
+            "task._target_=strange_tasks.NoLoss: a NoLoss has no loss; write an object with "
+            "loss(outputs, targets), or a function of these.",
         ),
         (
             ("data=sine", "+task._target_=strange_tasks.WrongMetric", "+task.within=1"),
@@ -217,7 +217,8 @@ def test_a_task_that_nobody_named_is_no_part_of_a_runs_identity(make_own: MakeOw
         ),
         (
             ("data=sine", "+task._target_=torch.nn.Linear", "+task.in_features=1", "+task.out_features=1"),
-            "task._target_=torch.nn.Linear: it has parameters, and the net's alone are trained; write a loss without.",
+            "task._target_=torch.nn.Linear: it has parameters, but only the net is trained; write a loss "
+            "without parameters.",
         ),
         (
             ("data=blobs_data", "model=classifier", "task=classification"),
@@ -241,23 +242,23 @@ def test_what_does_not_fit_is_refused(overrides: tuple[str, ...], sentence: str,
     [
         (
             ("data=blobs", "task=autoencoding", "model=residual", "+model.outputs=3"),
-            "it makes outputs of shape (12, 3), and the task asks for (batch, …) with 4 numbers a sample; write",
+            "this returns outputs of shape (12, 3), but the task expects (batch, …) with 4 numbers a sample.",
         ),
         (
             ("data=masks", "model=residual"),
-            "it makes outputs of shape (12, 3), and the task asks for (batch, 3, 5, 6); write one that fits.",
+            "this returns outputs of shape (12, 3), but the task expects (batch, 3, 5, 6).",
         ),
         (
             ("data=sequences", "task=language_modelling", "model=tokens", "+model.outputs=6"),
-            "it makes outputs of shape (12, 6, 6), and the task asks for (batch, …, 5); write one that fits.",
+            "this returns outputs of shape (12, 6, 6), but the task expects (batch, …, 5).",
         ),
         (
             ("data=points4", "model=coder", "task=autoencoding"),
-            "it makes a dict, and the task asks for (batch, …) with 4",
+            "this returns a dict, but the task expects (batch, …) with 4",
         ),
         (
             ("data=sine", "model=residual", "+task._target_=strange_tasks.odd_shape", "+task._partial_=true"),
-            "its loss of 12 samples has the shape (12, 1); write one that makes a mean over samples, or a number for",
+            "its loss of 12 samples has the shape (12, 1); write one that returns a mean over samples, or a number",
         ),
     ],
 )

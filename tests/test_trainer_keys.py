@@ -22,8 +22,8 @@ from lockstep.progress import shows_bar
 from lockstep.record.recorder import Recorder
 from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
+from lockstep.session.torch_flags import torch_flags
 from lockstep.time_limit import TimeLimit
-from lockstep.torch_flags import torch_flags
 from tests.checkpoints import net_state
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN

@@ -1,4 +1,4 @@
-"""Commands that are forked from one warm process instead of started anew: half a second each, and not five."""
+"""Fork commands from one warm process: half a second each instead of five."""
 
 import contextlib
 import ctypes
@@ -23,14 +23,14 @@ from tests.zygote_process import FORK_SERVER, server_request
 PROGRAM = Path(__file__).with_name("zygote_process.py")
 MARK = "LOCKSTEP_TEST_MARK"
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "GLIBC_", "TORCH_", "LC_", "LANG")
-"""What the names of variables begin with that an interpreter, or a library, reads as it is loaded."""
+"""Prefixes of variables that an interpreter or a library reads when it is loaded."""
 PATH = "PYTHONPATH"
 PR_SET_CHILD_SUBREAPER = 36
 STARTING = threading.Lock()
 
 
 class Zygote:
-    """The warm process: started at once, ready when its first answer comes."""
+    """The warm process, which is ready when its first answer comes."""
 
     def __init__(self) -> None:
         self.environment = dict(os.environ)
@@ -47,7 +47,7 @@ class Zygote:
             )
 
     def can_run(self, arguments: tuple[str, ...], environment: Mapping[str, str]) -> bool:
-        """Whether a copy of the warm process would be what a new interpreter is."""
+        """Whether a copy of the warm process behaves like a new interpreter."""
         if len(arguments) < 2 or arguments[0] != sys.executable:
             return False
         changed = {name for name, value in {*environment.items()} ^ {*self.environment.items()}} - {PATH}
@@ -74,7 +74,7 @@ def _only() -> Zygote:
 
 
 def zygote() -> Zygote:
-    """The same for all threads: two that come first at once would start two, as `cache` holds no lock meanwhile."""
+    """Return the only one; `cache` itself holds no lock."""
     with STARTING:
         return _only()
 
@@ -85,9 +85,9 @@ def without_path(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def forked_servers() -> Iterator[None]:
-    """Until the end this process's fork server is a copy of the warm process, too, and yet a child of this one.
+    """Make this process's fork server a copy of the warm process that is adopted as a child of this one.
 
-    A request is answered when who has forked it has ended: this process takes orphans for so long.
+    The process between them has ended when the request is answered: this process takes orphans for so long.
     """
     start_new: Any = multiprocessing.util.spawnv_passfds
 
@@ -108,14 +108,14 @@ def forked_servers() -> Iterator[None]:
 
 
 def take_orphans(yes: bool) -> None:
-    """Whether processes below this one, whose parents end, become its children."""
+    """Adopt processes below this one whose parents end, or stop doing so."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(yes))
 
 
 class Forked(subprocess.Popen[str]):
-    """A command that the warm process has forked: to be used as if it had been started by exec.
+    """A command that the warm process has forked, with the interface of Popen.
 
-    How it ended the warm process tells, whose child it is.
+    The warm process is its parent and reports its exit status.
     """
 
     def __init__(self, warm: Zygote, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ class Forked(subprocess.Popen[str]):
         )
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
-        """Popen has made the pipes."""
+        """Fork the command with the pipes that Popen has opened."""
         (cwd, env), pipes = rest[4:6], rest[9:15]
         stdin, _, _, stdout, _, stderr = pipes
         request = {"arguments": args[1:], "folder": str(cwd), "environment": dict(env)}

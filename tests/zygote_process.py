@@ -1,8 +1,8 @@
-"""The process from which the tests fork their commands: it has imported what a command and its ranks import.
+"""The warm process from which the tests fork commands: it has imported what a command and its ranks import.
 
-It holds torch, Lightning and Hydra, and nothing of Lockstep: that is imported anew by each command, from its own path.
-A command gets a session, folder, environment, streams and arguments of its own, and the usual signals. So does the
-fork server that it starts, once: a copy of the command, made before it began, takes the place of a new interpreter.
+It has torch, Lightning and Hydra, and nothing of Lockstep, which each command imports from its path. A command gets its
+session, folder, environment, streams, arguments and the usual signals. So does its first fork server: a copy of the
+command, made before the command began, takes the place of a new interpreter.
 """
 
 import ast
@@ -30,22 +30,22 @@ from typing import Any, NoReturn
 SOURCES = Path(__file__).parents[1] / "src" / "lockstep"
 MARK = "LOCKSTEP_TEST_MARK"
 LATE = ("torch.distributed.fsdp", "torch.optim.adamw", "torch._dynamo", "lightning.pytorch.callbacks")
-"""What torch and Lightning import as they train."""
+"""Modules that torch and Lightning import during training."""
 MOST = 2**20
-"""Bytes of a request."""
+"""The size of the longest request in bytes."""
 HIGH = 200
-"""Descriptors from here on are nobody's."""
-KEPT = 3
+"""Descriptors from here on are free."""
+REQUESTS = 3
 """The only other descriptor of a copy that waits."""
 FORK_SERVER = "from multiprocessing.forkserver import main"
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 SPARE, USUAL = "spare", "python"
-"""What a copy that waits to be the fork server is called in the table of processes, and any other interpreter."""
+"""The process names of a copy that waits to be the fork server, and of any other interpreter."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def imported_by(folder: Path) -> Iterator[str]:
-    """The names of all modules of others that the sources below a folder import."""
+    """Return the names that the sources below a folder import."""
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -56,7 +56,7 @@ def imported_by(folder: Path) -> Iterator[str]:
 
 
 def warm_up() -> None:
-    """Import what is not Lockstep's."""
+    """Import what Lockstep imports from other packages."""
     for name in [*sorted({*imported_by(SOURCES)}), *LATE]:
         if name.partition(".")[0] not in ("lockstep", "tests") and not name.endswith("__main__"):
             with contextlib.suppress(ImportError):
@@ -66,10 +66,9 @@ def warm_up() -> None:
 
 
 def serve(control: socket.socket) -> Callable[[], object]:
-    """Fork a command for each request, and tell how it ended; returns in the command, with what it has to run.
+    """Fork a command for each request and report its exit status; return the function to run in the command.
 
-    A request is {"arguments", "folder", "environment"} with the three streams, {"wait": its number}, or {"server"}:
-    what a fork server is to be.
+    A request is {"arguments", "folder", "environment"} with the three streams, {"wait": pid}, or {"server": request}.
     """
     while True:
         message, streams, _flags, _address = socket.recv_fds(control, MOST, 16)
@@ -92,7 +91,7 @@ def serve(control: socket.socket) -> Callable[[], object]:
 
 
 def orphan() -> int:
-    """Fork a process whose parent ends at once: it becomes the child of who takes orphans, who has asked for it."""
+    """Fork a process whose parent ends at once, so that the process that takes orphans adopts it; return its pid."""
     reader, writer = os.pipe()
     if (between := os.fork()) == 0:
         if (number := os.fork()) == 0:
@@ -108,13 +107,13 @@ def orphan() -> int:
 
 
 def search_path(environment: dict[str, str]) -> list[str]:
-    """sys.path of an interpreter with this environment, but for its first entry."""
+    """Return sys.path of an interpreter with this environment, without its first entry."""
     first = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     return [*dict.fromkeys([*first, *sys.path[1:]])]
 
 
 def become(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> Callable[[], object]:
-    """Make this process the command's: what runs it."""
+    """Turn this process into the command; return the function that runs it."""
     os.setsid()
     mark_memory(environment[MARK])
     place_descriptors(dict(enumerate(streams)))
@@ -133,9 +132,9 @@ def become(arguments: list[str], folder: str, environment: dict[str, str], strea
 
 
 def mark_memory(mark: str) -> None:
-    """Put the mark where /proc shows the environment with which this process was started, as after an exec.
+    """Write the mark into the environment that /proc shows for this process, as after an exec.
 
-    So what the command forks, and what that starts in turn, is known by it however it was cut loose.
+    It identifies the command's descendants, even in another session.
     """
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
@@ -151,15 +150,15 @@ def take_environment(environment: dict[str, str]) -> None:
 
 def place_descriptors(wanted: dict[int, int]) -> None:
     """Move each descriptor to its number, and close all others."""
-    held = {number: fcntl.fcntl(now, fcntl.F_DUPFD, HIGH) for number, now in wanted.items()}
+    copies = {number: fcntl.fcntl(now, fcntl.F_DUPFD, HIGH) for number, now in wanted.items()}
     os.closerange(0, HIGH)
-    for number, now in held.items():
+    for number, now in copies.items():
         os.dup2(now, number, inheritable=True)
     os.closerange(HIGH, HIGH + 100)
 
 
 def program(arguments: list[str], path: list[str]) -> Callable[[], object]:
-    """What an interpreter does with the arguments: a script, `-c` or `-m`. `path`: sys.path behind the first entry."""
+    """Return a function that runs a script, `-c` or `-m`; `path` is sys.path after the first entry."""
     first, *rest = arguments
     script = ModuleType("__main__")
     script.__dict__["__builtins__"] = __builtins__
@@ -179,7 +178,7 @@ def program(arguments: list[str], path: list[str]) -> Callable[[], object]:
 
 
 class Spare:
-    """A copy of the command as it was before it began, which waits to be its fork server."""
+    """A copy of the command from before it began, which waits to be its fork server."""
 
     def __init__(self, path: list[str]) -> None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -189,15 +188,15 @@ class Spare:
         call_itself(SPARE)  # the copy has its name from its first moment on
         self.pid = os.fork()
         if self.pid == 0:
-            place_descriptors(dict.fromkeys(range(3), os.open(os.devnull, os.O_RDWR)) | {KEPT: there.detach()})
-            self._wait(socket.socket(fileno=KEPT), path)
+            place_descriptors(dict.fromkeys(range(3), os.open(os.devnull, os.O_RDWR)) | {REQUESTS: there.detach()})
+            self._wait(socket.socket(fileno=REQUESTS), path)
         call_itself(USUAL)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()
         self.used = False
 
     def instead_of(self, start_new: Callable[[Any, Any, Any], int]) -> Callable[..., int]:
-        """What starts the fork server from this copy, and anything else as ever."""
+        """Return a function that starts the fork server from this copy, and other programs as usual."""
 
         def start(executable: str, arguments: list[str], descriptors: list[int]) -> int:
             code = arguments[-1]
@@ -212,7 +211,7 @@ class Spare:
         return start
 
     def end(self) -> None:
-        """What was not used."""
+        """End the copy if it was not used."""
         if not self.used:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -228,7 +227,7 @@ class Spare:
 
 
 def server_request(code: str, descriptors: list[int]) -> dict[str, Any]:
-    """What makes a copy the fork server of this process; the three streams and these descriptors go with it."""
+    """Describe the fork server of this process; the three streams and these descriptors go with the request."""
     ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
     return {
         "code": code,
@@ -241,7 +240,7 @@ def server_request(code: str, descriptors: list[int]) -> dict[str, Any]:
 
 
 def as_fork_server(request: dict[str, Any], descriptors: list[int], path: list[str]) -> Callable[[], object]:
-    """Make this process the fork server that was requested: what runs it."""
+    """Turn this process into the requested fork server; return the function that runs it."""
     place_descriptors(dict(zip(request["numbers"], descriptors, strict=True)))
     os.chdir(request["folder"])
     take_environment(request["environment"])
@@ -252,12 +251,12 @@ def as_fork_server(request: dict[str, Any], descriptors: list[int], path: list[s
 
 
 def ends_with_parent(number: int) -> None:
-    """By this signal; by none where it is 0."""
+    """End this process by a signal when its parent ends; 0: do not."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def call_itself(name: str) -> None:
-    """In the table of processes."""
+    """Set the name in the table of processes."""
     ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
@@ -270,7 +269,7 @@ def streams_open() -> bool:
 
 
 def end_with(run: Callable[[], object]) -> NoReturn:
-    """Run it, and end as an interpreter does, but for the freeing of its memory."""
+    """Run a function and exit as an interpreter does, without freeing memory."""
     status: Any = 0
     try:
         run()
@@ -296,6 +295,6 @@ def end_with(run: Callable[[], object]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # who starts a fork server blocks them meanwhile
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # they are blocked while a fork server starts
     warm_up()
     end_with(serve(socket.socket(fileno=int(sys.argv[1]))))

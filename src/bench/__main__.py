@@ -18,6 +18,7 @@ from bench import workloads
 from bench.measurement import INCONCLUSIVE, Measurement, bench_table, draw
 from bench.runs import BASELINES, BenchContext
 from lockstep.config_error import ConfigError, option_error, require
+from lockstep.entry_point import make_output_dir, options, output_dir, run_command
 from lockstep.files import save_table
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import gpu_count
@@ -26,7 +27,6 @@ from lockstep.launch.private_dir import private_folder
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import safe_stream
 from lockstep.text_table import width_shown
-from lockstep.tool_command import make_output_dir, options, output_dir, run_command
 
 COMMAND = "python -m bench"
 HELP = (

@@ -1,6 +1,6 @@
 """Lockstep: the same nets under every parallel strategy, from one command.
 
-`run` and `RankFailed` are imported when they are asked for: the fork server, and each rank, would import Hydra by them.
+`run` and `RankFailed` are imported on first use, since the fork server and each rank would import Hydra with them.
 """
 
 import signal
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigError", "RankFailed", "run"]
 
-LATER = {"run": "lockstep.job", "RankFailed": "lockstep.launch.failure"}
-"""Where the other names are defined."""
+MODULES = {"run": "lockstep.job", "RankFailed": "lockstep.launch.failure"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LATER:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(LATER[name]), name)
+    return getattr(importlib.import_module(MODULES[name]), name)

@@ -20,6 +20,7 @@ from lockstep.schemas.facts import CodeFacts
 from lockstep.schemas.groups import SEVERAL, USER_CODE
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.schemas.task import Samples
+from lockstep.targets.edited import unload_edited_modules
 from lockstep.targets.kinds import is_data_module, lightning_module, of_pytorch_lightning
 from lockstep.targets.locate import check
 
@@ -75,10 +76,8 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 def _inspect_in_child(values: Mapping[str, Any]) -> CodeFacts:
     options = {name: values[name] for name in OPTIONS}
     if rank_from_env() is not None or values["strategy"].in_process:
-        from lockstep.targets.edited import edited_modules_anew
-
-        with edited_modules_anew():
-            return inspect(options)
+        unload_edited_modules()
+        return inspect(options)
     engine = values["engine"].name
     forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
     from lockstep.launch.child import in_child  # with torch
@@ -144,7 +143,7 @@ def _inspect_training(options: Mapping[str, Any], facts: CodeFacts) -> None:
     """Inspect the optimizer, the scheduler, the task, the loggers and the callbacks."""
     optimizer, scheduler, task = options["optimizer"], options["scheduler"], options["task"]
     if isinstance(optimizer, schemas.UserOptimizer):
-        target = check("optimizer", {**optimizer.call, PARTIAL: True}, ours=["params"])
+        target = check("optimizer", {**optimizer.call, PARTIAL: True}, reserved=["params"])
         facts.optimizer_classes = tuple(base.__name__ for base in getattr(target, "__mro__", ()))
     if isinstance(scheduler, schemas.UserScheduler):
         from lockstep.schedulers import is_plateau  # with torch

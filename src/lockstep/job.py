@@ -1,14 +1,13 @@
-"""One job, from the words of its command to metrics.json; `run` is the same from Python.
+"""One job, from overrides to metrics.json: `run` from Python, the other functions for the command line too.
 
-In this order, each stage by what the one before has made: the configuration is composed, the plan built, the checkpoint
-chosen; then the folder is made, the ranks are launched, the metrics written. `planning` makes a sentence of what goes
-wrong in the first three, `execute` of what the disk refuses afterwards; the error of a rank stays as it is.
+Compose the configuration, build the plan, choose the checkpoint; then create the folder, launch the ranks, write the
+metrics. `planning` makes a sentence of any error of the first three, `execute` of the disk's errors in the others.
 """
 
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,9 +19,8 @@ from lockstep import data, schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
-from lockstep.command_line.compose import compose_job, folder_given
+from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import errors_as_config_errors
-from lockstep.config_error import option_error
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import remove_parts, save_text
 from lockstep.launch import forkserver
@@ -32,137 +30,115 @@ from lockstep.launch.topology import is_rank_zero
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, run_of, save_metrics
 from lockstep.run_summary import run_summary
-from lockstep.schemas import groups
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.logger import tensorboard_of
-from lockstep.targets.from_python import as_target, require_not_typed
+from lockstep.targets.from_python import targets_of
 
 if TYPE_CHECKING:
     from lockstep.launch.external_worker import ExternalRank
 
-UNTYPED = schemas.Command()
 
-
-def run(overrides: list[str] | None = None, **own: Any) -> Metrics:
-    """Do what `python train.py OVERRIDES` does, and return what metrics.json holds.
+def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
+    """Do what `python train.py OVERRIDES` does, and return the content of metrics.json.
 
     Args:
-        own: by group (`model`, `data`, …) a class or a function of yours, a functools.partial of one with its
-            arguments, or what its YAML file would hold.
+        user_code: by group (`model`, `data`, …) a class, a function, a functools.partial of one with its arguments,
+            or the content of its YAML file as a mapping.
 
     Raises:
-        ConfigError: an override, or a combination of them, that cannot be.
+        ConfigError: an override, or a combination of them, is invalid.
         RankFailed: a rank failed.
     """
-    began = time.perf_counter()
-    words = overrides or []
+    began, words = time.perf_counter(), overrides or []
     with planning(words):
-        given = folder_given(words)
-        plan = prepare(*with_own(own, words), given, schemas.Command(tuple(words)))
+        targets = targets_of(user_code, words)
+        config, run_dir = compose_job(words)
+        with open_dict(config):
+            config.update(targets)
+        plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
     return execute(plan, began)
 
 
-def with_own(own: Mapping[str, Any], words: list[str]) -> tuple[DictConfig, Path]:
-    """The configuration with the groups that are given from Python, and the folder."""
-    for group in own.keys() - groups.USER_CODE.keys():
-        raise option_error("run", group, "no group of this name takes code of yours", groups.USER_CODE)
-    require_not_typed(own, words)
-    config, run_dir = compose_job(words)
-    with open_dict(config):
-        for group, code in own.items():
-            config[group] = as_target(group, code)
-    return config, run_dir
-
-
 def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
-    """Around what makes a plan of overrides: whatever is wrong is a ConfigError that names the override."""
+    """Raise a ConfigError that names the override for any error within."""
     return errors_as_config_errors(overrides, lambda words: plan_from(*compose_job(words)))
 
 
-def prepare(config: DictConfig, run_dir: Path, folder_given: bool, command: schemas.Command = UNTYPED) -> Plan:
-    """The plan of a configuration, with the checkpoint that it begins from.
+def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:
+    """Return the plan of a configuration, with the checkpoint to begin from.
 
     Args:
-        run_dir: where Hydra would have it run.
-        folder_given: the command says so; else a resumed run stays in its own.
-        command: what was typed, for people.
+        run_dir: Hydra's folder for the run.
+        has_folder: the command sets this folder. Otherwise a resumed run stays in the folder of the earlier run.
+        command: what was typed.
     """
-    plan = replace(plan_from(config, run_dir), command=command)
+    plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
     check_launchable(plan.world)
-    plan, damaged = choose_checkpoint(plan, folder_given)
-    if damaged and is_rank_zero_of_job():
-        torn = " and ".join(map(str, damaged))
-        print(f"{torn}: damaged; resuming from {plan.ckpt_path}", file=sys.stderr, flush=True)
+    plan, damaged = choose_checkpoint(plan, has_folder)
+    if damaged and _is_rank_zero():
+        print(
+            f"{' and '.join(map(str, damaged))}: damaged; resuming from {plan.ckpt_path}", file=sys.stderr, flush=True
+        )
     return plan
 
 
 def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
-    """Run a plan, in a folder that no other command uses, and leave config.yaml and metrics.json there.
+    """Run a plan in its folder, which no other command may use meanwhile; write config.yaml and metrics.json there.
 
     Args:
         began: the time.perf_counter() that total_seconds counts from.
-        keep_finished: a run that is resumed and has nothing left to do is left as it is.
+        keep_finished: return the metrics of a resumed run that is finished already, without running it.
     """
-    run_dir, first = Path(plan.run_dir), is_rank_zero_of_job()
+    run_dir, is_first = Path(plan.run_dir), _is_rank_zero()
     with disk_errors_as_config_errors(run_dir):
         if plan.ckpt_path is not None:
             from lockstep.checkpoint.reading import check_checkpoint  # with torch
 
             if check_checkpoint(plan, keep_finished):
-                return finished_before(plan)
-            if first:
+                (run_dir / METRICS).touch()  # a sweep's table has the results that are newer than its start
+                print(f"finished before: {run_dir}", flush=True)
+                metrics: Metrics = json.loads((run_dir / METRICS).read_text())
+                return metrics
+            if is_first:
                 print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
-        with external_process_group(plan.world) as external, run_lock(run_dir) if first else nullcontext():
+        with external_process_group(plan.world) as external, run_lock(run_dir) if is_first else nullcontext():
             if plan.engine.name == "both":
-                metrics, verdict = run_both(plan, began, external)
+                metrics, verdict = _run_both(plan, began, external)
             else:
-                metrics, verdict = run_one(plan, began, external), ""
-    if first:
+                metrics, verdict = _run_engine(plan, began, external), ""
+    if is_first:
         print(f"\n{run_summary(metrics)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 
-def finished_before(plan: Plan) -> Metrics:
-    """What the run measured then."""
-    path = Path(plan.run_dir) / METRICS
-    path.touch()  # the table over a sweep is of the results since it began
-    print(f"finished before: {plan.run_dir}", flush=True)
-    metrics: Metrics = json.loads(path.read_text())
-    return metrics
-
-
-def run_one(plan: Plan, began: float, external: "ExternalRank | None") -> Metrics:
-    """The plan by its engine."""
-    leave_config(plan)
+def _run_engine(plan: Plan, began: float, external: "ExternalRank | None") -> Metrics:
+    write_config(plan)
     metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name], external)
     metrics["total_seconds"] = time.perf_counter() - began
-    if is_rank_zero_of_job():
+    if _is_rank_zero():
         save_metrics(Path(plan.run_dir), metrics)
     return metrics
 
 
-def run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple[Metrics, str]:
-    """The plan by Lightning, then by the raw engine, in folders of their own; the comparison's verdict, in words."""
-    folder, engine = Path(plan.run_dir), plan.engine
-    assert isinstance(engine, schemas.Raw)
-    leave_config(plan)
-    engines: dict[str, schemas.Engine] = {
-        "lightning": schemas.Lightning("lightning"),
-        "raw": replace(engine, name="raw"),
-    }
+def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple[Metrics, str]:
+    """Run the plan by Lightning, then by the raw engine, each in a subfolder; return the verdict in words, too."""
+    folder, raw = Path(plan.run_dir), plan.engine
+    assert isinstance(raw, schemas.Raw)
+    write_config(plan)
     if rank_from_env() is None and not plan.world.in_process:
         forkserver.start_forkserver(*ENGINES.values())
+    engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning"), replace(raw, name="raw"))
     results = {}
-    for name, own in engines.items():
-        if is_rank_zero_of_job():
-            print(f"engine={name}", flush=True)
-        summary = plan.model_summary and name == "lightning"  # of the same net
-        part = replace(plan, engine=own, run_dir=str(folder / name), model_summary=summary)
-        results[name] = run_one(part, time.perf_counter(), external)
+    for engine in engines:
+        if _is_rank_zero():
+            print(f"engine={engine.name}", flush=True)
+        shows_model = plan.model_summary and engine.name == "lightning"  # once: both have the same net
+        engine_plan = replace(plan, engine=engine, run_dir=str(folder / engine.name), model_summary=shows_model)
+        results[engine.name] = _run_engine(engine_plan, time.perf_counter(), external)
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
-    if not is_rank_zero_of_job():
+    if not _is_rank_zero():
         return metrics, ""
     from lockstep.compare import compare
 
@@ -172,30 +148,26 @@ def run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple
         from lockstep.monitor.difference import write_difference  # with torch
 
         write_difference(plan, folder / "lightning", folder / "raw", comparison)
-    metrics |= {
-        "verdict": comparison.verdict,
-        "within_tolerance": comparison.within_tolerance,
-        "max_diff": comparison.max_diff,
-    }
+    metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}
     metrics["total_seconds"] = time.perf_counter() - began
     save_metrics(folder, metrics)
     return metrics, f"\n{comparison.text(coloured=True)}\n"
 
 
-def leave_config(plan: Plan) -> None:
-    """In the run's folder the plan as config.yaml, and nothing of an earlier run but what this one resumes from."""
-    if not is_rank_zero_of_job():
+def write_config(plan: Plan) -> None:
+    """Write the plan as config.yaml, and remove an earlier run's files but those that this run resumes from."""
+    if not _is_rank_zero():
         return
     folder = Path(plan.run_dir)
     folder.mkdir(parents=True, exist_ok=True)
     remove_parts(folder, FILES)
     remove_parts(folder / FOLDER, (LAST, PREVIOUS, BEST))
-    if plan.train:  # else it tests what lies there
-        goes_on_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
-        clear_records(folder, keep_record=plan.resume or goes_on_here)
+    if plan.train:  # otherwise it tests the net of this folder, perhaps
+        resumes_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
+        clear_records(folder, keep_record=plan.resume or resumes_here)
     save_text(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(asdict(plan))))
 
 
-def is_rank_zero_of_job() -> bool:
+def _is_rank_zero() -> bool:
     """Whether this process prints and writes for the job."""
     return is_rank_zero(rank_from_env())

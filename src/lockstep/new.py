@@ -1,6 +1,6 @@
-"""`python -m lockstep.new NAME [FOLDER]`: write a package for code of your own, its configs and a test, ready to run.
+"""`python -m lockstep.new NAME [FOLDER]`: write a package for your own code, its configs and a test, ready to run.
 
-They are the example's files (`src/example/`), under another name.
+They are the files of the example (`src/example/`) under another name.
 """
 
 import importlib.util
@@ -8,59 +8,52 @@ import keyword
 import re
 import sys
 from argparse import ArgumentParser
-from contextlib import suppress
 from pathlib import Path
 
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require
 
-CARRIED = Path(__file__).parent / "template"
-TEMPLATE = CARRIED if CARRIED.is_dir() else Path(__file__).resolve().parents[2]
-"""Where the example lies: in the package of a wheel, else in the checkout."""
+PACKAGED = Path(__file__).parent / "template"
+TEMPLATE = PACKAGED if PACKAGED.is_dir() else Path(__file__).resolve().parents[2]
+"""Where the example is: in the package of a wheel, else in the checkout."""
 FILES = ("src/example/*.py", "conf/*/example*.yaml", "tests/test_example.py")
-WORDS = ("null", "true", "false", "yes", "no", "on", "off", "none", "example")
-"""What YAML takes for a value, and the name that is taken."""
+INVALID = {"null", "true", "false", "yes", "no", "on", "off", "none", "example", *keyword.kwlist}
+"""Names that YAML reads as values, keywords of Python, and the example's own name."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: written; 2: nothing is written."""
-    parser = ArgumentParser(prog="python -m lockstep.new", description="Write a package for code of your own.")
+    """Write the files; return exit status 2 if nothing is written."""
+    parser = ArgumentParser(prog="python -m lockstep.new", description="Write a package for your own code.")
     parser.add_argument("name", help="of the package, and of its options: model=NAME data=NAME")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="where train.py is, or any (.)")
-    given = parser.parse_args(arguments)
+    typed = parser.parse_args(arguments)
     try:
-        written = write(given.name, given.folder)
+        paths = write(typed.name, typed.folder)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    print("\n".join(map(str, written)))
-    print(f"\n{command(given.name, given.folder)}")
+    print(*paths, "", command(typed.name, typed.folder), sep="\n")
     return 0
 
 
 def write(name: str, folder: Path) -> list[Path]:
-    """The files that were written: a package below `src` beside `lockstep`, else in the folder itself.
+    """Write the files, and return their paths. The package is in `src` beside `lockstep`, else in the folder itself.
 
     Raises:
-        ConfigError: the name cannot be taken, or a file cannot be written; then none is.
+        ConfigError: the name is invalid or in use, or a file cannot be written.
     """
-    _require_free(name)
+    _check_name(name)
     texts = {folder / path: text for path, text in _renamed(name, is_checkout(folder)).items()}
     for path in texts:
-        there = path if path.exists() else path.parent
-        taken = path.exists() or (there.name == name and there.exists())
-        require(not taken, "NAME", name, f"{there} is there already", "another name")
-    new = {path for text in texts for path in (text, *text.parents) if not path.exists()}
+        existing = path.parent if path.parent.name == name else path
+        require(not existing.exists(), "NAME", name, f"{existing} exists already", "another name")
     try:
-        for path, text in texts.items():
+        for path in texts:
             path.parent.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
             path.write_text(text)
     except OSError as error:
-        for path in sorted(new, reverse=True):
-            with suppress(OSError):
-                path.rmdir() if path.is_dir() else path.unlink()
-        reason = f"it cannot be written there ({error.strerror})"
-        raise ConfigError(f"{error.filename}: {reason}; write another folder.") from None
+        raise ConfigError(f"{error.filename}: cannot be written ({error.strerror}); write another folder.") from None
     return [*texts]
 
 
@@ -69,45 +62,43 @@ def is_checkout(folder: Path) -> bool:
 
 
 def command(name: str, folder: Path) -> str:
-    """What trains it."""
+    """Return the command that trains the package's net."""
     program = "python train.py" if (folder / "train.py").is_file() else "lockstep"
     configs = "" if is_checkout(folder) else "--config-dir conf "
-    there = "" if folder == Path() else f"cd {folder} && "
-    return f"{there}{program} {configs}model={name} data={name} strategy=ddp devices=2 engine=both"
+    change_folder = "" if folder == Path() else f"cd {folder} && "
+    return f"{change_folder}{program} {configs}model={name} data={name} strategy=ddp devices=2 engine=both"
 
 
-def _require_free(name: str) -> None:
-    mended = re.sub(r"\W+", "_", name.lower(), flags=re.ASCII).strip("_")
-    fits = re.fullmatch(r"[a-z][a-z0-9_]*", name) and not keyword.iskeyword(name) and name not in WORDS
-    hint = mended if mended[:1].isalpha() and mended not in WORDS and not keyword.iskeyword(mended) else "mine"
-    require(bool(fits), "NAME", name, "a package has a name of small letters, digits and _", f"{hint}, say")
+def _check_name(name: str) -> None:
+    is_valid = re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and name not in INVALID
+    require(is_valid, "NAME", name, "a package has a name of small letters, digits and _", "my_net, say")
     module = importlib.util.find_spec(name)
-    there = (module.origin or "without a file") if module is not None else ""
-    require(module is None, "NAME", name, f"there is a module of this name already ({there})", "another name")
+    place = (module.origin or "without a file") if module is not None else ""
+    require(module is None, "NAME", name, f"there is a module of this name already ({place})", "another name")
     for group in ("model", "data"):
         is_new = not (CONF / group / f"{name}.yaml").exists()
-        require(is_new, "NAME", name, f"{group}={name} is there already", "another name")
+        require(is_new, "NAME", name, f"{group}={name} exists already", "another name")
 
 
 def _renamed(name: str, checkout: bool) -> dict[str, str]:
-    """The texts of the new files, by their paths.
+    """Return the texts of the new files by their paths.
 
     Raises:
         ConfigError: the example has been removed.
     """
     package = f"src/{name}" if checkout else name
-    renamed = {}
+    texts = {}
     for pattern in FILES:
         paths = sorted(TEMPLATE.glob(pattern))
         if not paths:
-            raise ConfigError(f"{TEMPLATE / pattern}: the example to copy is gone; write it again (git checkout).")
+            raise ConfigError(f"{TEMPLATE / pattern}: the example has been removed; git checkout restores it.")
         for path in paths:
-            own, text = (
+            new_path, text = (
                 re.sub(r"(\b|_)example(\b|_)", rf"\g<1>{name}\g<2>", words.replace("src/example", package))
                 for words in (path.relative_to(TEMPLATE).as_posix(), path.read_text())
             )
-            renamed[own] = text
-    return renamed
+            texts[new_path] = text
+    return texts
 
 
 if __name__ == "__main__":

@@ -119,9 +119,9 @@ class Plan:
         if self.model.lightning:
             return objective_of("regression", 0)
         if isinstance(self.task, schemas.UserTask):
-            from lockstep.targets.objective import own_objective
+            from lockstep.targets.objective import user_objective
 
-            return own_objective(self.task)
+            return user_objective(self.task)
         return objective_of(self.task.name, self.data.classes, getattr(self.task, "ignore_index", None))
 
     @property

@@ -1,6 +1,6 @@
-"""The files that a run leaves in its folder, and how they are written.
+"""The files of a run's folder.
 
-record.jsonl begins with a `run` line that identifies the run. Then come `step`, `fingerprint` (of what each rank holds)
+record.jsonl begins with a `run` line that identifies the run. Then come `step`, `fingerprint` (of each rank's tensors)
 and `validation` lines, floats in full precision, and at the end a `tensor` line for every parameter and buffer. Epochs
 and steps count from 1.
 """
@@ -17,16 +17,15 @@ RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
 FILES = (METRICS, CONFIG, RECORD, COMPARISON, CONFUSION)
-"""In a run's own folder, which may hold a user's files too."""
 FINGERPRINTED = ("weights", "buffers", "optimizer")
-"""What each rank's fingerprints in the record are of."""
+"""The tensors of which the record has fingerprints."""
 Metrics = dict[str, str | int | float]
 NOT_OF_THE_NET = ("lr", "train_seconds", "samples_per_second", "total_seconds", "max_diff", "best")
-"""Floats of metrics.json beside what the net was measured by; so are those with `_seconds` in their names."""
+"""Floats of metrics.json that do not measure the net; so are all with `_seconds` in their names."""
 
 
 def net_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
-    """Of what metrics.json holds, the losses and metrics of the net."""
+    """Return the losses and metrics of the net, from the content of metrics.json."""
     return {
         name: value
         for name, value in metrics.items()
@@ -35,12 +34,11 @@ def net_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
 
 
 def save_metrics(folder: Path, metrics: Metrics) -> None:
-    """Write metrics.json."""
     save_json(folder / METRICS, metrics)
 
 
 def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
-    """confusion.csv: how often each class (row) of the test split was taken for each (column)."""
+    """Write confusion.csv: how often each class (row) of the test split was predicted as each class (column)."""
     rows = [
         {"true": label, **{f"predicted {other}": count for other, count in enumerate(row)}}
         for label, row in enumerate(counts)
@@ -49,16 +47,16 @@ def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
 
 
 def clear_records(folder: Path, keep_record: bool) -> None:
-    """Remove what an earlier run left in the same folder, of one engine or of both. A resumed run keeps its record."""
-    for part in (folder, folder / "lightning", folder / "raw"):
-        for name in (METRICS, COMPARISON, CONFUSION) if keep_record else (METRICS, RECORD, COMPARISON, CONFUSION):
-            (part / name).unlink(missing_ok=True)
+    """Remove the results of an earlier run in the folder; `keep_record`: the run is resumed."""
+    for run in (folder, folder / "lightning", folder / "raw"):
+        for name in (METRICS, COMPARISON, CONFUSION, *(() if keep_record else (RECORD,))):
+            (run / name).unlink(missing_ok=True)
 
 
 def run_of(checkpoint: Path) -> Path:
-    """The folder of the run that left a checkpoint, free of links, however the checkpoint is named.
+    """Return the resolved folder of the run that wrote a checkpoint.
 
-    Where the file itself is a link: beside it, if a record lies there, else where the link leads.
+    A link to a checkpoint belongs to the folder it is in if a record is there, else to the folder it leads to.
     """
     near, far = checkpoint.parent.resolve().parent, checkpoint.resolve().parents[1]
     return far if os.path.lexists(far / RECORD) and not os.path.lexists(near / RECORD) else near

@@ -6,58 +6,56 @@ from textwrap import wrap
 from lockstep.run_files import net_metrics
 from lockstep.text_table import GAP, terminal_width
 
-HELD = "\N{NO-BREAK SPACE}"
-"""Between a number and its unit, or its name: no line ends there."""
-MOST_NAMED = 12
+NBSP = "\N{NO-BREAK SPACE}"
+"""Between a number and its unit or name, so that no line ends there."""
+MAX_VALUES = 12
 """Values in a line."""
 
 
 def run_summary(metrics: Mapping[str, object]) -> str:
-    """Indented lines, each with a name; one that is longer than the terminal goes on below its beginning."""
-    found = net_metrics(metrics)
-    lines = {"run": _what(metrics), "time": _time(metrics)}
-    for stage in ("train", "val", "test"):
-        lines[stage] = _values({name.partition("/")[2]: own for name, own in found.items() if _stage(name) == stage})
+    """Return indented lines, each with a name; lines longer than the terminal are wrapped."""
+    lines = {"run": _run(metrics), "time": _time(metrics)}
+    stages: dict[str, dict[str, float]] = {"train": {}, "val": {}, "test": {}, "logged": {}}
+    for name, value in net_metrics(metrics).items():
+        stage, slash, metric = name.partition("/")
+        in_stage = slash and stage in ("train", "val", "test")
+        stages[stage if in_stage else "logged"][metric if in_stage else name] = value
+    logged = stages.pop("logged")
+    lines |= {stage: _values(values) for stage, values in stages.items()}
     if "best" in metrics:
-        lines["best"] = f"{metrics['monitor']} {_shown(metrics['best'])}"
-    lines["logged"] = _values({name: own for name, own in found.items() if not _stage(name)})
-    width = max(map(len, lines))
+        lines["best"] = f"{metrics['monitor']} {_text(metrics['best'])}"
+    lines["logged"] = _values(logged)
     text = []
     for name, line in lines.items():
-        begin = f"{GAP}{name:<{width}}{GAP}"
-        room, indent = max(20 + len(begin), terminal_width()), " " * len(begin)
-        text += wrap(line, room, initial_indent=begin, subsequent_indent=indent, break_long_words=False)
-    return "\n".join(text).replace(HELD, " ")
+        begin = f"{GAP}{name:<6}{GAP}"
+        room = max(20 + len(begin), terminal_width())
+        text += wrap(line, room, initial_indent=begin, subsequent_indent=" " * len(begin), break_long_words=False)
+    return "\n".join(text).replace(NBSP, " ")
 
 
-def _what(metrics: Mapping[str, object]) -> str:
+def _run(metrics: Mapping[str, object]) -> str:
     devices = int(str(metrics["devices"])) * int(str(metrics["num_nodes"]))
     world = f"{metrics['strategy']} × {devices}" if devices > 1 else str(metrics["strategy"])
     return f"{metrics['model']} on {metrics['data']}, {world}, {metrics['engine']}, {metrics['accelerator']}"
 
 
 def _time(metrics: Mapping[str, object]) -> str:
-    total = metrics.get("total_seconds")
-    whole = f"{_shown(total)}{HELD}s in all" if total is not None else ""
-    if not metrics.get("train_seconds"):
-        return whole
-    counted = ((metrics[what], what) for what in ("epochs", "steps"))
-    counts = ", ".join(f"{number}{HELD}{what[:-1] if number == 1 else what}" for number, what in counted)
-    done = f"{counts} in {_shown(metrics['train_seconds'])}{HELD}s"
-    speed = f"{float(str(metrics['samples_per_second'])):.0f}{HELD}samples/s"
-    return ", ".join(filter(None, [f"{done}: {speed}", whole]))
+    parts = []
+    if metrics.get("train_seconds"):
+        counts = ((metrics[name], name) for name in ("epochs", "steps"))
+        counted = ", ".join(f"{count}{NBSP}{name[:-1] if count == 1 else name}" for count, name in counts)
+        speed = f"{float(str(metrics['samples_per_second'])):.0f}{NBSP}samples/s"
+        parts.append(f"{counted} in {_text(metrics['train_seconds'])}{NBSP}s: {speed}")
+    if "total_seconds" in metrics:
+        parts.append(f"{_text(metrics['total_seconds'])}{NBSP}s in all")
+    return ", ".join(parts)
 
 
 def _values(values: Mapping[str, float]) -> str:
-    named = [f"{name}{HELD}{_shown(value)}" for name, value in values.items()]
-    more = [f"and {len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
-    return ", ".join([*named[:MOST_NAMED], *more])
+    named = [f"{name}{NBSP}{_text(value)}" for name, value in values.items()]
+    more = [f"and {len(named) - MAX_VALUES} more"] if len(named) > MAX_VALUES else []
+    return ", ".join([*named[:MAX_VALUES], *more])
 
 
-def _stage(name: str) -> str:
-    stage = name.partition("/")[0]
-    return stage if stage in ("train", "val", "test") and "/" in name else ""
-
-
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

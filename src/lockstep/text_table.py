@@ -1,4 +1,4 @@
-"""Plain tables on the terminal: columns of text and numbers, and how a number is shown in them."""
+"""Plain tables for the terminal, and numbers in them."""
 
 import math
 import shutil
@@ -13,12 +13,12 @@ def terminal_width() -> int:
 
 
 def width_shown() -> int | None:
-    """Of the terminal that stdout is; None: it is none, and lines may be of any length."""
+    """Return the width of the terminal that stdout is, or None if it is no terminal."""
     return terminal_width() if sys.stdout.isatty() else None
 
 
 def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A plain table: the first columns to the left, numbers to the right."""
+    """Return a plain table; the first `left` columns are aligned to the left, the others to the right."""
     table = [list(headings), *map(list, cells)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join(
@@ -31,9 +31,9 @@ def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]], left: 
 
 
 def fitted_text(headings: Sequence[str], cells: Sequence[Sequence[str]], width: int | None, left: int = 1) -> str:
-    """The same where it fits into lines of so many characters, or of any; else lines below each other.
+    """Return the table if it fits into the width (None: any); else each cell in its own line.
 
-    Each row's first columns stand above its other cells, of which those are left out that say nothing.
+    Then the first columns of a row stand above its other cells, without those that are empty.
     """
     text = columns_text(headings, cells, left)
     if width is None or max(map(len, text.splitlines())) <= width:
@@ -47,7 +47,7 @@ def fitted_text(headings: Sequence[str], cells: Sequence[Sequence[str]], width: 
 
 
 def figures(value: float | None) -> str:
-    """Three significant figures, never in powers of ten."""
+    """Return three significant figures, never in powers of ten."""
     if value is None:
         return "–"
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"

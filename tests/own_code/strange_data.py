@@ -21,8 +21,8 @@ def blobs(samples: int, classes: int = 3) -> tuple[Tensor, Tensor]:
 
 def drawn(samples: int) -> tuple[Tensor, Tensor]:
     """From all three generators."""
-    own = torch.tensor(np.random.randn(samples, 3) + random.random(), dtype=torch.float32)
-    return torch.cat([own, torch.randn(samples, 1)], dim=1), torch.arange(samples) % 2
+    values = torch.tensor(np.random.randn(samples, 3) + random.random(), dtype=torch.float32)
+    return torch.cat([values, torch.randn(samples, 1)], dim=1), torch.arange(samples) % 2
 
 
 def sine(samples: int) -> tuple[Tensor, Tensor]:
@@ -65,7 +65,7 @@ class Unreadable(Noisy):
 
 def stacked(samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
     """A collate function."""
-    return torch.stack([own for own, _ in samples]), torch.tensor([label for _, label in samples])
+    return torch.stack([inputs for inputs, _ in samples]), torch.tensor([label for _, label in samples])
 
 
 def words() -> str:

@@ -1,4 +1,4 @@
-"""Loggers of a stranger: one writes down what it is told, one is none."""
+"""Loggers of a user: one writes down its calls, one is no Logger."""
 
 import json
 import os
@@ -20,21 +20,21 @@ class Recording(Logger):
     name = "recording"
     version = 0
 
-    def _tell(self, call: str, *told: Any) -> None:
+    def _write(self, call: str, *values: Any) -> None:
         with self.path.open("a") as file:
-            file.write(json.dumps([call, os.getpid(), *told]) + "\n")
+            file.write(json.dumps([call, os.getpid(), *values]) + "\n")
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self._tell("metrics", dict(metrics), step)
+        self._write("metrics", dict(metrics), step)
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        self._tell("hparams", params if isinstance(params, dict) else vars(params))
+        self._write("hparams", params if isinstance(params, dict) else vars(params))
 
     def save(self) -> None:
-        self._tell("save")
+        self._write("save")
 
     def finalize(self, status: str) -> None:
-        self._tell(status)
+        self._write(status)
 
 
 class Notebook:

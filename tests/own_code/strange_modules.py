@@ -42,12 +42,12 @@ class BlobsData(pl.LightningDataModule):
         self.save_hyperparameters()
 
     def setup(self, stage: str | None = None) -> None:
-        whole = Blobs(self.hparams["samples"], self.hparams["noise"])
-        self.train, self.val, self.test = random_split(whole, [len(whole) - 24, 13, 11])
+        samples = Blobs(self.hparams["samples"], self.hparams["noise"])
+        self.train, self.val, self.test = random_split(samples, [len(samples) - 24, 13, 11])
 
-    def _loader(self, own: Any, shuffle: bool = False) -> DataLoader[Any]:
+    def _loader(self, dataset: Any, shuffle: bool = False) -> DataLoader[Any]:
         options = {"num_workers": self.hparams["workers"], "persistent_workers": self.hparams["workers"] > 0}
-        return DataLoader(own, batch_size=self.hparams["batch_size"], shuffle=shuffle, **options)
+        return DataLoader(dataset, batch_size=self.hparams["batch_size"], shuffle=shuffle, **options)
 
     def train_dataloader(self) -> DataLoader[Any]:
         return self._loader(self.train, shuffle=True)
@@ -155,7 +155,7 @@ class Growing(Thawing):
             optimizer.add_param_group({"params": [*self.net[0].parameters()], "lr": 0.005})
 
     def configure_optimizers(self) -> Any:
-        trained = [own for own in self.parameters() if own.requires_grad]
+        trained = [weight for weight in self.parameters() if weight.requires_grad]
         optimizer = torch.optim.Adam(trained, lr=0.02)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)]
 
@@ -193,7 +193,7 @@ class Tuned(pl.LightningModule):
         self.log("val_size", float(len(batch["y"])), reduce_fx="max")
 
     def configure_optimizers(self) -> Any:
-        trained = [own for own in self.parameters() if own.requires_grad]
+        trained = [weight for weight in self.parameters() if weight.requires_grad]
         optimizer = torch.optim.SGD(trained, lr=0.1)
         if not self.cosine:
             return optimizer
@@ -280,8 +280,8 @@ class AutoEncoder(pl.LightningModule):
         self.largest = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.decoder(self.encoder(x))
-        return made
+        decoded: Tensor = self.decoder(self.encoder(x))
+        return decoded
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         x, _ = batch
@@ -296,7 +296,7 @@ class AutoEncoder(pl.LightningModule):
         assert gathered.max() == batch_idx
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
-        norms = [own.grad.norm() for own in self.parameters() if own.grad is not None]
+        norms = [weight.grad.norm() for weight in self.parameters() if weight.grad is not None]
         self.log("grad", torch.stack(norms).norm())
 
     def on_after_backward(self) -> None:
@@ -315,11 +315,11 @@ class AutoEncoder(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["seen"] = len(self.seen)
-        checkpoint["kept"] = {"mean": np.float64(len(self.seen)), "array": np.arange(3) * len(self.seen)}
+        checkpoint["statistics"] = {"mean": np.float64(len(self.seen)), "array": np.arange(3) * len(self.seen)}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        kept = checkpoint["kept"]
-        assert kept["array"].tolist() == [0, kept["mean"], 2 * kept["mean"]]
+        saved = checkpoint["statistics"]
+        assert saved["array"].tolist() == [0, saved["mean"], 2 * saved["mean"]]
         self.seen = ["backward"] * checkpoint["seen"]
 
 
@@ -487,21 +487,6 @@ class Short(Uneven):
         return UnevenData().val_dataloader()
 
 
-class Fetching(Regressor):
-    """It asks for the loader itself."""
-
-    def training_step(self, dataloader_iter: Any) -> Tensor:
-        return torch.zeros(())
-
-
-class Lazy(Regressor):
-    """Its first layer has no size yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.LazyLinear(6), nn.Linear(6, 1))
-
-
 class PairsData(pl.LightningDataModule):
     """Pairs that a plain net takes, ragged; classes are found in the tensors."""
 
@@ -549,14 +534,14 @@ class Plateaued(Regressor):
 class Skipping(Regressor):
     """It leaves out its second step on some ranks, or returns no loss."""
 
-    def __init__(self, ranks: tuple[int, ...] = (0, 1), made: str = "None") -> None:
+    def __init__(self, ranks: tuple[int, ...] = (0, 1), result: str = "None") -> None:
         super().__init__()
-        self.ranks, self.made = ranks, made
+        self.ranks, self.result = ranks, result
 
     def training_step(self, batch: Any, batch_idx: int = 0) -> Any:
         loss = super().training_step(batch)
         if batch_idx == 1 and self.global_rank in self.ranks:
-            return None if self.made == "None" else {"lost": loss}
+            return None if self.result == "None" else {"lost": loss}
         return loss
 
 
@@ -570,7 +555,7 @@ class Unused(Regressor):
 
     def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         loss = super().training_step(batch)
-        spare = torch.stack([own.sum() for own in self.spare.parameters()]).sum()
+        spare = torch.stack([weight.sum() for weight in self.spare.parameters()]).sum()
         return loss if batch_idx >= self.since else torch.add(loss, spare, alpha=0)
 
 
@@ -659,7 +644,7 @@ class Tracing(Classifier):
         if not self.trainer.sanity_checking:
             self.worst.update(self.trainer.global_step)
             values = {"worst": self.worst, "before": self.before, "starts": self.starts}
-            self.log_dict({name: own.compute() for name, own in values.items()})
+            self.log_dict({name: metric.compute() for name, metric in values.items()})
 
 
 class Unseen(Classifier):
@@ -683,7 +668,8 @@ class OnceByHand(Regressor):
     def training_step(self, batch: Any, batch_idx: int = 0) -> Any:
         if batch_idx == 1 and self.global_rank in self.skips:
             return None
-        first, second = (own for own in self.optimizers())  # type: ignore[union-attr]
+        optimizers: Any = self.optimizers()
+        first, second = optimizers
         loss = super().training_step(batch)
         first.zero_grad()
         self.manual_backward(loss)
@@ -698,8 +684,8 @@ class OnceByHand(Regressor):
         return loss
 
     def configure_optimizers(self) -> Any:
-        own = [weight for name, weight in self.named_parameters() if "second" not in name]
-        return [torch.optim.SGD(own, lr=0.1), torch.optim.SGD(self.second.parameters(), lr=0.1)]
+        first = [weight for name, weight in self.named_parameters() if "second" not in name]
+        return [torch.optim.SGD(first, lr=0.1), torch.optim.SGD(self.second.parameters(), lr=0.1)]
 
 
 class BlobPairs(Blobs):

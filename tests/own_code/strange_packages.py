@@ -24,9 +24,9 @@ def write_shards(folder: str, shards: int = 3, samples: int = 9) -> list[str]:
         with tarfile.open(path, "w") as tar:
             for number in range(samples):
                 key = shard * samples + number
-                held = io.BytesIO()
-                np.save(held, np.sin(np.arange(4, dtype=np.float32) * (key + 1)) + key % 3)
-                for name, content in ((f"{key:04d}.npy", held.getvalue()), (f"{key:04d}.cls", b"%d" % (key % 3))):
+                buffer = io.BytesIO()
+                np.save(buffer, np.sin(np.arange(4, dtype=np.float32) * (key + 1)) + key % 3)
+                for name, content in ((f"{key:04d}.npy", buffer.getvalue()), (f"{key:04d}.cls", b"%d" % (key % 3))):
                     member = tarfile.TarInfo(name)
                     member.size = len(content)
                     tar.addfile(member, io.BytesIO(content))
@@ -92,9 +92,9 @@ def table(samples: int = 40) -> Any:
     lengths = torch.randint(2, LENGTH + 1, (samples, 1), generator=generator)
     mask = (torch.arange(LENGTH) < lengths).long()
     columns = {"input_ids": (ids * mask).tolist(), "attention_mask": mask.tolist(), "labels": (ids[:, 0] % 2).tolist()}
-    whole = datasets.Dataset.from_dict(columns).with_format("torch")
-    parts = {"train": whole.select(range(30)), "validation": whole.select(range(30, 35))}
-    return datasets.DatasetDict({**parts, "test": whole.select(range(35, samples))})
+    table = datasets.Dataset.from_dict(columns).with_format("torch")
+    parts = {"train": table.select(range(30)), "validation": table.select(range(30, 35))}
+    return datasets.DatasetDict({**parts, "test": table.select(range(35, samples))})
 
 
 class Sentences(pl.LightningModule):

@@ -13,7 +13,7 @@ class Keeps(LRScheduler):
     """What it keeps no checkpoint may hold."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        self.kept = Keeps
+        self.unpicklable = Keeps
         super().__init__(optimizer)
 
     def get_lr(self) -> list[float | Tensor]:

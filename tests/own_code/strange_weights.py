@@ -40,18 +40,20 @@ class Teacher(pl.LightningModule):
         self.unused = nn.Linear(2, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.tied(self.memory(self.body(x)[:, None])[0][:, 0])
-        return made
+        outputs: Tensor = self.tied(self.memory(self.body(x)[:, None])[0][:, 0])
+        return outputs
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         x, y = batch
         with torch.no_grad():
-            for slow, own in zip(self.slow.parameters(), self.body.parameters(), strict=True):
-                slow.data = 0.9 * slow.data + 0.1 * own.data
+            for slow, fast in zip(self.slow.parameters(), self.body.parameters(), strict=True):
+                slow.data = 0.9 * slow.data + 0.1 * fast.data
             wanted = self.slow(x)
         between = F.linear(self.body[0](x), self.direct)
         hidden, _ = self.memory(self.body(x)[:, None])
-        weights = sum(own.square().sum() for own in self.parameters() if own.requires_grad and own.shape[:1] != (2,))
+        weights = sum(
+            weight.square().sum() for weight in self.parameters() if weight.requires_grad and weight.shape[:1] != (2,)
+        )
         loss = F.mse_loss(self.head(hidden[:, 0]) * self.temperature, y) + F.mse_loss(between, wanted) + 1e-3 * weights
         self.log("temperature", self.temperature)
         return {"loss": loss, "hidden": hidden}
@@ -60,19 +62,19 @@ class Teacher(pl.LightningModule):
         self.body[0].requires_grad_(self.current_epoch > 0)
 
     def on_after_backward(self) -> None:
-        norms = {name: own.grad.norm().item() for name, own in self.named_parameters() if own.grad is not None}
+        norms = {name: weight.grad.norm().item() for name, weight in self.named_parameters() if weight.grad is not None}
         self.log("largest_gradient", max(norms.values()))
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
-            for own in group["params"]:
-                if own.grad is not None and own.grad.norm().item() > 0.5:
-                    own.grad.mul_(0.5)
+            for weight in group["params"]:
+                if weight.grad is not None and weight.grad.norm().item() > 0.5:
+                    weight.grad.mul_(0.5)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.log("weight", self.head.weight.norm().item())
-        for own in self.body.parameters():
-            own.data = own.data.clamp(-0.6, 0.6)
+        for weight in self.body.parameters():
+            weight.data = weight.data.clamp(-0.6, 0.6)
 
     def on_train_epoch_end(self) -> None:
         with torch.no_grad():
@@ -87,7 +89,9 @@ class Teacher(pl.LightningModule):
             {"params": [*self.body.parameters(), self.temperature]},
             {"params": [*self.memory.parameters()]},
         ]
-        rest = [own for name, own in self.named_parameters() if name.split(".")[0] in ("head", "direct", "unused")]
+        rest = [
+            weight for name, weight in self.named_parameters() if name.split(".")[0] in ("head", "direct", "unused")
+        ]
         return torch.optim.Adam([*groups, {"params": rest, "weight_decay": 0.01}], lr=0.05)
 
 
@@ -110,8 +114,8 @@ class Critic(pl.LightningModule):
         nn.utils.clip_grad_norm_(self.critic.parameters(), 0.5)
         critic.step()
         with torch.no_grad():
-            for own in self.critic.parameters():
-                own.clamp_(-0.3, 0.3)
+            for weight in self.critic.parameters():
+                weight.clamp_(-0.3, 0.3)
         self.toggle_optimizer(maker)
         loss = -self.critic(self.maker(x)).mean()
         maker.zero_grad(set_to_none=False)
@@ -136,7 +140,7 @@ class Remembering(Teacher):
         if early == "SGD":
             self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
         if early == "list":
-            self.penalized = [own for own in self.parameters() if own.dim() > 1]
+            self.penalized = [weight for weight in self.parameters() if weight.dim() > 1]
 
     def configure_optimizers(self) -> Any:
         return self.optimizer if self.early == "SGD" else torch.optim.Adafactor(self.parameters())

@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Sequence
 
+from lockstep.entry_point import options, run_command
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.topology import is_rank_zero
 from lockstep.text_table import terminal_width
-from lockstep.tool_command import options, run_command
 
 COMMAND = "python -m lockstep.collectives"
 

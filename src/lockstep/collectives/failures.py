@@ -23,6 +23,7 @@ from lockstep.collectives.calls import tensor_device
 from lockstep.collectives.ranks import TourPayload
 from lockstep.collectives.runner import RankOptions, world_of
 from lockstep.config_error import ConfigError, require, shorten
+from lockstep.entry_point import make_output_dir
 from lockstep.files import save_table
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
@@ -30,7 +31,6 @@ from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.schemas.run import Timeout
 from lockstep.text_table import terminal_width
-from lockstep.tool_command import make_output_dir
 from lockstep.world import World
 
 Group = dist.ProcessGroup | None

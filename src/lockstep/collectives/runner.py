@@ -8,6 +8,7 @@ from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.ranks import TourPayload, TourResult
 from lockstep.collectives.verify import check_all, tour_table
 from lockstep.config_error import require
+from lockstep.entry_point import make_output_dir, output_dir
 from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, rank_from_env
@@ -16,7 +17,6 @@ from lockstep.launch.topology import is_rank_zero
 from lockstep.schemas import ProcessGroup
 from lockstep.schemas.run import Backend, InitMethod, Timeout
 from lockstep.text_table import terminal_width, width_shown
-from lockstep.tool_command import make_output_dir, output_dir
 from lockstep.world import World
 
 

@@ -1,1 +1,1 @@
-"""From typed words to a configuration, by Hydra: they are checked and composed, and Hydra's errors become sentences."""
+"""From typed words to a configuration, by Hydra: checks, composition, and Hydra's errors as sentences."""

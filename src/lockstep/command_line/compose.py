@@ -1,4 +1,4 @@
-"""Hydra's half: a configuration composed from overrides, and the folder of its run."""
+"""The configuration that Hydra composes from overrides, and the folder of its run."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,40 +7,41 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep.command_line.help import help_page
-from lockstep.command_line.hydra_errors import OPTIONS
-from lockstep.command_line.overrides import require_each_option, require_one_option, verbatim
+from lockstep.command_line.overrides import check_groups, check_merged_options
 from lockstep.conf import CONF
 from lockstep.strategies.registry import STRATEGIES
 
 
 def ranks_of(strategy: str, devices: int) -> int:
-    """Processes of a strategy on one machine, for launchers that start them."""
+    """Return how many processes a strategy has on one machine, for launchers that start them."""
     return STRATEGIES[strategy].layout(devices).processes
 
 
-OmegaConf.register_new_resolver("help_page", lambda: help_page(CONF), replace=True)
-OmegaConf.register_new_resolver("ranks_of", ranks_of, replace=True)
-OmegaConf.register_new_resolver(
-    "gpus_of", lambda accelerator, devices: devices if accelerator == "gpu" else None, replace=True
-)
+def gpus_of(accelerator: str, devices: int) -> int | None:
+    return devices if accelerator == "gpu" else None
+
+
+for resolver in (help_page, ranks_of, gpus_of):
+    OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
-    """The configuration of one job and the folder it is to run in. Raises what Hydra raises.
+    """Return the configuration of one job, and the folder of its run.
 
     Raises:
-        ConfigError: a group that takes one option is given a list.
+        ConfigError: a group does not get the name of an option.
+        Exception: whatever Hydra raises (`hydra_errors.explain` makes a sentence of it).
     """
-    require_one_option(overrides, OPTIONS)
+    check_groups(overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", verbatim(overrides), return_hydra_config=True)
+        config = compose("train", overrides, return_hydra_config=True)
         run_dir = Path(config.hydra.run.dir).absolute()
     with open_dict(config):
         del config["hydra"]
-    require_each_option(overrides, config)
+    check_merged_options(overrides, config)
     return config, run_dir
 
 
-def folder_given(overrides: Iterable[str]) -> bool:
-    """Whether the command says in which folder to run; else the clock names it."""
+def sets_folder(overrides: Iterable[str]) -> bool:
+    """Whether the overrides name the folder of the run; otherwise the clock does."""
     return any(override.lstrip("+").startswith(("hydra.run.dir=", "hydra.sweep.dir=")) for override in overrides)

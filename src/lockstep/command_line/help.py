@@ -1,17 +1,20 @@
-"""The page of `--help`: the groups with their options, and the keys, as conf/ itself explains them."""
+"""The page of `--help`: the groups with their options, and the keys, as the comments in conf/ explain them."""
 
 from pathlib import Path
 from textwrap import indent
 
-from lockstep.config_error import typed_command
+import yaml
+
+from lockstep.conf import CONF
+from lockstep.config_error import as_typed, typed_command
 from lockstep.schemas.groups import SEVERAL
 
 PAGE = """Lockstep trains a net under any parallel strategy:  {command} strategy=ddp devices=2
 
-Write KEY=VALUE behind the command. Several values and -m run a sweep:  {command} -m devices=1,2
+Write KEY=VALUE after the command. Several values and -m run a sweep:  {command} -m devices=1,2
 
 Groups (GROUP=OPTION; an option's own keys are GROUP.KEY=VALUE)
-Of {several} several may be chosen: {first}=[OPTION,OPTION], with {first}.OPTION.KEY=VALUE
+{several} take several options: {first}=[OPTION,OPTION], with {first}.OPTION.KEY=VALUE
 {groups}
 
 Keys
@@ -21,36 +24,35 @@ Keys
 """
 
 
-def help_page(conf: Path) -> str:
-    """Every option's first comment line, and the commented keys of train.yaml."""
-    defaults, keys, *_ = (conf / "train.yaml").read_text().split("\n\n")
-    groups = [path for path in sorted(conf.iterdir()) if path.is_dir() and path.name != "hydra"]
+def help_page() -> str:
+    """Return the page, with each option's first comment line and the commented keys of train.yaml."""
+    text = (CONF / "train.yaml").read_text()
+    choices = [choice for choice in yaml.safe_load(text)["defaults"] if isinstance(choice, dict)]
+    defaults = {group: str(option) for choice in choices for group, option in choice.items()}
+    groups = [path for path in sorted(CONF.iterdir()) if path.is_dir() and path.name != "hydra"]
     page = PAGE.format(
         command=typed_command(),
         several=" and ".join(SEVERAL),
         first=SEVERAL[0],
-        groups="\n".join(_group(path, defaults) for path in groups),
-        keys=indent(keys, "  "),
+        groups="\n".join(_group(path, defaults[path.name]) for path in groups),
+        keys=indent(text.split("\n\n")[1], "  "),
     )
     return page.replace("$", "$$")  # Hydra fills the page in as a string.Template
 
 
-def _group(folder: Path, defaults: str) -> str:
-    options = sorted(folder.glob("*.yaml"))
-    width = max(len(path.stem) for path in options)
-    lines = [f"    {path.stem:<{width}}  {_about(path, defaults)}" for path in options]
+def _group(folder: Path, default: str) -> str:
+    paths = sorted(folder.glob("*.yaml"))
+    width = max(len(path.stem) for path in paths)
+    lines = [f"    {path.stem:<{width}}  {_option(path, path.stem == default)}" for path in paths]
     return "\n".join([f"  {folder.name}", *lines])
 
 
-def _about(path: Path, defaults: str) -> str:
-    """What the option is, whether it is the default, and the keys of its own."""
-    lines = path.read_text().splitlines()
-    about = next(line.lstrip("# ") for line in lines if line.startswith("#") and "@package" not in line)
-    mark = "; the default" if f"- {path.parent.name}: {path.stem}\n" in defaults else ""
-    own = [
-        line.split("#")[0].strip()
-        for line in lines
-        if line and line[0] not in "# -" and not line.startswith(("name:", "_target_:"))
-    ]
-    is_part = path.parent.name != "experiment"  # an experiment sets keys of other groups
-    return f"{about}{mark}" + (f"  ({', '.join(own)})" if own and is_part else "")
+def _option(path: Path, is_default: bool) -> str:
+    """Return what an option is, whether it is the default, and its keys."""
+    text = path.read_text()
+    comment = next(line for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
+    keys = {key: value for key, value in yaml.safe_load(text).items() if key not in ("name", "_target_")}
+    listed = ", ".join(f"{key}: {as_typed(value)}" for key, value in keys.items())
+    mark = "; the default" if is_default else ""
+    shows_keys = keys and path.parent.name != "experiment"  # an experiment sets keys of other groups
+    return f"{comment[2:]}{mark}" + (f"  ({listed})" if shows_keys else "")

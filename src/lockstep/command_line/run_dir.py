@@ -1,10 +1,12 @@
-"""The folder that Hydra makes for a run before its plan is checked: refused, or removed if it stays empty.
+"""The folder of a run, which Hydra creates before the plan is checked: created here first, removed if it stays empty.
 
-Hydra calls RunFolder first. What it raises Hydra would only warn of, so a refusal ends the command here.
+Hydra instantiates RunFolder (conf/hydra/callbacks). It would only log an exception of a callback: this one exits.
 """
 
-import contextlib
+import atexit
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +15,39 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, require
+from lockstep.disk import folder_error
 from lockstep.launch.failure import print_exit_reason
 from lockstep.plan_checks import require_run_name
-
-NEW: list[Path] = []
-"""Folders that are about to be made, the deepest first."""
 
 
 class RunFolder(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        check_folder(config, "hydra.run.dir")
+        create_folder(config, "hydra.run.dir")
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        check_folder(config, "hydra.sweep.dir")
+        create_folder(config, "hydra.sweep.dir")
 
 
-def check_folder(config: DictConfig, key: str) -> None:
-    """Note which folders are not there yet; end the command where the run's folder would lie anywhere else."""
+def create_folder(config: DictConfig, key: str) -> None:
+    """Create the folder of a run or a sweep, to be removed at exit if it is empty; exit if it cannot be created."""
     try:
         folder, name = OmegaConf.select(config, key), config.name
     except OmegaConfBaseException:
-        return  # Hydra meets it too, and its error is explained
-    try:
-        require(folder != "", key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
-        require_run_name(name)
-    except ConfigError as error:
-        print_exit_reason(str(error), None)
-        raise SystemExit(2) from None
+        return  # Hydra raises it again
     path = Path(str(folder)).absolute()
-    NEW[:] = [one for one in (path, *path.parents) if not os.path.lexists(one)]
+    missing = [parent for parent in (path, *path.parents) if not os.path.lexists(parent)]
+    atexit.register(remove_empty, missing)
+    try:
+        require(folder not in ("", None), key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
+        require_run_name(name)
+        Path(str(folder)).mkdir(parents=True, exist_ok=True)
+    except (ConfigError, OSError) as error:
+        print_exit_reason(str(folder_error(error, key) if isinstance(error, OSError) else error), None)
+        raise SystemExit(2) from None
 
 
-def remove_empty_dirs() -> None:
-    """Remove the new folders that nothing was written to."""
-    for path in NEW:
-        with contextlib.suppress(OSError):
-            path.rmdir()
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Remove the folders that are empty, children first."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()

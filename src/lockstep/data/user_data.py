@@ -47,7 +47,7 @@ def describe(choice: UserData, seed: int, samples: Samples = "pairs", created: A
         created: by the target, which is called here if it is None.
     """
     created = create_data(choice, seed) if created is None else created
-    check("data.loader", {**LOADER, **choice.loader}, ours=PLANNED)
+    check("data.loader", {**LOADER, **choice.loader}, reserved=PLANNED)
     data, target = _load(choice, seed, samples, created)
     if isinstance(data, SampleData):
         try:

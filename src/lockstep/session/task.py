@@ -6,12 +6,10 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders.create_source import create_net_source, create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_net
-from lockstep.session.trainee import Trainee
+from lockstep.session.create_model import Trainee, create_net
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.task_metrics import TaskMetrics
-from lockstep.steps.task_module import TaskModule
-from lockstep.steps.task_step import TaskStep
+from lockstep.steps.task_module import TaskModule, TaskStep
 
 
 def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bool) -> Trainee:
@@ -24,9 +22,9 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
     in_loaders = isinstance(plan.data, schemas.Loaders)
     splits = None if in_loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
     if isinstance(plan.task, schemas.UserTask):
-        from lockstep.targets.task import make_task
+        from lockstep.targets.task import create_task as create_user_task
 
-        make_task(plan.task)
+        create_user_task(plan.task)
     net = create_net(plan, plan.data if splits is None else splits)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm

@@ -1,4 +1,4 @@
-"""What the jobs of a sweep are told apart by: a metric, in which direction it is better, and the best job."""
+"""The best job of a sweep: by which metric, in which direction, and the command that runs it again."""
 
 import math
 import shlex
@@ -8,65 +8,60 @@ from dataclasses import dataclass
 from lockstep.objectives import objective_of
 from lockstep.sweep.jobs import SweepJob
 
-DIRECTIONS = {"minimize": "min", "maximize": "max"}
-"""By the words of sweepers that look for the best."""
+MODES = {"minimize": "min", "maximize": "max"}
+"""By the direction of a sweeper such as Optuna's."""
 
 
 @dataclass(frozen=True)
-class Target:
-    """`optimized`: the command's `optimized_metric`; else what best.ckpt is best by."""
+class RankingMetric:
+    """The metric that jobs are ranked by: `optimized_metric` if it is set, else the monitor of best.ckpt.
+
+    mode: min or max is better.
+    is_final: it is the final value of a run, and not that of the best epoch.
+    """
 
     name: str
     mode: str
-    optimized: bool
+    is_final: bool
 
     @property
     def label(self) -> str:
-        """What its value is called: a run ends with the optimized metric, and is best at some epoch."""
-        return self.name if self.optimized else f"best {self.name}"
+        return self.name if self.is_final else f"best {self.name}"
 
     def value(self, job: SweepJob) -> float:
-        """NaN where the job has none."""
-        value = job.results.get(self.name if self.optimized else "best")
+        """Return the metric of a job, NaN if there is none."""
+        value = job.results.get(self.name if self.is_final else "best")
         return float(value) if isinstance(value, int | float) else math.nan
 
     def best(self, jobs: Sequence[SweepJob]) -> SweepJob | None:
-        """The first of the best; None where fewer than two have a value, or all have the same."""
-        found = [(self.value(job), job) for job in jobs if not math.isnan(self.value(job))]
-        if len({value for value, _ in found}) < 2:
+        """Return the first of the best jobs, or None if all have the same value."""
+        values = [(self.value(job), job) for job in jobs if not math.isnan(self.value(job))]
+        if len({value for value, _ in values}) < 2:
             return None
-        sign = 1 if self.mode == "min" else -1
-        return min(found, key=lambda pair: sign * pair[0])[1]
+        return (min if self.mode == "min" else max)(values, key=lambda pair: pair[0])[1]
 
 
-def target_of(jobs: Sequence[SweepJob], direction: str | None = None) -> Target | None:
-    """None where the jobs have no such metric in common.
+def ranking_metric(jobs: Sequence[SweepJob], direction: str | None = None) -> RankingMetric | None:
+    """Return the metric that all finished jobs have in common, or None.
 
     Args:
-        direction: `minimize` or `maximize`, where the sweeper looks for the best.
+        direction: the sweeper's, `minimize` or `maximize`.
     """
     finished = [job for job in jobs if job.results]
-    wanted = {job.config.get("optimized_metric") for job in finished}
-    if len(wanted) == 1 and (name := wanted.pop()):
-        return Target(name, DIRECTIONS.get(direction or "") or _better(name, finished), optimized=True)
-    monitors = {(job.results.get("monitor"), job.results.get("mode")) for job in finished}
-    if len(monitors) == 1 and all(pair := monitors.pop()):
-        return Target(str(pair[0]), str(pair[1]), optimized=False)
-    return None
+    modes = {job.results.get("monitor"): job.results.get("mode") for job in finished}
+    optimized = {job.config.get("optimized_metric") for job in finished}
+    if len(optimized) == 1 and (name := optimized.pop()):
+        default = "max" if name == "samples_per_second" else objective_of("classification", 2).better(name)
+        return RankingMetric(name, MODES.get(direction or "") or modes.get(name) or default, is_final=True)
+    [(monitor, mode)] = modes.items() if len(modes) == 1 else [(None, None)]
+    return RankingMetric(monitor, mode, is_final=False) if monitor and mode else None
 
 
-def _better(name: str, finished: Sequence[SweepJob]) -> str:
-    monitored = {str(job.results.get("monitor")): str(job.results.get("mode")) for job in finished}
-    if name in monitored:
-        return monitored[name]
-    return "max" if name == "samples_per_second" else objective_of("classification", 2).better(name)
-
-
-def best_text(jobs: Sequence[SweepJob], target: Target | None) -> list[str]:
-    """Lines about the best job, and the command that runs it again; none where no job is the best."""
-    best = None if target is None else target.best(jobs)
-    if best is None or target is None:
+def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[str]:
+    """Return lines about the best job with the command that runs it again; none if no job is the best."""
+    best = None if metric is None else metric.best(jobs)
+    if best is None or metric is None:
         return []
     words = best.config.get("command", {}).get("words")
-    again = [f"  {shlex.join(['python', 'train.py', *words])}"] if words else []
-    return [f"best: job {best.name}, {target.label} {target.value(best):.4g}", *again]
+    command = [f"  {shlex.join(['python', 'train.py', *words])}"] if words else []
+    return [f"best: job {best.name}, {metric.label} {metric.value(best):.4g}", *command]

@@ -1,7 +1,6 @@
-"""The jobs of a sweep as they lie in their folders: results and configuration, or why there are none."""
+"""The finished, refused and failed jobs of a sweep, read from their folders."""
 
 import json
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,31 +8,26 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lockstep.compare import RecordedRun
-from lockstep.run_files import METRICS, RECORD
-from lockstep.strategies.registry import STRATEGIES
-from lockstep.sweep import UNFINISHED
-
-MAY_DIFFER = (
-    *("name", "run_dir", "engine", "strategy", "devices", "num_nodes", "threads", "accelerator", "logger"),
-    *("process_group", "checkpoint", "record", "show_shapes", "model_summary", "log_every_n_steps", "detect_nan"),
-    *("resume", "optimized_metric", "command"),
-)
-"""What two runs may differ in and still be expected to give the same numbers."""
+from lockstep.run_files import CONFIG, METRICS, RECORD
+from lockstep.schemas.keys import flatten
+from lockstep.sweep.outcome import FAILURE
 
 
 class SweepJob:
-    """A job's folder: its results and its configuration, or why it has none."""
+    """A job's folder. `results` is empty if it did not finish, `failure` if it did; `options` by key as typed."""
 
     def __init__(self, folder: Path, sweep: Path) -> None:
         self.name = str(folder.relative_to(sweep))
         self.results = _read_json(folder / METRICS)
-        self.unfinished = _read_json(folder / UNFINISHED)
-        self.config: dict[str, Any] = self.unfinished.get("config", {})
-        if (folder / "config.yaml").is_file():
-            self.config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))  # type: ignore[assignment]
+        self.failure = _read_json(folder / FAILURE)
+        self.config: dict[str, Any] = self.failure.get("config", {})
+        if (folder / CONFIG).is_file():
+            self.config = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # type: ignore[assignment]
         if self.config.get("resume"):
-            self.config["ckpt_path"] = None  # from where it went on is no part of what it did
-        # a job with both engines keeps the record of each; they have been compared already
+            self.config["ckpt_path"] = None  # jobs differ in it whatever they do
+        self.options = flatten(self.config)
+        self.engine, self.strategy = str(self.options.get("engine")), str(self.options.get("strategy"))
+        # a job with engine=both has a record of each engine, already compared
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
     @cached_property
@@ -42,36 +36,29 @@ class SweepJob:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """The lines of its optimizer steps; none where it has no record."""
+        """The record's lines of optimizer steps; empty without a record."""
         return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
 
     @property
     def speed(self) -> float:
+        """Samples per second; 0 if it did not train."""
         return float(self.results.get("samples_per_second", 0.0))
 
     @property
     def devices(self) -> int:
-        return int(self.results["devices"] * self.results["num_nodes"])
-
-    @property
-    def samples_a_device(self) -> float:
-        """Of one batch."""
-        layout = STRATEGIES[self.config["strategy"]["name"]].layout(self.results["devices"])
-        return float(self.config["batch_size"] / (layout.data_parallel_size * self.results["num_nodes"]))
-
-    def has_tolerance_with(self, other: "SweepJob") -> bool:
-        keys = (self.config.keys() | other.config.keys()) - set(MAY_DIFFER)
-        return all(self.config.get(key) == other.config.get(key) for key in keys)
+        """Devices of all machines; of a job that did not finish, whatever was typed."""
+        devices: int = self.config["devices"]
+        return devices * int(self.config["num_nodes"]) if self.results else devices
 
 
 def jobs_of(sweep: Path, since: float) -> list[SweepJob]:
-    """The jobs that wrote a result, or why there is none, after `since`, by number; wherever the launcher put them."""
-    written = [path for name in (METRICS, UNFINISHED) for path in sweep.rglob(name) if path.stat().st_mtime >= since]
-    folders = {path.parent for path in written}
-    whole = [folder for folder in folders if not folders & set(folder.parents)]
-    return [SweepJob(folder, sweep) for folder in sorted(whole, key=lambda folder: (len(folder.name), folder.name))]
+    """Return the jobs that have written an outcome after `since` (in seconds, as time.time()), by number."""
+    paths = [path for name in (METRICS, FAILURE) for path in sweep.rglob(name) if path.stat().st_mtime >= since]
+    folders = {path.parent for path in paths}
+    outermost = [folder for folder in folders if not folders & set(folder.parents)]
+    return [SweepJob(folder, sweep) for folder in sorted(outermost, key=lambda path: (len(path.name), path.name))]
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
-    values: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+def _read_json(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     return values

@@ -11,7 +11,7 @@ from lockstep.colour import painted
 from lockstep.files import save_table
 from lockstep.launch.failure import print_exit_reason
 from lockstep.private_api.hydra import silence_basic_launcher
-from lockstep.sweep.best import best_text, target_of
+from lockstep.sweep.best import best_text, ranking_metric
 from lockstep.sweep.jobs import jobs_of
 from lockstep.sweep.plot import draw
 from lockstep.sweep.progress import SweepProgress
@@ -19,7 +19,6 @@ from lockstep.sweep.rows import rows_of
 from lockstep.sweep.table import format_table
 from lockstep.text_table import width_shown
 
-JOBLIB = "hydra_plugins.hydra_joblib_launcher."
 JOBLIB_REFUSED = (
     "hydra/launcher=joblib: its jobs run at the same time, and each takes all cores and ends without a checkpoint at a "
     "signal; write -m without it for one job after another, or hydra/launcher=slurm."
@@ -34,15 +33,14 @@ class SweepSummary(Callback):
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.began = time.time()
         launcher = OmegaConf.select(config, "hydra.launcher._target_", throw_on_resolution_failure=False)
-        if str(launcher).startswith(JOBLIB):
+        if "hydra_joblib_launcher" in str(launcher):
             print_exit_reason(JOBLIB_REFUSED, None)
             raise SystemExit(2)
         self.progress = SweepProgress(config)
         silence_basic_launcher()
 
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
-        """Of a job elsewhere, as SLURM starts them, nothing is known of the others."""
-        if self.progress is not None:
+        if self.progress is not None:  # None in a job of SLURM, which knows nothing of the others
             print(f"\n{self.progress.begin(config.hydra.job.num, config.hydra.overrides.task)}", flush=True)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
@@ -50,19 +48,17 @@ class SweepSummary(Callback):
         jobs = jobs_of(folder, self.began)
         if not jobs:
             return
-        target = target_of(jobs, OmegaConf.select(config, "hydra.sweeper.direction", throw_on_missing=False))
-        rows = rows_of(jobs, target)
+        metric = ranking_metric(jobs, OmegaConf.select(config, "hydra.sweeper.direction", throw_on_missing=False))
+        rows = rows_of(jobs, metric)
         save_table(folder / "sweep.csv", [row.cells() for row in rows])
-        draw(rows, jobs, folder / "sweep.png", target)
-        finished = sum(bool(job.results) for job in jobs)
-        statuses = [job.unfinished.get("status") for job in jobs]
-        refused, failed = statuses.count("refused"), statuses.count("failed")
-        counted = ((refused, "refused"), (failed, "failed"))
-        wrong = [painted(f"{own} {word}", "red" if own else None) for own, word in counted]
-        counts = ", ".join([f"sweep: {finished} finished", *wrong])
-        best = best_text(jobs, target)
-        print("\n".join(["", format_table(rows, width_shown()), "", *best, counts, f"  {folder}"]), flush=True)
-        if failed or any(job.results.get("within_tolerance") is False for job in jobs):
+        draw(rows, jobs, folder / "sweep.png", metric)
+        statuses = [job.failure.get("status", "finished") for job in jobs]
+        counts = [f"sweep: {statuses.count('finished')} finished"]
+        for status in ("refused", "failed"):
+            counts.append(painted(f"{statuses.count(status)} {status}", "red" if status in statuses else None))
+        lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), ", ".join(counts), f"  {folder}"]
+        print("\n".join(lines), flush=True)
+        if "failed" in statuses or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
-        if refused and not finished:
+        if "finished" not in statuses:
             raise SystemExit(2)

@@ -1,6 +1,6 @@
-"""The user's own part of a traceback: from their first frame on, without what called it.
+"""Tracebacks of errors in the user's code, from the user's first frame on.
 
-The text is cut, and not the traceback: a DataLoader's worker hands its error over as text.
+The text is cut, and not the traceback, since a DataLoader's worker sends its error as text.
 """
 
 import importlib
@@ -13,19 +13,18 @@ from os import sep
 from pathlib import Path
 
 FRAMES = re.compile(r"Traceback \(most recent call last\):\n((?:  .*\n)+)")
-"""A traceback's frames, two lines or more each."""
 FRAME = re.compile(r'  File "(.*?)", line .*\n(?:(?!  File ).*\n)*')
 IN_WORKER = re.compile(r"(?:.*\n)*?.*?\bCaught \S+ in (.+)\.\nOriginal (Traceback (?:.*\n?)+)")
-"""What torch makes of an error of a DataLoader's worker, and of a replica: where it was, and its traceback."""
+"""torch's message for an error of a DataLoader's worker or of a replica: where it was raised, and its traceback."""
 
-OURS = (str(Path(__file__).parents[1]) + sep, "<frozen ", str(importlib.__file__))
-"""Where frames lie that call the user's code: ours, and those of the import system."""
+CALLERS = (str(Path(__file__).parents[1]) + sep, "<frozen ", str(importlib.__file__))
+"""Files that call the user's code: Lockstep's, and those of the import system."""
 STANDARD = tuple({sysconfig.get_path(name) + sep for name in ("stdlib", "platstdlib")})
 INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages"))
-CALLERS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm")
-"""Packages that stand between our frames and theirs."""
+LIBRARIES = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm")
+"""Packages with frames between Lockstep's and the user's."""
 MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
-"""Three frames of it stand between a module and each one that it calls."""
+"""torch adds three frames of this file for each module that is called."""
 
 OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "unable to allocate")
 """In messages of torch on a CPU, of the system, of torch on a GPU, and of numpy."""
@@ -33,21 +32,18 @@ MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the dat
 
 
 def user_traceback(error: BaseException) -> str:
-    """Format an error with its traceback from the user's first frame on.
-
-    If no frame is the user's, all are shown, or none of an error that says that memory ran out.
-    """
+    """Format an error with its traceback from the user's first frame on; with all frames if none is the user's."""
     text = "".join(traceback.format_exception(error)).rstrip()
     if inner := IN_WORKER.fullmatch(text):
         text = f"{inner[2]}\nIn {inner[1]}."
     hint = _memory_hint(error)
-    return FRAMES.sub(lambda found: _cut(found, is_theirs) or (found[0] if not hint else ""), text) + hint
+    return FRAMES.sub(lambda match: _cut(match, is_user_file) or ("" if hint else match[0]), text) + hint
 
 
 def called_traceback(error: BaseException) -> str:
-    """The error of code that we have called, with its traceback without our frames."""
+    """Format an error of code that Lockstep has called, with its traceback after Lockstep's frames."""
     text = "".join(traceback.format_exception(error)).rstrip()
-    return FRAMES.sub(lambda found: _cut(found, lambda file: not file.startswith(OURS)), text) + _memory_hint(error)
+    return FRAMES.sub(lambda match: _cut(match, lambda file: not file.startswith(CALLERS)), text) + _memory_hint(error)
 
 
 def _memory_hint(error: BaseException) -> str:
@@ -57,21 +53,17 @@ def _memory_hint(error: BaseException) -> str:
     return f"\nMemory ran out: {MEMORY_HINT}." if failed else ""
 
 
-def is_theirs(file: str) -> bool:
-    """Whether a file is neither ours, nor Python's, nor of a library that we call."""
-    if file.startswith(OURS) or (file.startswith(STANDARD) and not any(name in file for name in INSTALLED)):
+def is_user_file(file: str) -> bool:
+    """Whether a file is neither Lockstep's, nor Python's, nor of a library that calls the user's code."""
+    if file.startswith(CALLERS) or (file.startswith(STANDARD) and not any(name in file for name in INSTALLED)):
         return False
-    return not file.startswith(tuple(_callers()))
+    files = [sys.modules[name].__file__ for name in LIBRARIES if name in sys.modules]
+    return not file.startswith(tuple(str(Path(library).parent) + sep for library in files if library))
 
 
-def _callers() -> list[str]:
-    modules = [sys.modules[name] for name in CALLERS if name in sys.modules]
-    return [str(Path(module.__file__).parent) + sep for module in modules if module.__file__]
-
-
-def _cut(found: re.Match[str], starts: Callable[[str], bool]) -> str:
-    """The frames from the first that starts; nothing where none does."""
-    frames = [(frame[1], frame[0]) for frame in FRAME.finditer(found[1])]
-    first = next((number for number, (file, _) in enumerate(frames) if starts(file)), len(frames))
+def _cut(match: re.Match[str], is_first: Callable[[str], bool]) -> str:
+    """Return a traceback from the first frame that `is_first` accepts, or nothing."""
+    frames = [(frame[1], frame[0]) for frame in FRAME.finditer(match[1])]
+    first = next((number for number, (file, _) in enumerate(frames) if is_first(file)), len(frames))
     shown = [text for file, text in frames[first:] if not file.endswith(MODULE_CALL)]
     return "Traceback (most recent call last):\n" + "".join(shown) if shown else ""

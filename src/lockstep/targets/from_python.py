@@ -1,37 +1,41 @@
-"""Code given from Python, as a YAML file would name it: `run(model=Net)` is `_target_: package.module.Net`."""
+"""User code passed from Python, as a YAML file would name it: `run(model=Net)` is `_target_: package.module.Net`."""
 
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lockstep.config_error import ConfigError, as_typed, require
+from lockstep.config_error import ConfigError, as_typed, option_error, require
+from lockstep.schemas.groups import USER_CODE
 from lockstep.schemas.target import ARGS, KEY
 
 
-def as_target(key: str, own: Any) -> dict[str, Any]:
-    """The keys of a class, of a function, or of a functools.partial of one with its arguments; a mapping as it is.
+def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the targets of classes, functions, functools.partials or mappings, by group.
 
     Raises:
-        ConfigError: it is none of these, or has no import path.
+        ConfigError: a group takes no user code, or is in the overrides too; an object has no import path.
     """
-    if isinstance(own, Mapping):
-        return {str(name): value for name, value in own.items()}
-    call = own.func if isinstance(own, functools.partial) else own
-    module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", None)
-    kind, reason = type(call).__name__, "an object is made on each rank, under the run's seed"
-    has_path = callable(call) and module is not None and name is not None
-    require(has_path, key, kind, reason, f"{key}={kind}, the class, or functools.partial({kind}, …)")
-    reason = "it is defined within a function, and has no path"
-    require("<" not in str(name), key, name, reason, "it at the top of a module or of a notebook's cell")
-    named = {KEY: f"{module}.{name}"}
-    return {**named, ARGS: list(own.args), **own.keywords} if isinstance(own, functools.partial) else named
-
-
-def require_not_typed(own: Mapping[str, Any], overrides: Iterable[str]) -> None:
-    """Refuse an override of a group that is given from Python: it would be lost."""
+    for group in user_code.keys() - USER_CODE.keys():
+        raise option_error("run", group, "this is no group that takes your own code", USER_CODE)
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
         group, _, name = key.partition(".")
-        if group in own:
+        if group in user_code:
             hint = f"{group}=functools.partial(…, {name}={as_typed(value)})" if name else f"{group} only once"
-            raise ConfigError(f"{override}: {group} is given from Python; write {hint}.")
+            raise ConfigError(f"{override}: {group} is passed from Python; write {hint}.")
+    return {group: _target(group, value) for group, value in user_code.items()}
+
+
+def _target(key: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return {str(name): argument for name, argument in value.items()}
+    is_partial = isinstance(value, functools.partial)
+    call = value.func if is_partial else value
+    module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", None)
+    kind, reason = type(call).__name__, "an object is created on each rank, under the run's seed"
+    has_path = callable(call) and module is not None and name is not None
+    require(has_path, key, kind, reason, f"{key}={kind}, the class, or functools.partial({kind}, …)")
+    reason = "it is defined within a function, and has no import path"
+    require("<" not in str(name), key, name, reason, "it at the top of a module or of a notebook's cell")
+    arguments = {ARGS: list(value.args), **value.keywords} if is_partial else {}
+    return {KEY: f"{module}.{name}", **arguments}

@@ -1,6 +1,6 @@
-"""Which kind of object a user's code has created, which methods it overrides; and methods replaced in one object.
+"""The kinds of a user's objects, which methods they override, and methods replaced in one object.
 
-Lightning is never imported here, since whoever defines such a class has imported it.
+Lightning is never imported here: whoever defines such a class has imported it.
 """
 
 import inspect
@@ -13,7 +13,7 @@ CALLBACK = "lightning.pytorch.callbacks.callback"
 
 
 def lightning_module() -> type | None:
-    """Return the class, or None if nobody has imported it, and so nobody has derived from it."""
+    """Return the class, or None if nobody has imported it."""
     lightning = sys.modules.get("lightning.pytorch")
     return None if lightning is None else lightning.LightningModule
 
@@ -31,9 +31,9 @@ def is_combined_loader(value: Any) -> bool:
 
 
 def of_pytorch_lightning(kind: Any) -> bool:
-    """Whether a class derives from the package of Lightning's old name, whose classes are others."""
-    other = sys.modules.get("pytorch_lightning")
-    return other is not None and isinstance(kind, type) and issubclass(kind, other.LightningModule)
+    """Whether a class derives from the package `pytorch_lightning`, whose classes are not those of `lightning`."""
+    package = sys.modules.get("pytorch_lightning")
+    return package is not None and isinstance(kind, type) and issubclass(kind, package.LightningModule)
 
 
 def _is_instance(value: Any, package: str, name: str) -> bool:
@@ -55,9 +55,9 @@ def overrides_callback(callback: Any, name: str) -> bool:
 
 
 def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> None:
-    """Replace a method of one object, past the setter of nn.Module, by one whose first argument is the original.
+    """Replace a method of one object by one whose first argument is the original, past nn.Module.__setattr__.
 
-    Lightning looks behind one wrapper alone for the parameters.
+    Lightning unwraps a method once to read its parameters.
     """
     original = getattr(owner, name)
 

@@ -1,65 +1,51 @@
-"""Code that no file holds: what a notebook's cells define, or the script that runs. Other processes get it by value."""
+"""Code in `__main__`, a notebook's cells or a script, which other processes get by value."""
 
+import json
 import pickle
+import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
+
+import cloudpickle
 
 from lockstep.config_error import config_error, nearest
 from lockstep.schemas.target import KEY
 
 MAIN = "__main__"
+TARGET = re.compile(rf'"{KEY}": "{MAIN}\.(\w+)')
 
 
 def pickled_main(values: Any) -> bytes | None:
-    """What the targets among the values name of `__main__`; None where they name nothing of it.
+    """Return the classes and functions of `__main__` that targets name, pickled; None if they name none.
+
+    Args:
+        values: nested dataclasses, mappings and lists.
 
     Raises:
-        ConfigError: it is not there, or cannot be pickled.
+        ConfigError: one is not defined there, or cannot be pickled.
     """
-    named = {path: key for key, path in _paths("", values) if path.startswith(f"{MAIN}.")}
-    if not named:
+    names = TARGET.findall(json.dumps(values, skipkeys=True, default=_fields))
+    if not names:
         return None
-    found = {path.split(".")[1]: _defined(key, path) for path, key in named.items()}
-    path, key = next(iter(named.items()))
+    main = vars(sys.modules[MAIN])
+    for name in names:
+        if name not in main:
+            near = nearest(name, [other for other in main if not other.startswith("_")])
+            reason = f"no {name} is defined here"
+            raise config_error(KEY, f"{MAIN}.{name}", reason, f"{KEY}={MAIN}.{near}" if near else "another path")
     try:
-        import cloudpickle
-    except ImportError:
-        reason = "what no file holds comes to the ranks by cloudpickle, which is not installed"
-        raise config_error(key, path, reason, "it into a file, or pip install cloudpickle") from None
-    try:
-        return bytes(cloudpickle.dumps(found))
+        return bytes(cloudpickle.dumps({name: main[name] for name in names}))
     except Exception as error:
         reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
-        raise config_error(key, path, reason, "it into a file") from None
+        raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None
 
 
-def _defined(key: str, path: str) -> Any:
-    main, name = vars(sys.modules[MAIN]), path.split(".")[1]
-    if name not in main:
-        near = nearest(name, [own for own in main if not own.startswith("_")])
-        hint = f"{key}={MAIN}.{near}" if near else "the path of a class or a function"
-        raise config_error(key, path, f"no {name} is defined here" + (f" (did you mean {near}?)" if near else ""), hint)
-    return main[name]
+def _fields(value: Any) -> dict[str, Any] | None:
+    return {field.name: getattr(value, field.name) for field in fields(value)} if is_dataclass(value) else None
 
 
 def restore_main(pickled: bytes | None) -> None:
-    """Define in this process's `__main__` what was pickled."""
+    """Define what was pickled in this process's `__main__`."""
     if pickled is not None:
         vars(sys.modules[MAIN]).update(pickle.loads(pickled))
-
-
-def _paths(key: str, values: Any) -> Iterator[tuple[str, str]]:
-    """Of all targets, wherever among the values, with their keys."""
-    if is_dataclass(values):
-        values = vars(values)
-    if isinstance(values, Mapping):
-        for name, own in values.items():
-            own_key = key if name == "arguments" else f"{key}.{name}".lstrip(".")
-            if name == KEY and isinstance(own, str):
-                yield own_key, own
-            yield from _paths(own_key, own)
-    elif isinstance(values, list | tuple):
-        for own in values:
-            yield from _paths(key, own)

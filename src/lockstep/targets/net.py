@@ -1,4 +1,4 @@
-"""A net of the user's own, held to what a task needs of it."""
+"""A user's net, checked against its task."""
 
 from collections.abc import Mapping
 from math import prod
@@ -11,52 +11,45 @@ from lockstep.config_error import ConfigError, require
 from lockstep.schemas.target import KEY
 from lockstep.targets.locate import create
 
-Wanted = tuple[int | None, ...] | int | None
+OutputShape = tuple[int | None, ...] | int | None
 """The shape of a sample's outputs, None for any size; or how many numbers they are, in any shape; None: any."""
 
 
-def own_net(
-    call: Mapping[str, Any], shape: tuple[int, ...], outputs: int, wanted: Wanted, *, trains: bool
+def create_user_net(
+    call: Mapping[str, Any], shape: tuple[int, ...], outputs: int, output_shape: OutputShape, *, trains: bool
 ) -> nn.Module:
-    """What the target makes for samples of `shape` and so many outputs (classes, or regressed values).
+    """Create a user's net for samples of `shape` and so many outputs (classes, or regressed values).
 
     Raises:
-        ConfigError: it is no net, nothing of it can be trained, or (at its first batch) its outputs have another shape.
+        ConfigError: it is no net, has no parameter to train, or (at its first batch) its outputs have another shape.
     """
     key, path = f"model.{KEY}", call[KEY]
     net = create("model", call, {"shape": shape, "outputs": outputs})
-    reason, hint = f"it makes a {type(net).__name__}, and not an nn.Module", "the path of a net"
-    require(isinstance(net, nn.Module), key, path, reason, hint)
-    lazy = any(is_lazy(own) for own in (*net.parameters(), *net.buffers()))
-    require(not lazy, key, path, "it has lazy layers, whose sizes only a batch tells", "layers with their sizes")
-    can_train = any(own.requires_grad for own in net.parameters())
-    require(can_train or not trains, key, path, "it has no parameter to train", "a net with some, or train=false")
-    if wanted is not None:
-        _check_first_outputs(net, f"{key}={path}", wanted)
+    is_net, reason = isinstance(net, nn.Module), f"this returns a {type(net).__name__}, and not an nn.Module"
+    require(is_net, key, path, reason, "the path of a net")
+    lazy = any(is_lazy(tensor) for tensor in (*net.parameters(), *net.buffers()))
+    require(not lazy, key, path, "lazy layers are not supported", "layers with their sizes")
+    trainable = any(parameter.requires_grad for parameter in net.parameters())
+    require(trainable or not trains, key, path, "no parameter requires gradients", "a net with some, or train=false")
+    if output_shape is not None:
+        _check_first_outputs(net, f"{key}={path}", output_shape)
     return cast(nn.Module, net)
 
 
-def _check_first_outputs(net: nn.Module, override: str, wanted: tuple[int | None, ...] | int) -> None:
-    """At its first batch: a loss would broadcast outputs of another shape, or fail far from the cause."""
+def _check_first_outputs(net: nn.Module, override: str, expected: tuple[int | None, ...] | int) -> None:
+    """Check the outputs of the first batch: a loss would broadcast another shape, or fail far from the cause."""
 
-    def check(_net: nn.Module, _inputs: object, made: object) -> None:
+    def check(_net: nn.Module, _inputs: object, outputs: object) -> None:
         handle.remove()
-        shape = tuple(made.shape) if isinstance(made, Tensor) else ()
-        if not _fits(shape[1:], wanted):
-            outputs = f"outputs of shape {shape}" if shape else f"a {type(made).__name__}"
-            reason = f"it makes {outputs}, and the task asks for {_shown(wanted)}"
-            raise ConfigError(f"{override}: {reason}; write one that fits.")
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else ()
+        if isinstance(expected, int):
+            fits, text = len(shape) > 1 and prod(shape[1:]) == expected, f"(batch, …) with {expected} numbers a sample"
+        else:
+            sizes = ["batch", *("…" if size is None else str(size) for size in expected)]
+            fits, text = len(shape) == len(sizes), f"({', '.join(sizes)})"
+            fits = fits and all(size in (None, actual) for actual, size in zip(shape[1:], expected, strict=True))
+        if not fits:
+            returned = f"outputs of shape {shape}" if shape else f"a {type(outputs).__name__}"
+            raise ConfigError(f"{override}: this returns {returned}, but the task expects {text}.")
 
     handle = net.register_forward_hook(check)
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...] | int) -> bool:
-    if isinstance(wanted, int):
-        return len(shape) > 0 and prod(shape) == wanted
-    return len(shape) == len(wanted) and all(size in (None, own) for own, size in zip(shape, wanted, strict=True))
-
-
-def _shown(wanted: tuple[int | None, ...] | int) -> str:
-    if isinstance(wanted, int):
-        return f"(batch, …) with {wanted} numbers a sample"
-    return f"({', '.join(['batch', *('…' if size is None else str(size) for size in wanted)])})"

@@ -1,4 +1,4 @@
-"""The objective of a task of the user's own, which is made on a rank: the command asks for names alone."""
+"""The objective of a user's task. The task is created on a rank: the command needs the names alone."""
 
 import json
 from functools import partial
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def own_objective(choice: UserTask) -> Objective:
-    """The task is made when its loss is first asked for, once in a process."""
+def user_objective(choice: UserTask) -> Objective:
+    """Return the objective of a task, which is created once in a process, when a loss is first computed."""
     call = json.dumps(choice.call)
-    entries = tuple(Mean(name, better, partial(_metric_sum, call, name)) for name, better in choice.better.items())
-    return Objective(partial(_loss_sum, call), entries, monitor=choice.monitor)
+    means = tuple(Mean(name, mode, partial(_metric_sum, call, name)) for name, mode in choice.better.items())
+    return Objective(partial(_loss_sum, call), means, monitor=choice.monitor)
 
 
 def _loss_sum(call: str, outputs: Any, targets: "Tensor") -> "Tensor":
-    from lockstep.targets.task import task_of  # with torch
+    from lockstep.targets.task import user_task  # with torch
 
-    return task_of(call).loss_sum(outputs, targets)
+    return user_task(call).loss_sum(outputs, targets)
 
 
 def _metric_sum(call: str, name: str, outputs: Any, targets: "Tensor") -> "Tensor":
-    from lockstep.targets.task import task_of
+    from lockstep.targets.task import user_task
 
-    return task_of(call).metric_sum(name, outputs, targets)
+    return user_task(call).metric_sum(name, outputs, targets)

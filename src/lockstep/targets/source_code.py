@@ -1,4 +1,4 @@
-"""What the user's own code says, read and not run."""
+"""The syntax tree of the user's code."""
 
 import ast
 import inspect
@@ -6,9 +6,9 @@ import textwrap
 from typing import Any
 
 
-def tree_of(own: Any) -> ast.Module | None:
-    """Of a class or a function; None where its source is nowhere."""
+def tree_of(definition: Any) -> ast.Module | None:
+    """Return the syntax tree of a class or a function, or None if its source is not available."""
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(own)))
+        return ast.parse(textwrap.dedent(inspect.getsource(definition)))
     except (OSError, TypeError, SyntaxError):
         return None

@@ -1,13 +1,13 @@
-"""A task of the user's own: an object with a `loss`, or one that is called as a loss, and perhaps metrics.
+"""A user's task: an object with a `loss`, or a loss function, and perhaps metrics.
 
-What they make of a batch is taken for its mean over samples, or for a number a sample, and becomes a sum: only sums can
-be added over batches and ranks of unequal size. A batch without samples is not shown to them.
+A value of a batch is its mean over samples, or one number a sample, and becomes a sum: only sums can be added over
+batches and ranks of unequal size. The task does not see batches without samples.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,105 +20,101 @@ from lockstep.schemas.task import UserTask
 from lockstep.structures import tensors_in
 from lockstep.targets.locate import create
 
-TAKEN = ("loss", "samples")
+RESERVED = ("loss", "samples")
 """Names that no metric may have."""
 
 
 @cache
-def task_of(call: str) -> "TaskAdapter":
-    """The task of a target with its arguments, in JSON: one in a process."""
+def user_task(call: str) -> "TaskAdapter":
+    """Return the task of a target with its arguments, in JSON: the same one for a run."""
     return TaskAdapter(json.loads(call))
 
 
-def make_task(choice: UserTask) -> "TaskAdapter":
-    """A new one, for a run of its own: what it keeps, and code that was edited, count for one run."""
-    task_of.cache_clear()
-    return task_of(json.dumps(choice.call))
+def create_task(choice: UserTask) -> "TaskAdapter":
+    """Create the task of a run anew: it may hold state, and its code may have been edited."""
+    user_task.cache_clear()
+    return user_task(json.dumps(choice.call))
 
 
 def describe_task(choice: UserTask) -> TaskFacts:
-    """Return facts about the task.
+    """Return facts about the task for its plan.
 
     Raises:
-        ConfigError: it has no loss, metrics of another form, or parameters that nobody would train.
+        ConfigError: it has no loss, invalid metrics, or parameters, which nobody would train.
     """
-    task = make_task(choice)
+    task = create_task(choice)
     task.check()
-    return TaskFacts(task.better, task.monitor)
+    return TaskFacts({name: task.modes.get(name, "max") for name in task.metrics}, task.monitor)
 
 
 class TaskAdapter:
-    """The user's object, and sums of what it makes of batches."""
+    """The user's object, and sums of its values over batches."""
 
     def __init__(self, call: Mapping[str, Any]) -> None:
         self.path = call[KEY]
         with preserve_generators():
             seed_all(0)
-            self.own = create("task", call)
-        self.loss: Callable[[Any, Tensor], Any] = getattr(self.own, "loss", self.own)
-        self.metrics: Mapping[str, Callable[[Any, Tensor], Any]] = getattr(self.own, "metrics", {})
-        self.monitor: str = getattr(self.own, "monitor", "loss")
-        self.place: tuple[torch.device, torch.dtype] | None = None
-
-    @property
-    def better(self) -> dict[str, Any]:
-        """By each metric's name min or max; max where the task does not say."""
-        said = getattr(self.own, "better", {})
-        return {name: said.get(name, "max") for name in self.metrics}
+            self.task = create("task", call)
+        self.loss: Callable[[Any, Tensor], Any] = getattr(self.task, "loss", self.task)
+        self.metrics: Mapping[str, Callable[[Any, Tensor], Any]] = getattr(self.task, "metrics", {})
+        self.modes: Mapping[str, Literal["min", "max"]] = getattr(self.task, "better", {})
+        self.monitor: str = getattr(self.task, "monitor", "loss")
+        self.placement: tuple[torch.device, torch.dtype] | None = None
 
     def check(self) -> None:
-        """Refuse what is no task."""
-        own, metrics, better = self.own, self.metrics, getattr(self.own, "better", {})
-        hint = "an object with loss(outputs, targets), or one that is called so"
-        self._require(callable(self.loss), f"it makes a {type(own).__name__} without a loss", hint)
-        trains = isinstance(own, nn.Module) and any(parameter.requires_grad for parameter in own.parameters())
-        self._require(not trains, "it has parameters, and the net's alone are trained", "a loss without")
-        named = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
-        self._require(named, "its metrics are no functions by name", "metrics = {NAME: FUNCTION, …}")
+        """Raise a ConfigError if the object is no task."""
+        task, metrics, modes = self.task, self.metrics, self.modes
+        hint = "an object with loss(outputs, targets), or a function of these"
+        self._require(callable(self.loss), f"a {type(task).__name__} has no loss", hint)
+        trains = isinstance(task, nn.Module) and any(parameter.requires_grad for parameter in task.parameters())
+        self._require(not trains, "it has parameters, but only the net is trained", "a loss without parameters")
+        are_functions = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
+        self._require(are_functions, "`metrics` maps names to functions", "metrics = {NAME: FUNCTION, …}")
         for name in metrics:
-            fits = isinstance(name, str) and name.isidentifier() and name not in TAKEN
-            self._require(fits, f"a metric cannot be called {name}", "another name")
-        fits = isinstance(better, Mapping) and {*better} <= {*metrics} and {*better.values()} <= {"min", "max"}
-        self._require(fits, "its `better` is more than min or max of its metrics", "better = {NAME: 'min'}, say")
-        known, reason = ["loss", *metrics], f"it has no metric {self.monitor} to monitor"
-        self._require(self.monitor in known, reason, f"one of {', '.join(known)}")
+            is_valid = isinstance(name, str) and name.isidentifier() and name not in RESERVED
+            self._require(is_valid, f"a metric cannot be called {name}", "another name")
+        are_modes = isinstance(modes, Mapping) and {*modes} <= {*metrics} and {*modes.values()} <= {"min", "max"}
+        self._require(are_modes, "`better` maps names of metrics to min or max", "better = {NAME: 'min'}, say")
+        names, reason = ["loss", *metrics], f"it has no metric {self.monitor} to monitor"
+        self._require(self.monitor in names, reason, f"one of {', '.join(names)}")
 
-    def _require(self, fits: bool, reason: str, hint: str) -> None:
-        require(fits, f"task.{KEY}", self.path, reason, hint)
+    def _require(self, condition: bool, reason: str, hint: str) -> None:
+        require(condition, f"task.{KEY}", self.path, reason, hint)
 
     def loss_sum(self, outputs: Any, targets: Tensor) -> Tensor:
-        tensors = self._meet(outputs)
+        tensors = self._move_to(outputs)
         if len(targets) == 0:
-            return torch.stack([own.sum() for own in tensors]).sum()
-        is_sum = getattr(self.own, "reduction", None) == "sum"  # as torch's losses say it
+            return torch.stack([tensor.sum() for tensor in tensors]).sum()
+        is_sum = getattr(self.task, "reduction", None) == "sum"  # an attribute of torch's losses
         return self._sum("loss", self.loss(outputs, targets), targets, is_sum)
 
     def metric_sum(self, name: str, outputs: Any, targets: Tensor) -> Tensor:
-        tensors = self._meet(outputs)
+        tensors = self._move_to(outputs)
         if len(targets) == 0:
             return tensors[0].new_zeros(())
-        return self._sum(name, self.metrics[name](outputs, targets), targets, False)
+        return self._sum(name, self.metrics[name](outputs, targets), targets)
 
-    def _meet(self, outputs: Any) -> list[Tensor]:
-        """The tensors among a net's outputs. Those of the task itself, such as classes' weights, go to where they are.
+    def _move_to(self, outputs: Any) -> list[Tensor]:
+        """Move the task's tensors, such as class weights, to the device of a net's outputs; return these as a list.
 
         Raises:
-            ConfigError: there are none.
+            ConfigError: the outputs hold no tensor of real numbers.
         """
-        found = [own for own in tensors_in(outputs) if own.is_floating_point()]
-        reason = f"a net's {type(outputs).__name__} holds no real numbers"
-        self._require(bool(found), reason, "a net whose outputs do")
-        place = found[0].device, torch.float64 if found[0].dtype == torch.float64 else torch.float32
-        if isinstance(self.own, nn.Module) and place != self.place:
-            self.own.to(*place)
-            self.place = place
-        return found
+        tensors = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point()]
+        reason = f"the net returns a {type(outputs).__name__} without real numbers"
+        self._require(bool(tensors), reason, "a net that returns some")
+        dtype = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
+        placement = tensors[0].device, dtype
+        if isinstance(self.task, nn.Module) and placement != self.placement:
+            self.task.to(*placement)
+            self.placement = placement
+        return tensors
 
-    def _sum(self, what: str, made: Any, targets: Tensor, is_sum: bool) -> Tensor:
-        value = made if isinstance(made, Tensor) else torch.tensor(made, dtype=torch.float64)
-        shape, count = tuple(value.shape), len(targets)
+    def _sum(self, name: str, value: Any, targets: Tensor, is_sum: bool = False) -> Tensor:
+        tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        shape, count = tuple(tensor.shape), len(targets)
         if shape == ():
-            return value if is_sum else value * count
-        reason = f"its {what} of {count} samples has the shape {shape}"
-        self._require(shape == (count,), reason, "one that makes a mean over samples, or a number for each")
-        return value.sum()
+            return tensor if is_sum else tensor * count
+        reason = f"its {name} of {count} samples has the shape {shape}"
+        self._require(shape == (count,), reason, "one that returns a mean over samples, or a number for each")
+        return tensor.sum()

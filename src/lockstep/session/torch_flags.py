@@ -1,4 +1,4 @@
-"""Flags of torch that hold while a run trains and tests, and are as they were behind it."""
+"""Flags of torch, set while a run trains and tests, and reset afterwards."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import torch
 from lockstep.schemas import Trainer
 
 CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
-"""Without it cuBLAS may choose another way each time."""
+"""cuBLAS is deterministic only with it."""
 
 
 @contextmanager
 def torch_flags(trainer: Trainer) -> Iterator[None]:
-    """`deterministic`, `benchmark` and `detect_anomaly`; what is None is left as it is."""
+    """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
     algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark, workspace = torch.backends.cudnn.benchmark, os.environ.get(CUBLAS)
     if trainer.deterministic is not None:

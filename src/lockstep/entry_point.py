@@ -1,4 +1,4 @@
-"""What `python -m lockstep.collectives` and `python -m bench` share: arguments, exit status, a folder."""
+"""The commands `python -m lockstep.collectives` and `python -m bench`: arguments, exit status, a folder."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -22,7 +22,7 @@ Options = TypeVar("Options")
 
 
 def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str) -> int:
-    """The exit status: the command's own; 1 if a rank failed, 2 for invalid input, 130 after Ctrl-C."""
+    """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input, 130 after Ctrl-C."""
     outlive_readers()
     if {"--help", "-h"} & set(words):
         print(help_page, end="")
@@ -44,34 +44,36 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
 
 
 def output_dir(name: str) -> Path:
-    """logs/NAME/<date>_<time>, like the folder of a run; it isn't made yet."""
+    """Return logs/NAME/<date>_<time>, which `make_output_dir` creates."""
     return Path("logs", name, f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}").absolute()
 
 
 def make_output_dir(path: Path) -> None:
-    """Raises ConfigError where it can't be made."""
+    """Create the folder, or raise a ConfigError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"the folder for the results can't be made ({error.strerror})"
+        reason = f"the folder for the results cannot be created ({error.strerror})"
         raise config_error(f"logs/{path.parent.name}", path, reason, "the command in a folder where it can") from None
 
 
 def options(cls: type[Options], words: Sequence[str], command: str, **defaults: object) -> Options:
-    """An instance of `cls` from the words, from `defaults` and from the fields' own; `command` is named in refusals.
+    """Return an instance of `cls` from KEY=VALUE words, read as YAML, and from defaults.
 
-    OmegaConf reads the words: 2 is a number, true a truth value, tcp://… text.
+    Args:
+        command: shown in errors.
+        defaults: in place of those of the class.
     """
-    defaults = {field.name: field.default for field in fields(cls)} | defaults  # type: ignore[arg-type]
+    values = {field.name: field.default for field in fields(cls)} | defaults  # type: ignore[arg-type]
     for word in words:
         if not word.partition("=")[0] or "=" not in word:
             raise ConfigError(f"{word}: this is no KEY=VALUE; {command} --help lists the keys.")
     try:
-        given: Any = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=True)
+        typed: Any = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=True)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
-        reason = f"this cannot be read ({' '.join(str(error).split())})"
+        reason = f"this cannot be parsed ({' '.join(str(error).split())})"
         raise ConfigError(f"{' '.join(words)}: {reason}; write KEY=VALUE.") from None
-    for key in given:
-        if key not in defaults:
-            raise unknown_key(key, given[key], [*defaults], command)
-    return coerce(cls, "", {**defaults, **given})
+    for key in typed:
+        if key not in values:
+            raise unknown_key(key, typed[key], [*values], command)
+    return coerce(cls, "", {**values, **typed})
