@@ -1,4 +1,4 @@
-"""The table of a net's layers: what it counts, that it fits, that training does not notice it, in both engines."""
+"""The table of a net's layers: what it counts, and that training is unchanged by it in both engines."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +45,7 @@ class Net(nn.Module):
         return y + torch.randn_like(y), y
 
 
-def test_what_is_counted() -> None:
+def test_parameters_and_flops_of_layers() -> None:
     """A product of (n, k) and (k, m) is 2 n k m operations; torch counts none of an LSTM or attention in one piece."""
     net = Net().eval()
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_text_of_the_table() -> None:
     assert {"Linear", "1×1000", "1,001,000", "total", "3.57"} <= {*text.split()}
 
 
-def test_training_does_not_notice(make_plan: MakePlan, capsys: pytest.CaptureFixture[str]) -> None:
+def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.CaptureFixture[str]) -> None:
     plan, net = make_plan("model_summary=true", "logger=none"), Net()
     net.first.eval()
     before = torch.get_rng_state()
@@ -89,7 +89,7 @@ def test_training_does_not_notice(make_plan: MakePlan, capsys: pytest.CaptureFix
         ("one without a forward", MODULES["classifier"], "Classifier: parameters; it has no forward"),
     ],
 )
-def test_each_kind_of_net(
+def test_summary_of_each_kind_of_net(
     name: str,
     job: tuple[str, ...],
     said: str,
@@ -109,12 +109,12 @@ def test_each_kind_of_net(
     assert digests[0] == digests[1]
 
 
-def test_a_net_that_is_only_tested_has_none(make_plan: MakePlan, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="model_summary=true: it is printed before training, and there is none"):
+def test_summary_needs_training(make_plan: MakePlan, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="model_summary=true: it is printed before training; write"):
         make_plan("train=false", f"ckpt_path={tmp_path}", "model_summary=true")
 
 
-def test_rank_0_does_not_trace_alone_what_waits_for_others(
+def test_forward_that_waits_for_other_ranks_is_not_traced(
     make_plan: MakePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, board = make_plan("logger.tensorboard.graph=true"), Board()

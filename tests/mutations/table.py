@@ -657,7 +657,7 @@ MUTATIONS = [
         "monitor/net.py",
         "    finally:\n        restore_random_state(state, [device])\n",
         "    finally:\n",
-        "tests/test_model_summary.py::test_training_does_not_notice",
+        "tests/test_model_summary.py::test_net_and_generators_are_unchanged",
     ),
     Mutation(
         "gradients of thawed layers stay with their rank",
@@ -678,6 +678,6 @@ MUTATIONS = [
         "monitor/model_summary.py",
         " - sum(totals.get(child, 0) for child in children)",
         "",
-        "tests/test_model_summary.py::test_what_is_counted",
+        "tests/test_model_summary.py::test_parameters_and_flops_of_layers",
     ),
 ]
