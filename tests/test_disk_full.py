@@ -1,4 +1,4 @@
-"""A full disk: one sentence with the folder and the reason, and earlier files are unchanged."""
+"""A full disk: an error with the folder and the reason; earlier checkpoints stay intact."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.hidden=[4]", "
 ENGINES = ("raw", pytest.param("lightning", marks=pytest.mark.slow))
 
 
-def is_one_sentence(ended: Ended, content: str, reason: str) -> None:
+def check_error(ended: Ended, content: str, reason: str) -> None:
     folder = ended.folder / "run"
     assert ended.status == 2, ended.err
     assert ended.err == (
@@ -33,7 +33,7 @@ def limited(command: Command, most: int, *overrides: str) -> Ended:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_last_checkpoint_is_kept(command: Command, engine: str) -> None:
+def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
     """A net is trained; then a larger file than its checkpoint may not be written, on two ranks."""
     first = command.train(*SMALL, f"engine={engine}", "max_epochs=1", "logger=none")
     assert first.status == 0, first.err
@@ -41,30 +41,28 @@ def test_last_checkpoint_is_kept(command: Command, engine: str) -> None:
     before = last.read_bytes()
     world = ("strategy=ddp", "devices=2", "logger=none")
     ended = limited(command, len(before) // 2, *SMALL, *world, f"engine={engine}", "max_epochs=2")
-    is_one_sentence(ended, "checkpoints/last.ckpt", "File too large")
+    check_error(ended, "checkpoints/last.ckpt", "File too large")
     assert last.read_bytes() == before
     assert net_state(last)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("most", "what"), [(200, "what the run leaves"), (2000, "what the run leaves")], ids=["config.yaml", "record.jsonl"]
-)
-def test_no_file_is_half_written(command: Command, most: int, what: str) -> None:
+@pytest.mark.parametrize("most", [200, 2000], ids=["config.yaml", "record.jsonl"])
+def test_no_file_is_incomplete(command: Command, most: int) -> None:
     ended = limited(command, most, *SMALL, "engine=raw", "logger=none", "max_epochs=3", "record.weights=step")
-    is_one_sentence(ended, what, "File too large")
+    check_error(ended, "what the run leaves", "File too large")
     config, record = command.folder / "run" / "config.yaml", command.folder / "run" / "record.jsonl"
     assert config.exists() == (most > 200)
     assert not record.exists() or record.read_text().endswith("}\n")
 
 
-def test_metrics_on_a_full_device(command: Command) -> None:
+def test_metrics_that_cannot_be_written(command: Command) -> None:
     """A device that is always full lies where they are first written to."""
     run = command.folder / "run"
     run.mkdir()
     (run / ".metrics.json.part").symlink_to("/dev/full")
     ended = command.train(*SMALL, "engine=raw", "logger=none", "max_epochs=1")
-    is_one_sentence(ended, "what the run leaves", "No space left on device")
+    check_error(ended, "what the run leaves", "No space left on device")
     assert not (run / "metrics.json").exists()
     assert damage(run / "checkpoints" / "last.ckpt") is None
 
@@ -86,12 +84,12 @@ def small_disk(command: Command) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_small_disk(command: Command, small_disk: str, engine: str) -> None:
+def test_a_small_disk(command: Command, small_disk: str, engine: str) -> None:
     """First TensorBoard, or the record, finds no room; on a larger one the second or third checkpoint."""
     line = (*SMALL, f"engine={engine}", "strategy=ddp", "devices=2", "max_epochs=60")
-    is_one_sentence(command.train(*line), "what the run leaves", "No space left on device")
+    check_error(command.train(*line), "what the run leaves", "No space left on device")
     subprocess.run(["mount", "-o", "remount,size=64k", small_disk], check=True)
-    is_one_sentence(command.train(*line, "logger=none"), "checkpoints/last.ckpt", "No space left on device")
+    check_error(command.train(*line, "logger=none"), "checkpoints/last.ckpt", "No space left on device")
     last = Path(small_disk) / "checkpoints" / "last.ckpt"
     assert damage(last) is None
     assert net_state(last)

@@ -76,9 +76,7 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     check_launchable(plan.world)
     plan, damaged = choose_checkpoint(plan, has_folder)
     if damaged and _is_rank_zero():
-        print(
-            f"{' and '.join(map(str, damaged))}: damaged; resuming from {plan.ckpt_path}", file=sys.stderr, flush=True
-        )
+        print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
     return plan
 
 

@@ -1,14 +1,12 @@
 """Overrides of the command line: the checks that Hydra leaves out, and the keys that exist."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
-from omegaconf import DictConfig, OmegaConf
 
 from lockstep.build import named_options
 from lockstep.conf import CONF
@@ -46,8 +44,7 @@ def check_groups(words: Iterable[str]) -> None:
             if not all(map(_is_name, names)) or not (takes_any_number or len(names) == 1):
                 known = [name for name in names if name in OPTIONS[group]]
                 hint = f"{group}={known[0]}" if known else f"one of {', '.join(OPTIONS[group])}"
-                typed = (override.input_line or "").partition("=")[2]
-                raise config_error(group, typed, "a group takes the name of one of its options", hint)
+                raise config_error(group, _typed(override), "a group takes the name of one of its options", hint)
 
 
 def check_merged_options(words: Iterable[str], config: Mapping[str, Any]) -> None:
@@ -61,9 +58,12 @@ def check_merged_options(words: Iterable[str], config: Mapping[str, Any]) -> Non
         if group in SEVERAL and group in config and isinstance(value, list):
             reason = "two of these files have a _target_, and were merged into one"
             hint = f"'# @package {group}.NAME' as the first line of each"
-            typed = (override.input_line or "").partition("=")[2]
             all_there = len(named_options(group, config[group])) >= len({*_texts(value)})
-            require(all_there, group, typed, reason, hint)
+            require(all_there, group, _typed(override), reason, hint)
+
+
+def _typed(override: Override) -> str:
+    return (override.input_line or "").partition("=")[2]
 
 
 def _texts(choice: Any) -> list[Any]:
@@ -81,21 +81,14 @@ def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     return tuple(key for word in job if (key := word.lstrip("+~").partition("=")[0]) not in fixed)
 
 
-@cache
-def option_keys() -> dict[str, list[str]]:
-    """Return every key of an option with the options that have it, such as `model.dropout`: [example, lenet]."""
-    keys = defaultdict(list)
+def known_keys() -> list[str]:
+    """Return every key that may be typed: groups, keys of their options, and the other keys of train.yaml."""
+    values = yaml.safe_load((CONF / "train.yaml").read_text())
+    keys = [*(key for key in values if key not in ("defaults", "hydra")), *OPTIONS]
+    keys += [f"{key}.{name}" for key, value in values.items() if isinstance(value, dict) for name in value]
     for group in GROUPS:
         for option in OPTIONS[group]:
             prefix = f"{group}.{option}" if group in SEVERAL else group
-            for name in OmegaConf.load(CONF / group / f"{option}.yaml"):
-                keys[f"{prefix}.{name!s}"].append(option)
-    return keys
-
-
-def known_keys() -> list[str]:
-    """Return every key that may be typed: top-level keys, groups, and keys of the options."""
-    values = {str(key): value for key, value in OmegaConf.load(CONF / "train.yaml").items()}
-    top = [key for key in values if key not in ("defaults", "hydra")]
-    nested = [f"{key}.{name!s}" for key in top if isinstance(values[key], DictConfig) for name in values[key]]
-    return [*top, *nested, *OPTIONS, *sorted(key for key in option_keys() if not key.endswith(".name"))]
+            names = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
+            keys += [f"{prefix}.{name}" for name in names if name != "name"]
+    return [*dict.fromkeys(key for key in keys if not key.startswith("hydra."))]

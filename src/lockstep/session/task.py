@@ -3,7 +3,7 @@
 from lockstep import data, schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.create_source import create_net_source, create_source
+from lockstep.loaders.loader_source import create_net_source, create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.session.create_model import Trainee, create_net

@@ -10,7 +10,7 @@ import torch
 from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.create_source import create_source
+from lockstep.loaders.loader_source import create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype

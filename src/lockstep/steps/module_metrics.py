@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from lockstep.checkpoint.content import Content, Progress
 from lockstep.config_error import ConfigError
 from lockstep.loaders.batch_slices import slice_batch
 from lockstep.loaders.rank_data import RankData
-from lockstep.loaders.step_collectives import collective_in
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import ONE_SAMPLE, Example, show_net
@@ -98,8 +96,6 @@ def show_module(
         example = Example(array if isinstance(array, tuple) else (array,), of="its example_input_array")
     else:
         example = _example(module, batch) if overrides(module, "forward") else Example()
-    if plan.world_size > 1 and collective_in(type(module), "forward"):
-        example = replace(example, waits=True)
     with plan.strategy.tensors.full_weights(module):
         show_net(plan, loggers, module, example, device)
 

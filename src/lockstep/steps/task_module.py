@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from lockstep import schemas
 from lockstep.checkpoint.content import Progress
-from lockstep.data.samples import as_batch
+from lockstep.data.samples import as_batch, keys_of
 from lockstep.data.tensors import Batch
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.optimizers import create_optimizer
@@ -17,8 +17,8 @@ from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.schedulers import create_scheduler
 from lockstep.steps.loss_weight import LossWeighting, Scale, loss_weight
+from lockstep.sums.epoch_metrics import StepCounts
 from lockstep.sums.running import BatchStats, batch_stats
-from lockstep.sums.step_counts import StepCounts
 from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:
@@ -45,11 +45,7 @@ class TaskModule(nn.Module):
         super().__init__()
         self.net, self.plan, self.objective = net, plan, plan.objective
         self.compute = plan.strategy.forward(plan, net)
-        self.keys: Any = None
-        if getattr(plan.data, "input_key", None) is not None:
-            from lockstep.data.mappings import keys_of  # only for samples that are mappings
-
-            self.keys = keys_of(plan.data)
+        self.keys = keys_of(plan.data)
         self.is_dummy_batch = False
 
     def forward(self, inputs: Tensor) -> Any:
@@ -58,7 +54,7 @@ class TaskModule(nn.Module):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         batch = self.prepared(batch)
         if self.is_dummy_batch:
-            batch = Batch(*(part[:0] for part in batch))
+            batch = Batch(*(tensor[:0] for tensor in batch))
         loss_sum, stats, _ = self._shared_step(batch)
         self.sums.training_batch(stats)
         return loss_sum

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from lockstep.objectives import objective_of
 from lockstep.sweep.jobs import SweepJob
 
-MODES = {"minimize": "min", "maximize": "max"}
-"""By the direction of a sweeper such as Optuna's."""
-
 
 @dataclass(frozen=True)
 class RankingMetric:
@@ -41,18 +38,14 @@ class RankingMetric:
         return (min if self.mode == "min" else max)(values, key=lambda pair: pair[0])[1]
 
 
-def ranking_metric(jobs: Sequence[SweepJob], direction: str | None = None) -> RankingMetric | None:
-    """Return the metric that all finished jobs have in common, or None.
-
-    Args:
-        direction: the sweeper's, `minimize` or `maximize`.
-    """
+def ranking_metric(jobs: Sequence[SweepJob]) -> RankingMetric | None:
+    """Return the metric that all finished jobs have in common, or None."""
     finished = [job for job in jobs if job.results]
     modes = {job.results.get("monitor"): job.results.get("mode") for job in finished}
     optimized = {job.config.get("optimized_metric") for job in finished}
     if len(optimized) == 1 and (name := optimized.pop()):
         default = "max" if name == "samples_per_second" else objective_of("classification", 2).better(name)
-        return RankingMetric(name, MODES.get(direction or "") or modes.get(name) or default, is_final=True)
+        return RankingMetric(name, modes.get(name) or default, is_final=True)
     [(monitor, mode)] = modes.items() if len(modes) == 1 else [(None, None)]
     return RankingMetric(monitor, mode, is_final=False) if monitor and mode else None
 
