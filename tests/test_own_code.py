@@ -171,7 +171,7 @@ def test_invalid_input_ends_before_any_rank_starts(command: Command) -> None:
     ended = command.train("--config-dir", str(OWN / "conf"), "model=residual", *words, PYTHONPATH=str(OWN))
     assert (ended.status, ended.out) == (2, "")
     assert ended.err == (
-        "model._target_=strange_net.Residual: there is no module strange_net (did you mean strange_nets?); write "
+        "model._target_=strange_net.Residual: there is no module strange_net; write "
         "the path of one that can be imported from this folder, or set PYTHONPATH to its folder.\n"
     )
     assert not (command.folder / "logs").exists()

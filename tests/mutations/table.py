@@ -637,7 +637,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the worst job of a sweep is called the best",
-        "sweep/best.py",
+        "sweep/jobs.py",
         '(min if self.mode == "min" else max)(',
         "min(",
         "tests/test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint",
