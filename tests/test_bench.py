@@ -6,13 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from bench.__main__ import HELP, BenchOptions, run_bench
-from bench.measurement import INCONCLUSIVE, Measurement, bench_table, draw, take_turns
+from bench.measurement import INCONCLUSIVE, Measurement, bench_table, take_turns
 from bench.runs import BenchContext, override
 from bench.workloads import COUNTER, TRAINING, USER_CODE, WORKLOADS, Training, Variant
 from lockstep.build import plan_from
@@ -130,24 +128,6 @@ def test_the_table() -> None:
     assert "-0.500 s" in lines[3]
     assert "≤ 1.5 s" in lines[3]
     assert lines[4].endswith(INCONCLUSIVE)
-
-
-def test_the_plot(tmp_path: Path, saved_figures: list[Figure]) -> None:
-    """Ratios at their scores, each in the colour that the legend gives to its result; goals."""
-    draw(MEASUREMENTS, tmp_path / "bench.png")
-    [axes] = saved_figures[0].axes
-    lines = [(line, np.asarray(line.get_xydata())) for line in axes.get_lines()]
-    points = {line.get_color(): xy for line, xy in lines if line.get_marker() == "o"}
-    np.testing.assert_allclose(points["tab:red"], [[0.6, 0]])
-    np.testing.assert_allclose(points["tab:blue"], [[1.2, 1]])
-    [goal] = [xy for line, xy in lines if line.get_marker() == "|" and line.get_color() == "black"]
-    np.testing.assert_allclose(goal, [[0.2, 0]])
-    legend = axes.get_legend()
-    assert legend is not None
-    assert {text.get_text() for text in legend.get_texts()} == {"goal missed", "no goal", "goal: at most"}
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["linear: raw / source", "linear: raw / bare"]
-    assert axes.get_xlim()[0] == 0
-    draw([], tmp_path / "empty.png")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +262,7 @@ def test_from_start_to_end(fake_workloads: None, capfd: pytest.CaptureFixture[st
     assert "bench 2/2: refuses, left out: refuses: it cannot run here." in lines
     assert lines[-2].startswith("1 of 3 goals met, 1 inconclusive; ")
     folder = Path(lines[-1].strip())
-    assert {path.name for path in folder.iterdir()} == {"bench.csv", "bench.png", "runs.log"}
+    assert {path.name for path in folder.iterdir()} == {"bench.csv", "runs.log"}
     assert (folder / "runs.log").read_text() == "of a run\nof a rank\n"
     with (folder / "bench.csv").open(newline="") as file:
         assert [row["goal_met"] for row in csv.DictReader(file)] == ["", "no", "", "yes", INCONCLUSIVE, ""]
@@ -310,7 +290,6 @@ def test_a_real_run(command: Command) -> None:
     ratio = float(rows["raw"]["median"]) / float(rows["source"]["median"])
     assert float(rows["raw"]["ratio_median"]) == pytest.approx(ratio)
     assert rows["raw"]["goal_met"] == INCONCLUSIVE, "a single round"
-    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

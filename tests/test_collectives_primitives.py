@@ -35,11 +35,10 @@ BY_HAND: dict[str, list[list[float] | None]] = {
 def test_what_is_expected_by_hand() -> None:
     assert {*BY_HAND, "send/recv"} == {*BY_NAME}
     for name, numbers in BY_HAND.items():
-        found = BY_NAME[name].expected([A, B, C], 1)
-        for own, by_hand in zip(found, numbers, strict=True):
-            assert (own is None) == (by_hand is None), name
-            if own is not None and by_hand is not None:
-                np.testing.assert_allclose(own, by_hand, rtol=1e-12, err_msg=name)
+        for expected, by_hand in zip(BY_NAME[name].expected([A, B, C], 1), numbers, strict=True):
+            assert (expected is None) == (by_hand is None), name
+            if expected is not None and by_hand is not None:
+                np.testing.assert_allclose(expected, by_hand, rtol=1e-12, err_msg=name)
     assert BY_NAME["send/recv"].expected([[4.0], [0.0], [9.0]], 0) == [[5.0], [5.0], [9.0]]
     pairs = [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
     np.testing.assert_array_equal(BY_NAME["all-to-all"].expected(pairs, 0), [[1, 2, 5, 6], [3, 4, 7, 8]])
@@ -88,8 +87,8 @@ def test_shares_are_whole_numbers() -> None:
 def test_an_error_on_all_ranks_is_the_backends() -> None:
     avg = BY_NAME["all-reduce (avg)"]
     refused = Observation([1.0], [], "Cannot use ReduceOp.AVG\nwith it")
-    own = check(avg, [refused, refused], 0, "mpi")
-    assert {(row.result, row.explanation) for row in own} == {("–", "mpi: Cannot use ReduceOp.AVG with it")}
+    rows = check(avg, [refused, refused], 0, "mpi")
+    assert {(row.result, row.explanation) for row in rows} == {("–", "mpi: Cannot use ReduceOp.AVG with it")}
     some = check(avg, [Observation([1.0], [1.0]), refused], 0, "mpi")
     assert {row.result for row in some} == {"fail"}
     assert "rank 1: Cannot use" in some[0].explanation

@@ -16,7 +16,7 @@ from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 
 BY_NAME = {primitive.name: primitive for primitive in PRIMITIVES}
-TIMEOUT = 3.0
+TIMEOUT = 2.0
 
 
 def incomplete_ring(input: Tensor, output: Tensor, root: int) -> None:
@@ -81,7 +81,7 @@ def test_each_fault_is_reported_as_what_it_is(make_plan: MakePlan) -> None:
     rows: dict[str, list[Check]] = {}
     for row in check_all(FAULTS, result.observations, 3, 0, "gloo"):
         rows.setdefault(row.primitive, []).append(row)
-    assert {name: [row.result for row in own] for name, own in rows.items()} == {
+    assert {name: [row.result for row in checks] for name, checks in rows.items()} == {
         "ring all-reduce": ["pass", "pass", "fail"],
         "all-reduce (sum)": ["pass", "fail", "pass"],
         "barrier": ["fail", "fail", "pass"],

@@ -27,10 +27,10 @@ Torchrun = Callable[[Cluster, Machine, int], list[str]]
 
 
 def meeting_at_a_rendezvous(machines: Cluster, machine: Machine, ranks: int) -> list[str]:
-    """torchrun as docs/clusters.md writes it; it is told addresses, since no machine's name resolves to its own."""
+    """Return torchrun's words as in docs/clusters.md, with addresses: the machines' names do not resolve to them."""
     first = machines.machines[0]
-    own = [f"--local-addr={machine.address}", f"--rdzv-conf=is_host={int(machine is first)}"]
-    return torchrun(machines, machine, ranks, "--rdzv-backend=c10d", f"--rdzv-endpoint={first.address}:29400", *own)
+    words = [f"--local-addr={machine.address}", f"--rdzv-conf=is_host={int(machine is first)}"]
+    return torchrun(machines, machine, ranks, "--rdzv-backend=c10d", f"--rdzv-endpoint={first.address}:29400", *words)
 
 
 def placed_by_hand(machines: Cluster, machine: Machine, ranks: int) -> list[str]:
@@ -38,9 +38,9 @@ def placed_by_hand(machines: Cluster, machine: Machine, ranks: int) -> list[str]
     return torchrun(machines, machine, ranks, f"--node_rank={machine.number}", master, "--master_port=29500")
 
 
-def torchrun(machines: Cluster, machine: Machine, ranks: int, *own: str) -> list[str]:
+def torchrun(machines: Cluster, machine: Machine, ranks: int, *words: str) -> list[str]:
     shape = (f"--nnodes={len(machines.machines)}", f"--nproc_per_node={ranks}")
-    return machine.inside(sys.executable, "-m", "torch.distributed.run", *shape, *own)
+    return machine.inside(sys.executable, "-m", "torch.distributed.run", *shape, *words)
 
 
 def started(
@@ -77,8 +77,8 @@ def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return four_ranks(tmp_path_factory.mktemp("one"), "engine=both", "max_epochs=2")
 
 
-def four_ranks(folder: Path, *own: str) -> Path:
-    ended = Command(folder).train(*JOB, "devices=4", *own)
+def four_ranks(folder: Path, *words: str) -> Path:
+    ended = Command(folder).train(*JOB, "devices=4", *words)
     assert ended.status == 0, ended.err
     return ended.run_dir
 
@@ -113,7 +113,7 @@ def test_two_machines_train_a_users_module(command: Command, tmp_path: Path) -> 
             command.popen(*line, PYTHONPATH=str(OWN)) for line in lines(machines, meeting_at_a_rendezvous, 2, *job)
         ]
         ended = all_ended(command, started_there)
-    assert [own.status for own in ended] == [0, 0], ended
+    assert [command.status for command in ended] == [0, 0], ended
     for engine in ("lightning", "raw"):
         assert left_by(ended[0].run_dir / engine) == left_by(alone.run_dir / engine)
 
@@ -140,9 +140,9 @@ def wait_for_a_step(folder: Path, step: int, processes: "Sequence[subprocess.Pop
 )
 def test_a_cut_cable_ends_the_run_on_both_machines(engine: str, how: Torchrun, cut: int, command: Command) -> None:
     run_dir = command.folder / "run"
-    own = (f"process_group.timeout={TIMEOUT}", "checkpoint.every_n_steps=2", "max_epochs=10000")
+    words = (f"process_group.timeout={TIMEOUT}", "checkpoint.every_n_steps=2", "max_epochs=10000")
     with cluster(2) as machines:
-        processes = started(command, machines, how, 2, f"engine={engine}", *own, f"hydra.run.dir={run_dir}")
+        processes = started(command, machines, how, 2, f"engine={engine}", *words, f"hydra.run.dir={run_dir}")
         wait_for_a_step(run_dir, 10, processes)
         machines.plug(machines.machines[cut], "down")
         ended = all_ended(command, processes, timeout=TIMEOUT + 10)
@@ -167,10 +167,10 @@ RESTARTS = ("resume=true", "checkpoint.every_n_steps=2", f"process_group.timeout
 @pytest.mark.slow
 def test_with_restarts_it_goes_on_when_the_link_is_back(command: Command, undisturbed: Path) -> None:
     run_dir = command.folder / "run"
-    own = ("engine=raw", *RESTARTS, f"hydra.run.dir={run_dir}")
+    words = ("engine=raw", *RESTARTS, f"hydra.run.dir={run_dir}")
     with cluster(2) as machines:
         extra = ["--max-restarts=3"]
-        processes = started(command, machines, meeting_at_a_rendezvous, 2, *own, extra=extra)
+        processes = started(command, machines, meeting_at_a_rendezvous, 2, *words, extra=extra)
         wait_for_a_step(run_dir, 30, processes)
         machines.plug(machines.machines[1], "down")
         time.sleep(3 * TIMEOUT)
@@ -185,10 +185,10 @@ def test_with_restarts_it_goes_on_when_the_link_is_back(command: Command, undist
 def test_with_restarts_it_goes_on_after_a_killed_rank(command: Command, undisturbed: Path) -> None:
     """The other machine's agent starts its ranks anew too, and does not count that as a restart."""
     run_dir = command.folder / "run"
-    own = ("engine=raw", *RESTARTS, f"hydra.run.dir={run_dir}")
+    words = ("engine=raw", *RESTARTS, f"hydra.run.dir={run_dir}")
     with cluster(2) as machines:
         extra = ["--max-restarts=3"]
-        processes = started(command, machines, meeting_at_a_rendezvous, 2, *own, extra=extra)
+        processes = started(command, machines, meeting_at_a_rendezvous, 2, *words, extra=extra)
         wait_for_a_step(run_dir, 30, processes)
         psutil.Process(processes[1].pid).children()[-1].send_signal(signal.SIGKILL)
         ended = all_ended(command, processes, timeout=80)
@@ -202,7 +202,7 @@ MIRROR = "yann.lecun.com"
 
 @pytest.mark.slow
 def test_each_machine_fetches_its_data_once(command: Command, mnist: str) -> None:
-    """Two ranks start on each, with nothing at `data.root`, which is a disk of the machine's own."""
+    """Two ranks start on each, with nothing at `data.root`, which is a disk of the machine alone."""
     mirror = command.folder / "mirror" / "exdb" / "mnist"
     mirror.mkdir(parents=True)
     for path in sorted((Path(mnist) / "MNIST" / "raw").glob("*-ubyte")):

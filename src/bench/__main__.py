@@ -1,4 +1,4 @@
-"""`python -m bench`: measure each workload, print the table, and save it with a plot.
+"""`python -m bench`: measure each workload, print the table and save it.
 
 This process computes nothing. The output of the runs goes to runs.log, and only the bench prints to the terminal.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from bench import workloads
-from bench.measurement import INCONCLUSIVE, Measurement, bench_table, draw
+from bench.measurement import INCONCLUSIVE, Measurement, bench_table
 from bench.runs import BASELINES, BenchContext
 from lockstep.config_error import ConfigError, option_error, require
 from lockstep.entry_point import make_output_dir, options, output_dir, run_command
@@ -34,7 +34,7 @@ HELP = (
 
 Each ratio is of two variants that took turns on this machine; the table shows the median over the rounds with the least
 and the most. A goal is judged only where the rounds are long and alike enough to tell.
-The table goes to the terminal, and with a plot into logs/bench/<date>_<time>/.
+The table goes to the terminal, and as a CSV into logs/bench/<date>_<time>/.
 
   quick: false   true: fewer rounds over fewer samples, in about 4 minutes on 2 cores
   only: all      one workload or several, only=linear,startup
@@ -81,7 +81,6 @@ def run_bench(options: BenchOptions) -> int:
     print("".join(f"{key}: {value}\n" for key, value in machine.items() if value), end="", flush=True)
     with redirected_output(folder / "runs.log") as terminal:
         rows = measure(names, options, folder, terminal)
-    draw(rows, folder / "bench.png")
     results = [row.goal_met for row in rows if row.goal is not None]
     count = f"{results.count('yes')} of {len(results)} goals met, {results.count(INCONCLUSIVE)} {INCONCLUSIVE}"
     print(f"\n{bench_table(rows, width_shown())}\n", flush=True)
