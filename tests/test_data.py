@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,12 +10,13 @@ from lockstep.data.line import fitted_line
 from lockstep.data.tensors import Split, TensorData, split_three
 from lockstep.schemas import Digits, Line, Points, RandomRegression
 
+DIGITS = Digits("digits", val_size=180, test_size=360)
+
 
 def test_a_batch_is_fetched_at_once() -> None:
-    split = Split(torch.arange(10).view(5, 2), torch.arange(5))
-    inputs, targets, ids = split[torch.tensor([3, 0])]
+    inputs, targets = Split(torch.arange(10).view(5, 2), torch.arange(5))[torch.tensor([3, 0])]
     assert inputs.tolist() == [[6, 7], [0, 1]]
-    assert targets.tolist() == ids.tolist() == [3, 0]
+    assert targets.tolist() == [3, 0]
 
 
 def test_splits_are_consecutive() -> None:
@@ -26,14 +25,14 @@ def test_splits_are_consecutive() -> None:
     assert [split.inputs.tolist() for split in splits] == [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
 
 
-def test_pixels_are_scaled_on_the_way_and_classes_stay() -> None:
+def test_pixels_are_scaled_in_a_batch_alone_and_classes_stay() -> None:
     images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
     split = Split(images, torch.tensor([1]))
     tensors = TensorData(split, split, split, outputs=2, mean=0.5, std=0.25)
-    inputs, targets, _ids = tensors.as_float(split[torch.tensor([0])], torch.float64)
+    inputs, targets = tensors.as_float(split[torch.tensor([0])], torch.float64)
     assert inputs.tolist() == [[[[-2.0, 2.0]]]]
     assert targets.dtype == torch.int64
-    assert images.tolist() == [[[[0, 255]]]], "the data set itself is untouched"
+    assert images.tolist() == [[[[0, 255]]]]
 
 
 def test_the_seven_points_are_those_of_the_source() -> None:
@@ -53,43 +52,38 @@ def test_generated_points_surround_the_same_classes() -> None:
     assert torch.allclose(centre, by_hand, atol=4 * 0.5 / 1000**0.5)  # four standard errors
 
 
-def test_the_line_is_the_one_asked_for() -> None:
+def test_a_generated_line_has_its_slope_intercept_and_noise() -> None:
     choice = Line("line", slope=2.0, intercept=3.0, noise=0.1, samples=10_000, inputs=(), val_size=500, predict=())
     line = data.load(choice)
-    assert [len(split) for split in (line.train, line.val, line.test)] == [10_000, 500, 1000]
+    assert [len(split) for split in line.splits.values()] == [10_000, 500, 1000]
     x, y = line.train.inputs[:, 0], line.train.targets[:, 0]
     design = torch.stack([x, torch.ones_like(x)], dim=1)
-    slope, intercept = torch.linalg.lstsq(design, y[:, None]).solution[:, 0].tolist()
-    assert abs(slope - 2) < 0.005
-    assert abs(intercept - 3) < 0.005
+    solution = torch.linalg.lstsq(design, y[:, None]).solution[:, 0]
+    assert solution.tolist() == pytest.approx([2, 3], abs=0.005)
     assert (y - 2 * x - 3).std().item() == pytest.approx(0.1, rel=0.05)
     assert torch.equal(data.load(choice).test.targets, line.test.targets)
 
 
 def test_digits_are_the_real_ones_each_in_one_split() -> None:
-    digits = data.load(Digits("digits", val_size=180, test_size=360))
-    splits = (digits.train, digits.val, digits.test)
+    digits = data.load(DIGITS)
+    splits = digits.splits.values()
     assert [len(split) for split in splits] == [1257, 180, 360]
     assert digits.shape == (1, 28, 28)
     assert digits.train.inputs.dtype == torch.uint8
-    counted = torch.bincount(torch.cat([split.targets for split in splits]), minlength=10)
-    assert counted.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # of the UCI repository's page
+    counts = torch.bincount(torch.cat([split.targets for split in splits]), minlength=10)
+    assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # of the UCI repository's page
     ink = sorted(torch.cat([split.inputs.sum(dim=(1, 2, 3)) for split in splits]).tolist())
     originals = sorted((load_digits().images.sum(axis=(1, 2)) * 255 / 16 * 400 / 64).tolist())
     assert ink == pytest.approx(originals, rel=0.05), "enlarging 8×8 to 20×20 spreads each digit's ink over 400/64"
 
 
-def test_scikit_learns_file_is_read_as_by_its_own_loader(monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels, classes = load_digits(return_X_y=True)
-    assert np.array_equal(read_rows(), np.column_stack([pixels, classes]))
-    monkeypatch.setattr("lockstep.data.digits.FILE", Path("moved.csv.gz"))
-    assert np.array_equal(read_rows()[:, :-1], pixels)
-    assert np.array_equal(read_rows()[:, -1], classes)
+def test_scikit_learns_file_is_read_as_by_its_own_loader() -> None:
+    assert np.array_equal(read_rows(), np.column_stack(load_digits(return_X_y=True)))
 
 
 def test_digits_are_scaled_to_mean_0_and_deviation_1() -> None:
-    digits = data.load(Digits("digits", val_size=180, test_size=360))
-    inputs, _targets, _ids = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
+    digits = data.load(DIGITS)
+    inputs, _targets = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
     assert inputs.mean().item() == pytest.approx(0, abs=0.005)
     assert inputs.std().item() == pytest.approx(1, abs=0.005)
 
@@ -100,7 +94,7 @@ def test_a_line_through_given_points() -> None:
     assert line.train.targets.tolist() == [[2.0], [4.0], [6.0]]
 
 
-def test_what_a_net_has_learned_of_a_line() -> None:
+def test_the_line_of_a_net() -> None:
     net = nn.Linear(1, 1).double()
     with torch.no_grad():
         net.weight.fill_(2.0)

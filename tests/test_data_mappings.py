@@ -1,4 +1,4 @@
-"""Samples that are mappings: the keys that the data's YAML file names, and a plain net beside them."""
+"""Samples that are mappings: a plain net is trained on the keys that the data's configuration names."""
 
 import json
 from pathlib import Path
@@ -10,29 +10,25 @@ from torch.utils.data import default_collate
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.data.mappings import SampleKeys
+from lockstep.data.samples import SampleKeys
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, MODULES, SINGLE, VIRTUAL, by_both, trained
 
 MLP = ("model=mlp", "model.hidden=[6]", "batch_size=16", "precision=64-true")
 
 
-def test_of_lists_and_of_a_collate_function_of_theirs() -> None:
-    """A table without a format has lists; torch's own function would put them together place by place."""
+def test_lists_and_a_users_collate_function() -> None:
+    """A table without a format has lists; torch's collate function would collate them place by place."""
     samples: list[dict[str, Any]] = [{"x": [1.0, 2.0], "y": 1, "name": "a"}, {"x": [3.0, 4.0], "y": 0, "name": "b"}]
     keys = SampleKeys("x", "y")
-    wanted = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
-    for made in (
-        keys.collate(default_collate, samples),
-        keys.collate(lambda own: default_collate([*own]), samples),
-    ):
-        assert all(torch.equal(own, other) for own, other in zip(made, wanted, strict=True))
-    assert torch.equal(SampleKeys("x", None).collate(default_collate, samples)[0], wanted[0])
+    expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
+    for function in (default_collate, lambda samples: default_collate([*samples])):
+        assert all(map(torch.equal, keys.collate(function, samples), expected))
+    assert torch.equal(SampleKeys("x", None).collate(default_collate, samples)[0], expected[0])
 
 
 def digest_of(run: Path) -> str:
-    found: str = json.loads((run / "metrics.json").read_text())["digest"]
-    return found
+    return str(json.loads((run / "metrics.json").read_text())["digest"])
 
 
 @pytest.mark.parametrize(
@@ -43,7 +39,7 @@ def digest_of(run: Path) -> str:
         pytest.param("mapped_stream", ("max_epochs=1",), marks=pytest.mark.slow),
     ],
 )
-def test_a_net_is_trained_on_the_keys_that_are_named(data: str, more: tuple[str, ...], make_own: MakeOwn) -> None:
+def test_a_net_is_trained_on_the_named_keys(data: str, more: tuple[str, ...], make_own: MakeOwn) -> None:
     """By both engines alike, by ranks as by one process; and as on the same samples as pairs."""
     job = (*MLP, f"data={data}", *more)
     runs = by_both(make_own(*job, *DDP, folder="both"))
@@ -74,7 +70,7 @@ def test_a_net_is_trained_on_the_keys_that_are_named(data: str, more: tuple[str,
         ),
     ],
 )
-def test_keys_that_cannot_be(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_invalid_keys_are_rejected(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
     with pytest.raises(ConfigError) as raised:
         make_own("model=mlp", "data=mapped", *SINGLE, *words)
     assert sentence in str(raised.value)

@@ -1,4 +1,4 @@
-"""Samples of a Dataset are functions of (seed, epoch, sample), and of no rank, worker or generator."""
+"""Samples of a Dataset are functions of (seed, epoch, sample), whatever the rank, worker or generator."""
 
 import random
 
@@ -14,74 +14,80 @@ from lockstep.data.seeded import seed_sample
 from tests.split_loading import split_loader
 
 
+def draw() -> list[float]:
+    """Return a number of each generator."""
+    return [float(torch.rand(())), random.random(), float(np.random.rand())]
+
+
 class Draws(Dataset[tuple[Tensor, int]]):
-    """23 samples: their number, and what each generator gives."""
+    """23 samples: their number, and what each generator draws."""
 
     def __len__(self) -> int:
         return 23
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        drawn = [float(torch.rand(())), random.random(), float(np.random.rand())]
-        return torch.tensor([float(index), *drawn], dtype=torch.float64), index
+        return torch.tensor([float(index), *draw()], dtype=torch.float64), index
+
+
+def sample_data(workers: int = 0) -> SampleData:
+    return SampleData(Draws(), Draws(), Draws(), 23, (4,), 9, {"num_workers": workers})
 
 
 def batches(
     rank: int = 0, world: int = 1, workers: int = 0, epoch: int = 4, first: int = 0, seed: int = 9
 ) -> list[Tensor]:
     """Return the inputs of this rank's samples in each batch."""
-    data = SampleData(Draws(), Draws(), Draws(), 23, (4,), seed, {"num_workers": workers})
-    loader = split_loader(data, rank=rank, world=world, begin=(epoch, first), seed=seed)
-    found = []
+    loader = split_loader(sample_data(workers), rank=rank, world=world, begin=(epoch, first), seed=seed)
+    rank_inputs = []
     for inputs, targets in loader:
         share = loader.shares.popleft()
         assert torch.equal(inputs[: share.count, 0].long(), share.ids)
         assert torch.equal(targets[: share.count], share.ids)
-        found.append(inputs[: share.count])
-    return found
+        rank_inputs.append(inputs[: share.count])
+    return rank_inputs
+
+
+def drawn(batches: list[Tensor]) -> dict[int, list[float]]:
+    """Return the numbers that each sample has drawn."""
+    return {int(row[0]): row[1:].tolist() for batch in batches for row in batch}
 
 
 def test_a_sample_is_drawn_under_its_own_seed() -> None:
     """By hand, with each generator."""
     seed_sample(9, 4, 17)
-    wanted = [float(torch.rand(())), random.random(), float(np.random.rand())]
-    own = {int(row[0]): row[1:].tolist() for batch in batches() for row in batch}
-    assert own[17] == wanted
-    assert len({tuple(values) for values in own.values()}) == 23
-    assert {int(row[0]): row[1:].tolist() for batch in batches(epoch=5) for row in batch}[17] != wanted
-    assert {int(row[0]): row[1:].tolist() for batch in batches(seed=8) for row in batch}[17] != wanted
+    expected = draw()
+    assert drawn(batches())[17] == expected
+    assert len({tuple(values) for values in drawn(batches()).values()}) == 23
+    assert drawn(batches(epoch=5))[17] != expected
+    assert drawn(batches(seed=8))[17] != expected
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_neither_ranks_nor_workers_nor_a_resume_change_it(workers: int) -> None:
+def test_neither_ranks_nor_workers_nor_a_resume_change_a_sample(workers: int) -> None:
     """Three ranks, of which the last has nothing of the ragged batch."""
-    whole = batches()
-    parts = [batches(rank, 3, workers) for rank in range(3)]
-    assert [len(part[-1]) for part in parts] == [1, 1, 0]
-    for number, batch in enumerate(whole):
-        for rank, part in enumerate(parts):
-            assert torch.equal(part[number], batch[rank::3])
+    single = batches()
+    ranks = [batches(rank, 3, workers) for rank in range(3)]
+    assert [len(rank[-1]) for rank in ranks] == [1, 1, 0]
+    for number, batch in enumerate(single):
+        assert all(torch.equal(ranks[rank][number], batch[rank::3]) for rank in range(3))
     resumed = batches(workers=workers, first=2)
     assert len(resumed) == 2
-    assert all(map(torch.equal, resumed, whole[2:]))
+    assert all(map(torch.equal, resumed, single[2:]))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_ranks_own_generators_go_on_as_if_nothing_was_drawn(workers: int) -> None:
-    torch.manual_seed(5)
-    np.random.seed(5)
-    random.seed(5)
-    before = torch.rand(()), random.random(), np.random.rand()
-    torch.manual_seed(5)
-    np.random.seed(5)
-    random.seed(5)
+def test_the_generators_of_the_rank_are_preserved(workers: int) -> None:
+    seed_sample(5, 0, 0)
+    before = draw()
+    seed_sample(5, 0, 0)
     batches(workers=workers)
     batches(2, 3, workers)
-    assert (torch.rand(()), random.random(), np.random.rand()) == before
+    assert draw() == before
 
 
 def test_an_evaluation_is_the_same_in_each_epoch() -> None:
-    """Lightning turns the page of its sampler too."""
-    loader = split_loader(SampleData(Draws(), Draws(), Draws(), 23, (4,), 9), stage="val")
+    """Lightning sets the epoch of its sampler too."""
+    loader = split_loader(sample_data(), stage="val")
     first = [inputs for inputs, _ in loader]
     loader.set_epoch(3)
     assert all(map(torch.equal, first, [inputs for inputs, _ in loader]))
@@ -91,21 +97,17 @@ def test_one_number_a_sample_is_a_column() -> None:
     """Else a squared error would compare each output with each target."""
     assert targets_for_loss(torch.zeros(5)).shape == (5, 1)
     assert targets_for_loss(torch.zeros(5, 2)).shape == (5, 2)
-    assert targets_for_loss(torch.zeros(5, dtype=torch.int64)).shape == (5,)
 
 
-@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.bool])
-def test_whole_numbers_are_classes(kind: torch.dtype) -> None:
-    for shape in ((5,), (5, 1)):
-        found = targets_for_loss(torch.ones(shape, dtype=kind))
-        assert (found.dtype, found.shape) == (torch.int64, (5,))
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize("shape", [(5,), (5, 1)])
+def test_integers_are_classes(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    classes = targets_for_loss(torch.ones(shape, dtype=dtype))
+    assert (classes.dtype, classes.shape) == (torch.int64, (5,))
 
 
-def test_what_is_no_pair_is_refused() -> None:
-    split = [{"x": torch.zeros(3)}] * 4
-    loader = split_loader(SampleData(split, split, split, 1, (3,), 9))
-    batch = next(iter(loader))
+def test_a_mapping_without_keys_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match=r"a batch of it is a mapping, .*; write data.inputs=KEY data.targets=KEY, of x"
     ):
-        as_batch(batch, "pairs", torch.float32)
+        as_batch({"x": torch.zeros(4, 3)}, "pairs", torch.float32)

@@ -1,4 +1,4 @@
-"""Random numbers of a sample: its own, whenever its data set begins to draw; the process's own go on untouched."""
+"""The random numbers of a sample: seeded whenever its data set begins to draw; the process's are preserved."""
 
 import random
 from collections.abc import Callable
@@ -16,24 +16,24 @@ DRAWS: dict[str, Callable[[], float]] = {
     "numpy": np.random.random_sample,
     "gauss": lambda: float(np.random.normal()),
     "python": random.random,
-    "read": lambda: float(torch.initial_seed()),  # draws nothing, and is another for each sample all the same
+    "read": lambda: float(torch.initial_seed()),  # draws nothing, but differs for each sample
 }
 
 
 class Late:
-    """Samples below `first` draw nothing. `asked`: which were made, in turn."""
+    """Samples below `first` draw nothing. `requested`: which were made, in turn."""
 
     def __init__(self, draw: Callable[[], float], first: int) -> None:
         self.draw, self.first = draw, first
-        self.asked: list[int] = []
+        self.requested: list[int] = []
 
     def __getitem__(self, index: int) -> float:
-        self.asked.append(index)
+        self.requested.append(index)
         return -1.0 if index < self.first else self.draw()
 
 
-def wanted(draw: Callable[[], float], index: int) -> float:
-    """By hand."""
+def seeded_draw(draw: Callable[[], float], index: int) -> float:
+    """Draw by hand under the seed of a sample."""
     seed_sample(3, 5, index)
     return draw()
 
@@ -45,31 +45,30 @@ def places(*indices: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("first", [0, 2, 5], ids=["first", "first-batch", "second-batch"])
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_late_draw_has_its_own_seed(name: str, first: int) -> None:
-    """In batches of 4; a draw that is seen late has the batch made anew."""
+    """In batches of 4; a batch is made again if a draw is noticed late."""
     source = Seeded(Late(DRAWS[name], first), list, 3)
-    made = source.__getitems__(places(0, 1, 2, 3)) + source.__getitems__(places(4, 5, 6, 7))
-    assert made == [-1.0 if index < first else wanted(DRAWS[name], index) for index in range(8)]
-    assert len({*made[first:]}) == 8 - first
+    samples = source.__getitems__(places(0, 1, 2, 3)) + source.__getitems__(places(4, 5, 6, 7))
+    assert samples == [-1.0 if index < first else seeded_draw(DRAWS[name], index) for index in range(8)]
+    assert len({*samples[first:]}) == 8 - first
 
 
 @pytest.mark.parametrize("name", ["numpy", "python"])
-def test_samples_are_made_once(name: str) -> None:
-    """Whether each draws or none: a data set that keeps what it has made would keep what was drawn without a seed."""
-    drawing, still = Late(DRAWS[name], 0), Late(DRAWS[name], 99)
-    for data in (drawing, still):
-        source = Seeded(data, list, 3)
-        source.__getitems__(places(0, 1, 2))
-        source.__getitems__(places(3, 4))
-        assert data.asked == [0, 1, 2, 3, 4]
+@pytest.mark.parametrize("first", [0, 99])
+def test_samples_are_made_once(name: str, first: int) -> None:
+    """Whether each draws or none: a data set that caches samples would keep what was drawn without a seed."""
+    data = Late(DRAWS[name], first)
+    source = Seeded(data, list, 3)
+    source.__getitems__(places(0, 1, 2))
+    source.__getitems__(places(3, 4))
+    assert data.requested == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_what_a_collate_function_draws_is_the_batchs(name: str) -> None:
-    """Under the numbers of its last sample, whatever was drawn before."""
+def test_a_collate_function_draws_under_the_seed_of_the_last_sample(name: str) -> None:
     source = Seeded(Late(DRAWS[name], 99), lambda _: DRAWS[name](), 3)
     DRAWS[name]()
-    assert source.__getitems__(places(0, 1)) == wanted(DRAWS[name], 1)
-    assert source.__getitems__(places(2, 6)) == wanted(DRAWS[name], 6)
+    assert source.__getitems__(places(0, 1)) == seeded_draw(DRAWS[name], 1)
+    assert source.__getitems__(places(2, 6)) == seeded_draw(DRAWS[name], 6)
 
 
 @pytest.mark.parametrize("memory", [True, False], ids=["memory", "without"])
@@ -78,32 +77,25 @@ def test_what_a_collate_function_draws_is_the_batchs(name: str) -> None:
 def test_the_generators_go_on_as_if_nothing_was_drawn(
     first: int, gauss: bool, memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also numpy's second number of a pair; and where numpy's memory cannot be read."""
+    """Also numpy's second number of a pair; and if numpy's memory cannot be read."""
     if not memory:
         monkeypatch.setattr(random_state, "generator_memory", lambda: None)
 
-    def all_of_them() -> float:
-        return sum(draw() for draw in DRAWS.values())
-
-    def numbers(batches: int) -> list[float]:
+    def numbers(fetch: Callable[[int], object]) -> list[float]:
+        """Return numbers that the process draws between batches."""
         seed_sample(1, 1, 1)
-        source = Seeded(Late(all_of_them, first), list, 3)
-        found = [np.random.normal()] if gauss else []
-        for batch in range(batches):
-            source.__getitems__(places(*range(2 * batch, 2 * batch + 2)))
-            found += [float(torch.rand(())), np.random.normal(), random.gauss(0, 1)]
-        return found
+        values = [np.random.normal()] if gauss else []
+        for batch in range(4):
+            fetch(batch)
+            values += [float(torch.rand(())), np.random.normal(), random.gauss(0, 1)]
+        return values
 
-    with_batches = numbers(4)
-    seed_sample(1, 1, 1)
-    alone = [np.random.normal()] if gauss else []
-    for _ in range(4):
-        alone += [float(torch.rand(())), np.random.normal(), random.gauss(0, 1)]
-    assert with_batches == alone
+    source = Seeded(Late(lambda: sum(draw() for draw in DRAWS.values()), first), list, 3)
+    assert numbers(lambda batch: source.__getitems__(places(2 * batch, 2 * batch + 1))) == numbers(lambda _: None)
 
 
 def test_numpys_memory_tells_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this version of numpy; in one without these names nothing is told."""
+    """In this version of numpy; a version without these names has none."""
     np.random.seed(4)
     before = private_numpy.generator_memory()
     assert before is not None

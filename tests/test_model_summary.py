@@ -1,9 +1,7 @@
 """The table of a net's layers: what it counts, that it fits, that training does not notice it, in both engines."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from torch import Tensor, nn
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
-from lockstep.loggers.tensorboard import TensorBoardWriter
 from lockstep.monitor.model_summary import layers_of, summary_text
 from lockstep.monitor.net import Example, show_net
 from lockstep.plan import Plan
@@ -112,23 +109,3 @@ def test_each_kind_of_net(
 def test_a_net_that_is_only_tested_has_none(make_plan: MakePlan, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="model_summary=true: it is printed before training, and there is none"):
         make_plan("train=false", f"ckpt_path={tmp_path}", "model_summary=true")
-
-
-def test_rank_0_does_not_trace_alone_what_waits_for_others(
-    make_plan: MakePlan, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan, board = make_plan("logger.tensorboard.graph=true"), Board()
-    example = Example((torch.zeros(1, 3, 16),))
-    for waits in (False, True):
-        loggers = Loggers(plan, 0, [board])
-        show_net(plan, loggers, nn.Linear(16, 2), replace(example, waits=waits), torch.device("cpu"))
-    assert board.graphs == 1
-    assert "its forward waits for other ranks" in capsys.readouterr().err
-
-
-class Board(TensorBoardWriter):
-    def __init__(self) -> None:
-        self.graphs, self.writer = 0, self
-
-    def add_graph(self, net: Any, inputs: Any) -> None:
-        self.graphs += 1

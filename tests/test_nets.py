@@ -50,6 +50,15 @@ def test_layers_have_the_sizes_of_the_source(
     assert net(torch.zeros(3, *shape)).shape == (3, outputs)
 
 
+@pytest.mark.parametrize("kind", [partial(CNN, norm="batch"), partial(LeNet, dropout=0.0), SplitCNN])
+def test_images_may_have_any_size(kind: Callable[..., nn.Module]) -> None:
+    """Pooling makes 4×4 features of them, so the number of weights stays."""
+    for size in ((32, 32), (64, 48)):
+        net = kind((3, *size), 10)
+        assert net(torch.zeros(2, 3, *size)).shape == (2, 10)
+        assert count(net) == count(kind((3, 28, 28), 10))
+
+
 def test_batch_norm_has_scale_and_shift_for_each_channel_and_takes_the_biases_place() -> None:
     plain, normed = (CNN(IMAGE, 10, norm) for norm in ("none", "batch"))
     assert count(normed) - count(plain) == (2 - 1) * (16 + 32 + 64 + 128)

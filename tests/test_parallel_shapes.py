@@ -1,24 +1,30 @@
-"""What each replica says it sees: 30 rows of five features are 15 and 15."""
+"""show_shapes: each replica prints the shapes of its first training batch; 30 rows of five features are 15 and 15."""
 
 import pytest
+import torch
+from torch import nn
 
+from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+from lockstep.parallel.shapes import show_shapes
 from tests.conftest import Command
 
-SAYS = "a replica sees (15, 5) and returns (15, 2)"
+LINE = "a replica sees (15, 5) and returns (15, 2)"
 
 
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_each_rank_says_its_own(engine: str, command: Command) -> None:
-    ended = command.train("experiment=replica_shapes", f"engine={engine}")
-    assert ended.out.count("a replica sees") == ended.out.count(SAYS) == 1, "once, of its three batches"
+def test_each_replica_of_one_process(capsys: pytest.CaptureFixture[str]) -> None:
+    net = nn.Linear(5, 2)
+    show_shapes(net, replicas=2)
+    replicas = CpuDataParallel(net, 2)
+    net.eval()
+    replicas(torch.zeros(30, 5))
+    net.train()
+    for _ in range(3):
+        replicas(torch.zeros(30, 5))
+    assert capsys.readouterr().out.splitlines() == [LINE, LINE]
+
+
+def test_each_rank(command: Command) -> None:
+    ended = command.train("experiment=replica_shapes", "engine=raw")
     log = (ended.run_dir / "ranks" / "1.log").read_text()
-    assert log.count("a replica sees") == log.count(SAYS) == 1
-
-
-def test_each_replica_of_one_process(command: Command) -> None:
-    ended = command.train("experiment=replica_shapes", "engine=raw", "strategy=dp")
-    assert ended.out.count(SAYS) == ended.out.count("a replica sees") == 2
-
-
-def test_nobody_says_anything_unasked(command: Command) -> None:
-    assert "sees" not in command.train("experiment=replica_shapes", "show_shapes=false", "engine=raw").out
+    for text in (ended.out, log):
+        assert text.count("a replica sees") == text.count(LINE) == 1, "once, of its three batches"

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: whole files, numbers in full precision."""
+"""The files of a run: complete, with numbers in full precision."""
 
 import json
 from collections.abc import Callable
@@ -19,24 +19,24 @@ def test_metrics_keep_full_precision(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
 
-def test_what_json_cannot_hold_is_null(tmp_path: Path) -> None:
+def test_nan_and_infinity_become_null(tmp_path: Path) -> None:
     save_metrics(tmp_path, {"train/loss": float("nan"), "val/loss": float("inf"), "epochs": 1})
     assert json.loads((tmp_path / "metrics.json").read_text()) == {"train/loss": None, "val/loss": None, "epochs": 1}
 
 
-def test_a_run_begins_without_what_was_half_written(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_run_are_removed(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     """In its folder and that of its checkpoints; no file of the user's."""
-    parts = [tmp_path / ".metrics.json.part", tmp_path / "checkpoints" / ".last.ckpt.part"]
-    kept = [tmp_path / "a.part", tmp_path / "checkpoints" / "last.ckpt", tmp_path / ".film.part"]
+    temporary = [tmp_path / ".metrics.json.part", tmp_path / "checkpoints" / ".last.ckpt.part"]
+    others = [tmp_path / "a.part", tmp_path / "checkpoints" / "last.ckpt", tmp_path / ".film.part"]
     (tmp_path / "checkpoints").mkdir()
-    for path in (*parts, *kept):
+    for path in (*temporary, *others):
         path.touch()
     write_config(make_plan("accelerator=cpu"))
-    assert [path.exists() for path in (*parts, *kept)] == [False, False, True, True, True]
+    assert [path.exists() for path in (*temporary, *others)] == [False, False, True, True, True]
 
 
 @pytest.mark.parametrize("below", ["", "x"])
-def test_a_folder_that_cannot_be_made(below: str, tmp_path: Path) -> None:
+def test_a_run_folder_that_cannot_be_created(below: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     reason = {"": "File exists", "x": "Not a directory"}[below]
     folder = tmp_path / "file" / below

@@ -8,7 +8,7 @@ from lockstep.sampler import epoch_order, rank_slices
 
 
 def shares(samples: int, batch_size: int, world: int, epoch: int = 0, seed: int = 3) -> list[list[list[int]]]:
-    """What each rank gets in each batch."""
+    """Return the samples of each rank in each batch."""
     order = epoch_order(samples, seed, epoch)
     return [[ids.tolist() for ids in rank_slices(order, batch_size, rank, world)] for rank in range(world)]
 
@@ -33,7 +33,7 @@ def test_the_order_is_that_of_torchs_distributed_sampler() -> None:
 @pytest.mark.parametrize("samples", [1, 5, 12, 13, 23, 24])
 def test_every_world_sees_the_same_global_batches_each_sample_once(samples: int, world: int) -> None:
     ranks, [single] = shares(samples, 12, world), shares(samples, 12, 1)
-    batches = [sorted(chain(*parts)) for parts in zip(*ranks, strict=True)]
+    batches = [sorted(chain(*slices)) for slices in zip(*ranks, strict=True)]
     assert batches == [sorted(batch) for batch in single]
     assert sorted(chain(*batches)) == list(range(samples))
 

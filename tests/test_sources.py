@@ -30,7 +30,7 @@ def is_mnist(line: str) -> bool:
 
 
 def of_experiment(name: str) -> str:
-    """Its first command."""
+    """Return its first command."""
     return next(line for line in COMMANDS if f"experiment={name}" in line)
 
 
@@ -59,38 +59,38 @@ def test_a_command_runs(line: str, command: Command, request: pytest.FixtureRequ
     assert "Traceback" not in ended.err + ended.out
 
 
-def results(command: Command, line: str, *more: str) -> dict[str, Any]:
+def train(command: Command, line: str, *more: str) -> dict[str, Any]:
     ended = command.train(*shlex.split(line)[2:], *more)
     assert ended.status == 0, ended.err
-    metrics: dict[str, Any] = json.loads((ended.run_dir / "metrics.json").read_text())
-    return metrics
+    results: dict[str, Any] = json.loads((ended.run_dir / "metrics.json").read_text())
+    return results
 
 
-def test_the_line_is_found(command: Command) -> None:
+def test_the_line_is_learned(command: Command) -> None:
     """The noise has variance 0.01; the answer is 2 and 3."""
-    found = results(command, "python train.py experiment=linear_regression")
-    assert abs(found["slope"] - 2) < 0.01
-    assert abs(found["intercept"] - 3) < 0.01
-    assert found["train/loss"] == pytest.approx(0.01, rel=0.05)
+    metrics = train(command, "python train.py experiment=linear_regression")
+    assert abs(metrics["slope"] - 2) < 0.01
+    assert abs(metrics["intercept"] - 3) < 0.01
+    assert metrics["train/loss"] == pytest.approx(0.01, rel=0.05)
 
 
 @pytest.mark.slow
 def test_twice_seven_is_fourteen(command: Command) -> None:
-    found = results(command, of_experiment("times_two"))
-    assert found["predict/7"] == pytest.approx(14, abs=1e-3)
-    assert found["gradient_sync"] == "ring"
+    metrics = train(command, of_experiment("times_two"))
+    assert metrics["predict/7"] == pytest.approx(14, abs=1e-3)
+    assert metrics["gradient_sync"] == "ring"
 
 
-def test_points_are_told_apart(command: Command) -> None:
-    found = results(command, of_experiment("toy_mlp"))
-    assert (found["train/acc"], found["test/acc"], found["world_size"]) == (1.0, 1.0, 2)
+def test_points_are_classified(command: Command) -> None:
+    metrics = train(command, of_experiment("toy_mlp"))
+    assert (metrics["train/acc"], metrics["test/acc"], metrics["world_size"]) == (1.0, 1.0, 2)
 
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_sgd_by_hand_is_sgd(wrong: bool, command: Command, tmp_path: Path) -> None:
     """Four ranks with five rows each, against a plain loop over all twenty; targets a millionth larger must show."""
     line, double = of_experiment("sgd_by_hand"), "precision=64-true"
-    results(command, line, double)
+    train(command, line, double)
     [checkpoint] = command.folder.glob("logs/train/*/checkpoints/last.ckpt")
     config, _ = compose_job([*shlex.split(line)[2:], double])
     plan = plan_from(config, tmp_path)

@@ -1,9 +1,11 @@
-"""Batches fetched in blocks are the batches that an index by hand gives, in memory that is aligned."""
+"""Batches fetched in blocks are the batches of an index by hand, in aligned memory."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from lockstep.data.tensors import Batch, Split, TensorData
+from lockstep.data.tensors import Split, TensorData
 from lockstep.loaders import in_memory
 from lockstep.loaders.in_memory import ALIGNED, to_device_if_fits
 from lockstep.sampler import epoch_order, rank_slices
@@ -23,28 +25,28 @@ def images(samples: int = 23) -> TensorData:
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("block", [1, 300, 2**20])
-@pytest.mark.parametrize("make", [numbers, images])
-def test_blocks_change_nothing(make: type, block: int, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three ranks, a ragged last batch of which rank 2 has nothing, and an epoch that begins at its second batch."""
+@pytest.mark.parametrize("create", [numbers, images])
+def test_blocks_change_nothing(
+    create: Callable[[], TensorData], block: int, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three ranks, of which the last has nothing of the ragged batch; the epoch begins at its second batch."""
     monkeypatch.setattr(in_memory, "BLOCK_BYTES", block)
-    data = make()
+    data = create()
     loader = split_loader(data, rank=rank, world=3, begin=(4, 1))
-    batches = [*loader]
-    found = [
-        Batch(*(tensor[: share.count] for tensor in batch)) for batch, share in zip(batches, loader.shares, strict=True)
-    ]
     slices = [*rank_slices(epoch_order(23, 1, 4), 7, rank, 3)][1:]
-    wanted = [data.as_float(data.train[ids], torch.float32) for ids in slices]
-    assert len(found) == len(wanted) == 3
-    assert [len(batch.ids) for batch in found] == {0: [3, 3, 1], 1: [2, 2, 1], 2: [2, 2, 0]}[rank]
-    for own, other in zip(found, wanted, strict=True):
-        assert own.inputs.dtype == torch.float32
-        assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))
-        assert own.inputs.is_contiguous()
-        assert own.inputs.data_ptr() % ALIGNED == 0
+    batches = [*loader]
+    assert [share.count for share in loader.shares] == {0: [3, 3, 1], 1: [2, 2, 1], 2: [2, 2, 0]}[rank]
+    for ids, batch, share in zip(slices, batches, loader.shares, strict=True):
+        expected = data.as_float(data.train[ids], torch.float32)
+        assert torch.equal(share.ids, ids)
+        assert share.is_dummy == (len(ids) == 0)
+        assert all(torch.equal(tensor[: len(ids)], other) for tensor, other in zip(batch, expected, strict=True))
+        assert batch.inputs.dtype == torch.float32
+        assert batch.inputs.is_contiguous()
+        assert batch.inputs.data_ptr() % ALIGNED == 0
 
 
-def test_its_length_is_that_of_a_whole_epoch() -> None:
+def test_a_resumed_epoch_has_the_length_of_a_complete_one() -> None:
     assert len(split_loader(numbers(), begin=(0, 2))) == 4
 
 
@@ -54,13 +56,14 @@ def test_on_a_cpu_data_stays_where_it_is() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("make", [numbers, images])
-def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, data = torch.device("cuda", 0), make()
-    there = to_device_if_fits(data, device)
-    assert there.train.inputs.device == device
+@pytest.mark.parametrize("create", [numbers, images])
+def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(
+    create: Callable[[], TensorData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, data = torch.device("cuda", 0), create()
+    resident = to_device_if_fits(data, device)
+    assert resident.train.inputs.device == device
     monkeypatch.setattr(in_memory, "RESIDENT", 0.0)
     assert to_device_if_fits(data, device) is data
-    own, other = (split_loader(which, device=device) for which in (there, data))
-    for one, two in zip(own, other, strict=True):
-        assert all(torch.equal(*pair) for pair in zip(one, two, strict=True))
+    for one, other in zip(split_loader(resident, device=device), split_loader(data, device=device), strict=True):
+        assert all(map(torch.equal, one, other))

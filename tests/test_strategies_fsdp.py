@@ -4,7 +4,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
-from lockstep.compare import Comparison, compare
+from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.topology import RankContext, Stop
@@ -84,75 +83,62 @@ def unaveraged(strategy: FSDP, plan: Plan, net: Any) -> None:
     net.head[0].set_gradient_divide_factor(1.0)
 
 
-def start(folder: Path, plans: list[Plan]) -> None:
+def start(folder: Path, runs: dict[str, Sequence[str]]) -> None:
+    """Run plans of one world by one start of its ranks, each in the folder of its name."""
+    plans = [plan_of(folder / name, *overrides) for name, overrides in runs.items()]
     (folder / "plans").write_bytes(pickle.dumps(plans))
     on_ranks(replace(plans[0], run_dir=str(folder)), run_all)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three starts: single, fsdp, and single that goes on with what fsdp saved."""
+    """Three starts: single, fsdp, and single that resumes from what fsdp saved."""
     folder = tmp_path_factory.mktemp("fsdp")
-    raw, lightning = "engine=raw", "engine=lightning"
+    single = (*ALONE, "engine=raw")
+    begun = (*single, FLOAT64, "max_epochs=1")
+    start(folder, {"single-64": (*single, FLOAT64), "single-32": single, "single-64-begun": begun})
+    shards = {engine: (*SHARDED, f"engine={engine}") for engine in ENGINES}
+    path = f"ckpt_path={folder / 'single-64-begun' / 'checkpoints' / 'last.ckpt'}"
+    in_shards: dict[str, Sequence[str]] = {
+        "stopped-ddp": ("strategy=ddp", "devices=2", "engine=raw", FLOAT64),
+        "unaveraged": (*shards["raw"], FLOAT64),
+    }
+    for engine, world in shards.items():
+        in_shards |= {
+            f"{engine}-32": world,
+            f"{engine}-64": (*world, FLOAT64),
+            f"stopped-{engine}": (*world, FLOAT64),
+            f"after-single-{engine}": (*world, FLOAT64, path),
+            f"{engine}-bf16": (*world, "precision=bf16-mixed", "max_epochs=1"),
+        }
+    start(folder, in_shards)
+    at_the_stop = {engine: folder / f"stopped-{engine}" / "checkpoints" / "at-the-stop.ckpt" for engine in ENGINES}
     start(
-        folder,
-        [
-            plan_of(folder / "single-64", *ALONE, raw, FLOAT64),
-            plan_of(folder / "single-32", *ALONE, raw),
-            plan_of(folder / "single-64-begun", *ALONE, raw, FLOAT64, "max_epochs=1"),
-        ],
-    )
-    begun = f"ckpt_path={folder / 'single-64-begun' / 'checkpoints' / 'last.ckpt'}"
-    start(
-        folder,
-        [
-            plan_of(folder / "raw-32", *SHARDED, raw),
-            plan_of(folder / "lightning-32", *SHARDED, lightning),
-            plan_of(folder / "raw-64", *SHARDED, raw, FLOAT64),
-            plan_of(folder / "lightning-64", *SHARDED, lightning, FLOAT64),
-            plan_of(folder / "stopped-raw", *SHARDED, raw, FLOAT64),
-            plan_of(folder / "stopped-lightning", *SHARDED, lightning, FLOAT64),
-            plan_of(folder / "stopped-ddp", "strategy=ddp", "devices=2", raw, FLOAT64),
-            plan_of(folder / "after-single-raw", *SHARDED, raw, FLOAT64, begun),
-            plan_of(folder / "after-single-lightning", *SHARDED, lightning, FLOAT64, begun),
-            plan_of(folder / "unaveraged", *SHARDED, raw, FLOAT64),
-            plan_of(folder / "raw-bf16", *SHARDED, raw, "precision=bf16-mixed", "max_epochs=1"),
-            plan_of(folder / "lightning-bf16", *SHARDED, lightning, "precision=bf16-mixed", "max_epochs=1"),
-        ],
-    )
-    stopped = [f"ckpt_path={folder / f'stopped-{engine}' / 'checkpoints' / 'at-the-stop.ckpt'}" for engine in ENGINES]
-    start(
-        folder,
-        [
-            plan_of(folder / f"single-after-{engine}", *ALONE, raw, FLOAT64, path)
-            for engine, path in zip(ENGINES, stopped, strict=True)
-        ],
+        folder, {f"single-after-{name}": (*single, FLOAT64, f"ckpt_path={path}") for name, path in at_the_stop.items()}
     )
     return folder
 
 
 def checkpoint(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
-    return found
+    saved: dict[str, Any] = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    return saved
 
 
 def furthest(a: Path, b: Path) -> float:
     """The largest difference between the weights and moments in two runs' last checkpoints."""
-    pairs: list[tuple[Tensor, Tensor]] = []
-    one, other = checkpoint(a), checkpoint(b)
-    pairs += [(own, other["state_dict"][name]) for name, own in one["state_dict"].items()]
-    states = [saved["optimizer_states"][0]["state"] for saved in (one, other)]
-    pairs += [(own, states[1][index][key]) for index, entry in states[0].items() for key, own in entry.items()]
-    return max((own - its).abs().max().item() for own, its in pairs)
-
-
-def differences(comparison: Comparison) -> dict[str, float]:
-    return {name: found.difference for name, found in comparison.quantities.items() if found.difference}
+    tensors = [
+        [
+            *saved["state_dict"].values(),
+            *(value for entry in saved["optimizer_states"][0]["state"].values() for value in entry.values()),
+        ]
+        for saved in map(checkpoint, (a, b))
+    ]
+    return float(max((one - other).abs().max() for one, other in zip(*tensors, strict=True)))
 
 
 @pytest.mark.timeout(300)
 def test_in_float64_it_is_single(runs: Path) -> None:
-    """Accumulated, clipped, with momentum, a ragged batch and an empty rank; gradient norms are of the whole."""
+    """Accumulated, clipped, with momentum, a ragged batch and an empty rank; gradient norms are of full tensors."""
     for engine in ENGINES:
         comparison = compare(runs / "single-64", runs / f"{engine}-64")
         assert str(comparison.tolerance) == "within 1e-10"
@@ -183,9 +169,9 @@ def test_a_gradient_that_is_not_averaged_is_seen(runs: Path) -> None:
 
 def test_ranks_hold_shards_and_the_run_says_so(runs: Path) -> None:
     lines = [json.loads(line) for line in (runs / "raw-32" / "record.jsonl").read_text().splitlines()]
-    held = [line["fingerprint"] for line in lines if "fingerprint" in line]
-    assert len(held) == 2
-    for line in held:
+    fingerprints = [line["fingerprint"] for line in lines if "fingerprint" in line]
+    assert len(fingerprints) == 2
+    for line in fingerprints:
         assert line["sharded"] is True
         assert len({*line["weights"]}) == len({*line["optimizer"]}) == 2
         assert len({*line["buffers"]}) == 1
@@ -195,11 +181,11 @@ def test_ranks_hold_shards_and_the_run_says_so(runs: Path) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_stopped_within_a_step_it_goes_on_to_the_same_bits(engine: str, runs: Path) -> None:
-    whole, resumed = (runs / f"{name}" for name in (f"{engine}-64", f"stopped-{engine}"))
+    uninterrupted, resumed = runs / f"{engine}-64", runs / f"stopped-{engine}"
     saved = torch.load(resumed / "checkpoints" / "at-the-stop.ckpt", weights_only=True)
     assert all(rank["gradients"] for rank in saved["lockstep"]["ranks"])
-    assert (resumed / "record.jsonl").read_text() == (whole / "record.jsonl").read_text()
-    assert furthest(whole, resumed) == 0
+    assert (resumed / "record.jsonl").read_text() == (uninterrupted / "record.jsonl").read_text()
+    assert furthest(uninterrupted, resumed) == 0
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -229,7 +215,7 @@ def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (
             ["engine=raw", "engine.gradient_sync=ring"],
@@ -239,10 +225,10 @@ def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) ->
         (["strategy.max_restarts=-1"], "strategy.max_restarts=-1: it must be 0 or more"),
     ],
 )
-def test_what_it_cannot_do_is_refused(overrides: list[str], said: str, make_plan: Callable[..., Plan]) -> None:
+def test_what_it_cannot_do_is_refused(overrides: list[str], message: str, make_plan: Callable[..., Plan]) -> None:
     with pytest.raises(ConfigError) as raised:
         make_plan("strategy=fsdp", "devices=2", "accelerator=cpu", *overrides)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_on_gpus_it_refuses_a_loss_scaler(make_plan: Callable[..., Plan]) -> None:

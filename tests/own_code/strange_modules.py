@@ -487,21 +487,6 @@ class Short(Uneven):
         return UnevenData().val_dataloader()
 
 
-class Fetching(Regressor):
-    """It asks for the loader itself."""
-
-    def training_step(self, dataloader_iter: Any) -> Tensor:
-        return torch.zeros(())
-
-
-class Lazy(Regressor):
-    """Its first layer has no size yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.LazyLinear(6), nn.Linear(6, 1))
-
-
 class PairsData(pl.LightningDataModule):
     """Pairs that a plain net takes, ragged; classes are found in the tensors."""
 

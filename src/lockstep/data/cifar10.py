@@ -4,7 +4,6 @@ Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images.
 """
 
 import codecs
-import hashlib
 import io
 import pickle
 import tarfile
@@ -17,18 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.config_error import config_error, require
-from lockstep.data.download import RemoteFile, download
+from lockstep.config_error import require
+from lockstep.data.download import DataFile, download
 
-ARCHIVE = "cifar-10-binary.tar.gz"
-URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
-SIZE = 170_052_171
-SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+ARCHIVE = DataFile(
+    "cifar-10-binary.tar.gz", 170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+)
+URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE.name}"
 
 SIDE, CLASSES = 32, 10
 RECORD = 1 + 3 * SIDE * SIDE
 """Bytes of a sample in the binary version: its class, then red, green and blue."""
-BINARY = ("cifar-10-batches-bin", ARCHIVE)
+BINARY = ("cifar-10-batches-bin", ARCHIVE.name)
 PYTHON = ("cifar-10-batches-py", "cifar-10-python.tar.gz")
 TRAIN, TEST = [f"data_batch_{number}" for number in range(1, 6)], "test_batch"
 
@@ -45,7 +44,7 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
     folder = Path(root)
     places = [folder / name for name in (*BINARY, *PYTHON)]
     if not any(path.exists() for path in places):
-        download("cifar10", folder, folder, [RemoteFile(ARCHIVE, [URL], SIZE + 1, _problem)])
+        download("cifar10", folder, folder, {ARCHIVE: [URL]}, packed=False)
     path = next(path for path in places if path.exists())
     parse = _from_binary if path.name in BINARY else _from_python
     batches, reason = {}, ""
@@ -56,20 +55,12 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
     except (OSError, EOFError, ValueError, KeyError, zlib.error, tarfile.TarError, pickle.UnpicklingError) as error:
         reason = str(error) or type(error).__name__
     reason = reason or next((f"{name} is not there" for name in (*TRAIN, TEST) if name not in batches), "")
-    hint = f"the folder of another {ARCHIVE}, or remove it to have it downloaded"
+    hint = f"the folder of another {ARCHIVE.name}, or remove it to have it downloaded"
     require(not reason, "data.root", root, f"{path} is damaged ({reason})", hint)
     images, targets = map(torch.cat, zip(*(batches[name] for name in TRAIN), strict=True))
     train = len(images) - val
-    if not 0 <= val < len(images):
-        reason = f"it leaves nothing of {len(images)} images to train on"
-        raise config_error("data.val", val, reason, "data.val=5000")
     training, validation = (images[:train], targets[:train]), (images[train:], targets[train:])
     return {"train": training, "val": validation, "test": batches[TEST]}
-
-
-def _problem(content: bytes) -> str:
-    digest = hashlib.sha256(content).hexdigest()
-    return "" if digest == SHA256 else f"its SHA-256 is {digest}"
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:

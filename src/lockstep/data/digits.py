@@ -15,12 +15,11 @@ import torch.nn.functional as F
 from lockstep.data.tensors import TensorData, split_three
 
 MEAN, STD = 0.1555, 0.2769
-"""Of the pixels, from 0 to 1, of the training split."""
-FILE = Path("datasets", "data", "digits.csv.gz")
+"""The mean and deviation of the training pixels, from 0 to 1."""
 
 
 def load(val_size: int, test_size: int) -> TensorData:
-    """Uint8 images (n, 1, 28, 28) and classes: each digit enlarged to 20×20 and centred, as MNIST's are.
+    """Return uint8 images (n, 1, 28, 28) and classes: each digit enlarged to 20×20 and centred, as MNIST's are.
 
     scikit-learn's rows come writer by writer, so they are shuffled once, by a fixed generator, before the split into
     train, val, test.
@@ -36,12 +35,9 @@ def load(val_size: int, test_size: int) -> TensorData:
 
 
 def read_rows() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """The rows of scikit-learn's file, (1797, 65): 64 pixels from 0 to 16, then the class."""
+    """Return the rows of scikit-learn's file, (1797, 65): 64 pixels from 0 to 16, then the class."""
     package = find_spec("sklearn")
-    file = Path(package.origin if package and package.origin else "").parent / FILE
-    if not file.is_file():  # another release of scikit-learn keeps it elsewhere
-        from sklearn.datasets import load_digits
-
-        return np.column_stack(load_digits(return_X_y=True))
-    with gzip.open(file, "rt") as lines:
+    assert package is not None
+    assert package.origin is not None
+    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
         return np.loadtxt(lines, delimiter=",", ndmin=2)

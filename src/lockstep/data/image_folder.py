@@ -69,8 +69,6 @@ def image_folder(
     else:
         images, classes = _listed(root, folder)
         rows = split_rows(len(images), {"val": val, "test": test})
-        reason = f"with data.val={val} data.test={test} nothing of its {len(images)} images is left to train on"
-        require(bool(rows["train"]), "data.root", root, reason, "smaller ones")
         files = {stage: [images[row] for row in rows[stage]] for stage in STAGES}
     to_float = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     resized = [v2.Resize(size), v2.CenterCrop(size)] if size is not None else []

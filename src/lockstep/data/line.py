@@ -13,9 +13,10 @@ TEST_SAMPLES = 1000
 def load(
     slope: float, intercept: float, noise: float, samples: int, val_size: int, inputs: Sequence[float] = ()
 ) -> TensorData:
-    """Float64 columns x and y: `samples` to train on, then `val_size`, then 1,000 to test, from one fixed generator.
+    """Return float64 columns x and y: `samples` to train on, then `val_size`, then 1,000 to test, always the same.
 
-    `inputs`, where there are any, are the x of the first samples.
+    Args:
+        inputs: the x of the first samples.
     """
     generator = torch.Generator().manual_seed(0)
     total = samples + val_size + TEST_SAMPLES
@@ -27,9 +28,9 @@ def load(
 
 @torch.no_grad()
 def fitted_line(net: nn.Module, predict: Sequence[float]) -> dict[str, float]:
-    """The line that a net computes, f(1) - f(0) and f(0), and f(x) for each x to predict."""
+    """Return the line that a net computes, f(1) - f(0) and f(0), and f(x) for each x to predict."""
     weight = next(net.parameters())
     x = torch.tensor([0.0, 1.0, *predict], dtype=weight.dtype, device=weight.device)
     at_zero, at_one, *rest = net.eval()(x[:, None]).flatten().tolist()
     line = {"slope": at_one - at_zero, "intercept": at_zero}
-    return line | {f"predict/{where:g}": value for where, value in zip(predict, rest, strict=True)}
+    return line | {f"predict/{x:g}": value for x, value in zip(predict, rest, strict=True)}

@@ -1,4 +1,4 @@
-"""Arrays in a file of numpy's: x and y, or x_train and y_train with those of test and val."""
+"""Arrays in a .npz file of NumPy: x and y, or x_train and y_train with those of test and val."""
 
 import zipfile
 from typing import Any
@@ -9,25 +9,24 @@ from torch import Tensor
 
 from lockstep.config_error import config_error, require
 
-Part = Tensor | tuple[Tensor, Tensor]
-PARTS = ("train", "val", "test")
+Samples = Tensor | tuple[Tensor, Tensor]
 
 
-def npz(file: str) -> Part | dict[str, Part]:
-    """Inputs and targets, or inputs alone where there is no y; by train, val and test where the names say so.
+def npz(file: str) -> Samples | dict[str, Samples]:
+    """Return inputs and targets, or inputs alone if there is no y; by train, val and test if the names say so.
 
     Bytes (n, height, width) and (n, height, width, channels) are images, which become (n, channels, height, width).
 
     Raises:
-        ConfigError: it cannot be read, or its arrays are named or shaped otherwise.
+        ConfigError: the file cannot be read, or its arrays have other names or shapes.
     """
     arrays = _read(file)
     if "x" in arrays:
-        return _part(file, arrays, "x", "y")
-    parts = {name: _part(file, arrays, f"x_{name}", f"y_{name}") for name in PARTS if f"x_{name}" in arrays}
+        return _samples(file, arrays, "")
+    stages = [stage for stage in ("train", "val", "test") if f"x_{stage}" in arrays]
     hint = "a file with x and y, or x_train, y_train, x_test, y_test"
-    require("train" in parts, "data.file", file, f"it holds {', '.join(arrays) or 'nothing'}", hint)
-    return parts
+    require("train" in stages, "data.file", file, f"it holds {', '.join(arrays) or 'nothing'}", hint)
+    return {stage: _samples(file, arrays, f"_{stage}") for stage in stages}
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -41,7 +40,8 @@ def _read(file: str) -> dict[str, Any]:
     raise config_error("data.file", file, reason, "the path of an .npz file")
 
 
-def _part(file: str, arrays: dict[str, Any], x: str, y: str) -> Part:
+def _samples(file: str, arrays: dict[str, Any], suffix: str) -> Samples:
+    x, y = f"x{suffix}", f"y{suffix}"
     inputs = _tensor(file, x, arrays[x])
     if inputs.dtype == torch.uint8 and inputs.dim() == 3:
         inputs = inputs[:, None]
@@ -49,18 +49,13 @@ def _part(file: str, arrays: dict[str, Any], x: str, y: str) -> Part:
         inputs = inputs.permute(0, 3, 1, 2).contiguous()
     if y not in arrays:
         return inputs
-    target = _tensor(file, y, arrays[y])
-    reason = f"{x} has {len(inputs)} rows and {y} {len(target)}"
-    require(len(target) == len(inputs), "data.file", file, reason, "as many of both")
-    return inputs, target
+    return inputs, _tensor(file, y, arrays[y])
 
 
 def _tensor(file: str, name: str, array: Any) -> Tensor:
-    """Bytes and real numbers as they are, other whole numbers as int64."""
+    """Return bytes and real numbers as they are, other integers as int64."""
     fits, reason = array.ndim > 0 and array.dtype.kind in "biuf", f"{name} is {array.dtype} of shape {array.shape}"
     require(fits, "data.file", file, reason, "numbers, a row for each sample")
     if array.dtype.kind != "f" and array.dtype != np.uint8:
         array = array.astype(np.int64)
-    if array.dtype == np.longdouble:
-        array = array.astype(np.float64)
     return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))

@@ -12,9 +12,9 @@ SPREAD = 0.5
 
 
 def load(samples: int | None) -> TensorData:
-    """Float64 points (n, 2) and classes. S0's five and two, or `samples` generated to train on and 1,000 to test.
+    """Return float64 points (n, 2) and classes: S0's five and two, or `samples` to train on and 1,000 to test.
 
-    The generated classes take turns; their centres are the means of S0's five points.
+    Generated points alternate between the classes, whose centres are the means of S0's five points.
     """
     train, test = _split(TRAIN), _split(TEST)
     if samples is not None:

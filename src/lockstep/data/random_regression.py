@@ -8,7 +8,7 @@ TEST_SAMPLES = 1000
 
 
 def load(features: int, outputs: int, noise: float, samples: int) -> TensorData:
-    """Float64 rows (n, features) and targets (n, outputs): `samples` to train on and 1,000 to test, always the same."""
+    """Return float64 rows (n, features) and targets (n, outputs), always the same: 1,000 of them to test."""
     generator = torch.Generator().manual_seed(0)
     slopes = torch.randn(features, outputs, generator=generator, dtype=torch.float64)
     rows = torch.randn(samples + TEST_SAMPLES, features, generator=generator, dtype=torch.float64)

@@ -47,7 +47,7 @@ class Seeded(Dataset[Any]):
             return None
         if self.draws is False:
             torch_state, before = torch.get_rng_state(), _numpy_and_python()
-            batch = self._batch(places, seed_torch)
+            batch = self._batch(places, torch_only=True)
             torch.set_rng_state(torch_state)
             self.draws = _drawn_since(before)
             if not self.draws:
@@ -55,16 +55,16 @@ class Seeded(Dataset[Any]):
             before[0].restore()
             random.setstate(before[1])
         if get_worker_info() is not None and self.draws:
-            return self._batch(places, seed_sample)
+            return self._batch(places)
         with preserve_generators():
-            return self._batch(places, seed_sample)
+            return self._batch(places)
 
-    def _batch(self, places: Sequence[Place], seed: Callable[[int, int, int], None]) -> Any:
+    def _batch(self, places: Sequence[Place], torch_only: bool = False) -> Any:
         """Make a batch; see by the first one whether a sample or `collate` draws from numpy's or Python's generator."""
         samples, drawn, before = [], False, None
         for place in places:
             drawn = drawn or _drawn_since(before)
-            seed(self.seed, *place)
+            seed_sample(self.seed, *place, torch_only)
             before = _numpy_and_python() if self.draws is None else None
             samples.append(self.dataset[place[1]])
         batch = self.collate(samples)
@@ -81,22 +81,14 @@ def _drawn_since(before: tuple[Any, Any] | None) -> bool:
     return before is not None and (not before[0].is_current() or random.getstate() != before[1])
 
 
-def seed_of(seed: int, epoch: int, sample: int) -> int:
-    """Return 64 bits."""
-    return int.from_bytes(blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest(), "little")
-
-
-def seed_torch(seed: int, epoch: int, sample: int) -> None:
-    """Seed torch's generator for the CPU."""
-    torch.default_generator.manual_seed(seed_of(seed, epoch, sample) >> 1)
-
-
-def seed_sample(seed: int, epoch: int, sample: int) -> None:
-    """Seed torch's generator for the CPU, numpy's and Python's."""
-    sample_seed = seed_of(seed, epoch, sample)
+def seed_sample(seed: int, epoch: int, sample: int, torch_only: bool = False) -> None:
+    """Seed torch's generator for the CPU, and numpy's and Python's unless `torch_only`."""
+    digest = blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest()
+    sample_seed = int.from_bytes(digest, "little")
     torch.default_generator.manual_seed(sample_seed >> 1)
-    np.random.seed(sample_seed & 0xFFFFFFFF)
-    random.seed(sample_seed)
+    if not torch_only:
+        np.random.seed(sample_seed & 0xFFFFFFFF)
+        random.seed(sample_seed)
 
 
 class SampleReader:

@@ -10,11 +10,10 @@ from torch.utils.data import Dataset, TensorDataset
 
 
 class Batch(NamedTuple):
-    """Inputs (b, *shape), targets (b, …), and which samples of the split they are: int64 (b,)."""
+    """Inputs (b, *shape) and targets (b, …)."""
 
     inputs: Tensor
     targets: Tensor
-    ids: Tensor
 
 
 class Split:
@@ -29,7 +28,7 @@ class Split:
 
     def __getitem__(self, indices: Tensor) -> Batch:
         """Return a batch by `index_select`, which copies complete rows; brackets would copy images byte by byte."""
-        return Batch(self.inputs.index_select(0, indices), self.targets.index_select(0, indices), indices)
+        return Batch(self.inputs.index_select(0, indices), self.targets.index_select(0, indices))
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,10 @@ class TensorData:
     @property
     def datasets(self) -> dict[str, Dataset[Any]]:
         """Return pairs of float32 inputs and targets, for a LightningModule."""
-        pairs = {
-            name: as_float(Batch(split.inputs, split.targets, torch.arange(0)), torch.float32, self.mean, self.std)
+        return {
+            name: TensorDataset(*as_float(Batch(split.inputs, split.targets), torch.float32, self.mean, self.std))
             for name, split in self.splits.items()
         }
-        return {name: TensorDataset(pair.inputs, pair.targets) for name, pair in pairs.items()}
 
     def first(self, dtype: torch.dtype) -> Tensor:
         """Return the first training sample as the net takes it: (1, *shape)."""
@@ -73,18 +71,18 @@ class TensorData:
 
     def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
         """Return a batch as the net takes it."""
-        converted = as_float(batch, dtype, self.mean, self.std)
-        return Batch(converted.inputs, converted.inputs, converted.ids) if self.reconstructs else converted
+        inputs, targets = as_float(batch, dtype, self.mean, self.std)
+        return Batch(inputs, inputs if self.reconstructs else targets)
 
 
 def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1.0) -> Batch:
     """Convert pixels 0…255 to (x/255 - mean)/std and real numbers to `dtype`; other integers and classes stay."""
-    inputs, targets, ids = batch
+    inputs, targets = batch
     if inputs.dtype == torch.uint8:
         inputs = inputs.to(dtype).div_(255).sub_(mean).div_(std)
     elif inputs.is_floating_point():
         inputs = inputs.to(dtype)
-    return Batch(inputs, targets.to(dtype) if targets.is_floating_point() else targets, ids)
+    return Batch(inputs, targets.to(dtype) if targets.is_floating_point() else targets)
 
 
 def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> tuple[Split, Split, Split]:

@@ -1,4 +1,4 @@
-"""A text by characters: sequences of them, and at each place the character that comes next.
+"""A text by characters: sequences, and at each place the next character.
 
 The text that comes with the package is the beginning of Shakespeare's Coriolanus.
 """
@@ -15,13 +15,13 @@ SHAKESPEARE = Path(__file__).with_name("shakespeare.txt")
 
 
 def text(file: str | None = None, length: int = 64) -> tuple[Tensor, Tensor]:
-    """Int64 inputs and targets (samples, length): the text cut into stretches, characters numbered in their order.
+    """Return int64 inputs and targets (samples, length): consecutive characters, numbered in their order.
 
     Args:
         file: in UTF-8; None for the text that comes with the package.
 
     Raises:
-        ConfigError: it cannot be read, or is too short.
+        ConfigError: the file cannot be read, or is too short.
     """
     require(length >= 1, "data.length", length, "it must be 1 or more", "data.length=64")
     codes = np.frombuffer(_read(file).encode("utf-32-le"), dtype=np.uint32)

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.mappings import keys_of
-from lockstep.data.samples import SampleData, pair_of, targets_for_loss
+from lockstep.data.samples import SampleData, keys_of, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data import PLANNED, DataFacts, UserData, UserLoaders
@@ -163,7 +162,6 @@ def _three_datasets(choice: UserData, created: Any) -> dict[str, Any]:
     key, path, splits = f"{choice.key}.{KEY}", choice.call[KEY], _by_name(created)
     if splits is None:
         dataset = _dataset(choice, created)
-        require(len(dataset) > 0, key, path, "it has no samples", "another")
         rows = split_rows(len(dataset), {name: choice.split.get(name, 0.1) for name in ("val", "test")})
         reason = f"it leaves nothing of {len(dataset)} samples to train on"
         require(bool(rows["train"]), "data.split", choice.split, reason, "less")

@@ -4,6 +4,7 @@ takes as long as one of a single row.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -32,16 +33,16 @@ class InMemory(Dataset[Batch]):
 
     def batches(self, slices: Iterable[Tensor]) -> Iterator[Batch]:
         """Yield a batch for each tensor of ids."""
-        split, device = self.split, self.device
-        for block in _blocks(slices, split.inputs[:1].nbytes):
-            ids = torch.cat(block).to(split.inputs.device, non_blocking=True)
-            inputs, targets, _ = split[ids]
-            fetched = Batch(inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True), ids)
+        split, device, sample_bytes = self.split, self.device, self.split.inputs[:1].nbytes
+        slices = iter(slices)
+        for first in slices:
+            block = [first, *islice(slices, BLOCK_BYTES // (sample_bytes * len(first)))]
+            rows = split[torch.cat(block).to(split.inputs.device, non_blocking=True)]
+            fetched = Batch(*(tensor.to(device, non_blocking=True) for tensor in rows))
             if not split.is_images:
                 fetched = self.data.as_float(fetched, self.dtype)
             sizes = [len(ids) for ids in block]
-            columns = torch.split(fetched.inputs, sizes), torch.split(fetched.targets, sizes), block
-            for batch in map(Batch, *columns):
+            for batch in map(Batch, *(torch.split(tensor, sizes) for tensor in fetched)):
                 if split.is_images:  # batch by batch: a float takes four bytes, and a batch of them fits in the cache
                     yield self.data.as_float(batch, self.dtype)
                 elif batch.inputs.data_ptr() % ALIGNED:  # it depends on where training began
@@ -58,17 +59,3 @@ def to_device_if_fits(data: TensorData, device: torch.device) -> TensorData:
         return data
     train, val, test = (Split(split.inputs.to(device), split.targets.to(device)) for split in splits)
     return replace(data, train=train, val=val, test=test)
-
-
-def _blocks(slices: Iterable[Tensor], sample_bytes: int) -> Iterator[list[Tensor]]:
-    """Yield lists of slices whose samples take BLOCK_BYTES together."""
-    block: list[Tensor] = []
-    size = 0
-    for ids in slices:
-        block.append(ids)
-        size += sample_bytes * len(ids)
-        if size >= BLOCK_BYTES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block

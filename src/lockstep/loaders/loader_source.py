@@ -1,34 +1,43 @@
-"""The loaders of a LightningDataModule, or of the module itself."""
+"""Where the batches of a run come from: a user's loaders, or data sets with a loader for each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lockstep import schemas
-from lockstep.config_error import ConfigError
+from lockstep import data, schemas
+from lockstep.config_error import ConfigError, config_error
+from lockstep.data.samples import SampleData
+from lockstep.data.tensors import TensorData
+from lockstep.loaders.in_memory import InMemory, to_device_if_fits
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.stream_loader import StreamLoader
+from lockstep.plan import Plan
+from lockstep.precision import dtype_of
 from lockstep.random_state import seeded
-from lockstep.targets.kinds import is_combined_loader, overrides, replace_method
+from lockstep.schemas.data import BATCH_SIZE
+from lockstep.schemas.target import KEY
+from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
 
 STAGES = ("train", "val", "test")
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
 STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
+CreateLoaders = Mapping[str, Callable[[], Any]]
 
 
 class LoaderSource:
     """The source of a user's loaders.
 
-    owner: the LightningDataModule or LightningModule whose methods return them; None if there are only data sets.
+    create: functions that return the loaders of a stage, as `train_dataloader` does.
+    owner: the LightningDataModule or LightningModule whose methods they are; None if there are only data sets.
     """
 
-    def __init__(self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None, owner: Any) -> None:
+    def __init__(
+        self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None, create: CreateLoaders, owner: Any
+    ) -> None:
         self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
-        self.owner = owner
-        methods = () if owner is None else STAGES
-        self.originals: dict[str, Callable[[], Any]] = {stage: getattr(owner, METHOD[stage]) for stage in methods}
+        self.create, self.owner = create, owner
 
     @property
     def is_data_module(self) -> bool:
@@ -47,11 +56,7 @@ class LoaderSource:
 
     def has(self, stage: str) -> bool:
         """Whether there is a loader for this stage, and a step of the module that takes it."""
-        has_step = self.module is None or overrides(self.module, STEP[stage])
-        return has_step and self.has_loader(stage)
-
-    def has_loader(self, stage: str) -> bool:
-        return overrides(self.owner, METHOD[stage])
+        return stage in self.create and (self.module is None or overrides(self.module, STEP[stage]))
 
     def user_loaders(self, stage: str) -> list[Any]:
         """Return the loaders as the user creates them.
@@ -59,19 +64,14 @@ class LoaderSource:
         Raises:
             ConfigError: training takes several at a time, or one that combines several.
         """
-        returned = seeded(self.seed, self.originals[stage])
+        returned = seeded(self.seed, self.create[stage])
         loaders = [*returned.values()] if isinstance(returned, Mapping) else returned
         loaders = [*loaders] if isinstance(loaders, list | tuple) else [loaders]
-        method = f"{type(self.owner).__name__}.{METHOD[stage]}"
-        if is_combined_loader(returned):
+        if is_combined_loader(returned) or (stage == "train" and len(loaders) != 1):
+            kind = "a CombinedLoader" if is_combined_loader(returned) else f"{len(loaders)} loaders at a time"
             raise ConfigError(
-                f"{method}: it returns a CombinedLoader, and only single loaders "
-                f"are divided among ranks; return {'one loader' if stage == 'train' else 'a list of loaders'}."
-            )
-        if stage == "train" and len(loaders) != 1:
-            raise ConfigError(
-                f"{method}: it returns {len(loaders)} loaders at a time, and a training step takes one; write one "
-                "loader."
+                f"{type(self.owner).__name__}.{METHOD[stage]}: it returns {kind}, and only single loaders are divided "
+                f"among ranks; return {'one loader' if stage == 'train' else 'a list of loaders'}."
             )
         return loaders
 
@@ -80,7 +80,7 @@ class LoaderSource:
         loaders = self.user_loaders(stage)
         sizes = self._batch_sizes(stage, len(loaders))
         return [
-            (MapLoader if _has_index(loader) else StreamLoader)(loader, rank_slice, self.seed, stage == "train", size)
+            (MapLoader if is_map_style(loader) else StreamLoader)(loader, rank_slice, self.seed, stage == "train", size)
             for loader, size in zip(loaders, sizes, strict=True)
         ]
 
@@ -96,7 +96,68 @@ class LoaderSource:
         return [size or None for size in sizes] if len(sizes) == loaders else [None] * loaders
 
 
-def _has_index(loader: Any) -> bool:
+def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> LoaderSource:
+    """Return the source of the loaders of a LightningModule, or of a plain net whose data is in loaders.
+
+    Args:
+        module: None before it is created.
+        batch_size: the plan's.
+
+    Raises:
+        ConfigError: the data's target returns neither a LightningDataModule nor streams.
+    """
+    owner = module
+    if not isinstance(choice, schemas.Loaders):
+        splits = data.load_splits(choice, seed, samples="module")
+        return _dataset_source(choice, module, seed, batch_size, splits.datasets, splits.loader)
+    if isinstance(choice, schemas.UserLoaders):
+        from lockstep.data.user_data import create_data, streams_of
+
+        owner = create_data(choice, seed)
+        if streams := streams_of(choice, owner):
+            return _dataset_source(choice, module, seed, batch_size, *streams)
+        if not is_data_module(owner):
+            reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
+            raise config_error(f"data.{KEY}", choice.call[KEY], reason, "the path of a LightningDataModule")
+    methods = {stage: getattr(owner, name) for stage, name in METHOD.items() if overrides(owner, name)}
+    return LoaderSource(choice, module, seed, batch_size, methods, owner)
+
+
+def create_net_source(plan: Plan, splits: TensorData | SampleData, module: Any) -> LoaderSource:
+    """Return the source of the loaders of a plain net; data in memory is fetched in blocks."""
+    datasets: Mapping[str, Dataset[Any]] = splits.datasets
+    if isinstance(splits, TensorData):
+        device, *_ = plan.strategy.devices(plan)
+        resident = to_device_if_fits(splits, device)
+        datasets = {
+            stage: InMemory(resident, split, device, dtype_of(plan)) for stage, split in resident.splits.items()
+        }
+    return _dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
+
+
+def _dataset_source(
+    choice: schemas.Data,
+    module: Any,
+    seed: int,
+    batch_size: int | None,
+    datasets: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> LoaderSource:
+    """Return a source of a DataLoader with these options for each data set that has samples."""
+
+    def create(stage: str) -> "DataLoader[Any]":
+        shuffle = stage == "train" and not isinstance(datasets[stage], IterableDataset)
+        return DataLoader(datasets[stage], batch_size=batch_size or BATCH_SIZE, shuffle=shuffle, **options)
+
+    functions = {
+        stage: lambda stage=stage: create(stage)
+        for stage, dataset in datasets.items()
+        if isinstance(dataset, IterableDataset) or len(dataset) > 0
+    }
+    return LoaderSource(choice, module, seed, batch_size, functions, owner=None)
+
+
+def is_map_style(loader: Any) -> bool:
     """Whether it is a DataLoader that makes batches of a map-style data set."""
-    is_map = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
-    return is_map and loader.batch_sampler is not None
+    has_index = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+    return has_index and loader.batch_sampler is not None

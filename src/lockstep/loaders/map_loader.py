@@ -38,11 +38,6 @@ class MapLoader(RankLoader):
         return len(batches) if self.training else max(1, sum(len(ids) > self.slice.rank for ids in batches))
 
     @property
-    def smallest_batch(self) -> int:
-        """Return the samples of the smallest batch; the number of ranks if there is no batch."""
-        return min(map(len, self._epoch()), default=self.slice.world_size)
-
-    @property
     def sampled_epoch(self) -> int:
         return 0 if self.fixed else super().sampled_epoch
 

@@ -10,9 +10,8 @@ from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import Batch
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import METHOD, STAGES, STEP, LoaderSource
+from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
-from lockstep.loaders.step_collectives import require_samples
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.sampler import EVALUATION_BATCH
@@ -62,8 +61,6 @@ class RankData:
                     loader.fixed, loader.drop_last = plan.trainer.overfit_batches > 0, plan.drop_last
                 elif not plan.model.lightning and not isinstance(plan.data, schemas.Loaders):
                     loader.evaluation_batch = EVALUATION_BATCH
-            if not training:
-                require_samples(self.module, STEP[stage], plan.data.name, loaders, self.context.world_size)
         return self.of_stage[stage]
 
     def dataloader(self, stage: str) -> Any:

@@ -24,13 +24,11 @@ class Example:
     """The arguments of a net's forward; none if it cannot be called.
 
     of: in words, what the shapes are of.
-    waits: whether the forward waits for other ranks, so that rank 0 cannot trace it alone.
     """
 
     inputs: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
     of: str = ONE_SAMPLE
-    waits: bool = False
 
     @property
     def none(self) -> bool:
@@ -93,7 +91,7 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
 
 
 def _show_graph(writer: Any, net: nn.Module, example: Example) -> None:
-    reason = "it has no forward" if example.none else "its forward waits for other ranks" if example.waits else ""
+    reason = "it has no forward" if example.none else ""
     if not reason:
         with redirect_stdout(StringIO()), warnings.catch_warnings():  # the tracer prints its errors, and is deprecated
             warnings.simplefilter("ignore")

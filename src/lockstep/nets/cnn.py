@@ -4,12 +4,17 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from lockstep.nets import pool_to_4x4
+
 
 class CNN(nn.Module):
-    """(batch, channels, 28, 28) → (batch, outputs); `norm` puts BatchNorm behind each convolution, or nothing.
+    """(batch, channels, height, width) → (batch, outputs). Sizes in comments are of 28×28 images.
 
-    In front of BatchNorm a convolution has no bias: it would cancel, its gradient would be rounding noise, and Adam
-    would make steps of that noise, others in every world.
+    Before BatchNorm a convolution has no bias: it would cancel, its gradient would be rounding noise, and Adam would
+    make steps of that noise, which differ in every world.
+
+    Args:
+        norm: batch puts BatchNorm after each convolution.
     """
 
     def __init__(self, shape: tuple[int, ...], outputs: int, norm: Literal["batch", "none"]) -> None:
@@ -22,6 +27,7 @@ class CNN(nn.Module):
             *_convolution(32, 64, norm),  # 10×10
             *_convolution(64, 128, norm),  # 8×8
             nn.MaxPool2d(2),  # 4×4
+            *pool_to_4x4(shape),
         )
         self.head = nn.Sequential(
             nn.Linear(128 * 4 * 4, 1024), nn.ReLU(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, outputs)

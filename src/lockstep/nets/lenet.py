@@ -5,9 +5,11 @@ It returns logits: the log-softmax of the source stands once, in the loss.
 
 from torch import Tensor, nn
 
+from lockstep.nets import pool_to_4x4
+
 
 class LeNet(nn.Module):
-    """(batch, channels, 28, 28) → (batch, outputs); 21,840 parameters for one channel and ten outputs."""
+    """(batch, channels, height, width) → (batch, outputs); 21,840 parameters for one channel and ten outputs."""
 
     def __init__(self, shape: tuple[int, ...], outputs: int, dropout: float) -> None:
         super().__init__()
@@ -20,6 +22,7 @@ class LeNet(nn.Module):
             nn.Dropout2d(dropout),
             nn.MaxPool2d(2),  # 4×4
             nn.ReLU(),
+            *pool_to_4x4(shape),
         )
         self.head = nn.Sequential(nn.Linear(320, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, outputs))
 

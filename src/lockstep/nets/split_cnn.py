@@ -4,15 +4,17 @@ device of its own. `stages` names them in order, for a strategy that spreads the
 
 from torch import Tensor, nn
 
+from lockstep.nets import pool_to_4x4
+
 
 class SplitCNN(nn.Module):
-    """(batch, channels, 28, 28) → (batch, outputs)."""
+    """(batch, channels, height, width) → (batch, outputs)."""
 
     def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
         super().__init__()
         channels, *_ = shape
         self.block1 = nn.Sequential(nn.Conv2d(channels, 10, 5), nn.ReLU(), nn.MaxPool2d(2))  # 12×12
-        self.block2 = nn.Sequential(nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())  # 320
+        self.block2 = nn.Sequential(nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), *pool_to_4x4(shape), nn.Flatten())
         self.linear1 = nn.Sequential(nn.Linear(320, 50), nn.ReLU())
         self.linear2 = nn.Linear(50, outputs)
 

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -16,6 +17,30 @@ from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_lightning_module
 from lockstep.targets.locate import create
 from lockstep.targets.net import create_user_net
+
+if TYPE_CHECKING:
+    from lockstep.loaders.rank_data import RankData
+    from lockstep.steps.exact_log import ExactLog
+    from lockstep.steps.module_metrics import ModuleMetrics
+    from lockstep.steps.module_step import ModuleStep
+    from lockstep.steps.task_metrics import TaskMetrics
+    from lockstep.steps.task_module import TaskStep
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """A plain net with its task, or a user's LightningModule, and its data.
+
+    `net` has the weights that are recorded and saved: that of a TaskModule, or the module itself. `step` weights the
+    loss of a rank; `metrics` is recorded, logged and shown.
+    """
+
+    module: Any
+    net: nn.Module
+    data: "RankData"
+    log: "ExactLog"
+    step: "TaskStep | ModuleStep"
+    metrics: "TaskMetrics | ModuleMetrics"
 
 
 def create_net(plan: Plan, shapes: Any) -> nn.Module:

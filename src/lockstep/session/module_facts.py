@@ -3,17 +3,15 @@
 import fcntl
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch.nn.parameter import is_lazy
-
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loaders.create_source import create_source
 from lockstep.loaders.loader_facts import facts_of, sample_facts
+from lockstep.loaders.loader_source import create_source
 from lockstep.schemas.facts import CodeFacts, ModelFacts
 from lockstep.schemas.target import KEY
 from lockstep.session.create_model import create_module, data_arguments
@@ -39,11 +37,6 @@ def inspect_module(options: Mapping[str, Any], facts: CodeFacts) -> None:
     key, path = f"model.{KEY}", model.call[KEY]
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
-    takes_iterator = "dataloader_iter" in inspect.signature(module.training_step).parameters
-    reason = "its training_step takes the loader's iterator, and batches are divided among ranks here"
-    require(not takes_iterator, key, path, reason, "one with training_step(self, batch, batch_idx)")
-    lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
-    require(not lazy, key, path, "it has lazy layers, whose sizes only a batch tells", "layers with their sizes")
     facts.model = ModelFacts(manual=not module.automatic_optimization)
     if facts.in_loaders or isinstance(choice, schemas.ModelLoaders):
         facts.in_loaders = True
@@ -75,13 +68,8 @@ def trainer_attributes(options: Mapping[str, Any]) -> dict[str, Any]:
 @contextmanager
 def _lock(call: Any) -> Iterator[None]:
     """Lock the source file of a class around prepare_data, which may download, since all ranks of torchrun call it."""
-    try:
-        source = Path(str(inspect.getsourcefile(call)))
-    except (OSError, TypeError):  # it is no class, or defined in no file
-        source = Path()
-    if not isinstance(call, type) or not source.is_file():
-        yield
-        return
-    with source.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        with suppress(OSError, TypeError):  # it is no class, or defined in no file
+            file = stack.enter_context(Path(str(inspect.getsourcefile(call))).open())
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -16,10 +16,9 @@ from lockstep.record.recorder import Recorder
 from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
+from lockstep.session.create_model import Trainee
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
-from lockstep.session.schedules import require_logged
-from lockstep.session.trainee import Trainee
 from lockstep.sums.phases import seconds_range
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
@@ -39,7 +38,6 @@ class Results:
         self, plan: Plan, trainee: Trainee, progress: RunProgress, timing: EpochTiming, loggers: Loggers
     ) -> None:
         self.plan, self.net, self.log, self.metrics = plan, trainee.net, trainee.log, trainee.metrics
-        self.automatic = trainee.module.automatic_optimization
         self.progress, self.timing, self.loggers = progress, timing, loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
@@ -71,8 +69,6 @@ class Results:
         trainer.logged_metrics.update(as_tensors({**metrics, **logged.logger}))
         trainer.progress_bar_metrics.update({**self.metrics.results, **logged.prog_bar})
         self.to_loggers({**curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
-        if training and not interrupted and self.automatic:
-            require_logged(self.plan, trainer, "epoch", trainer.current_epoch + 1)
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""

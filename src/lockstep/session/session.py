@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from lockstep.checkpoint.content import PREFIX, net_weights
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
@@ -28,7 +29,6 @@ from lockstep.session.epoch_timing import EpochTiming, mark_phases
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
-from lockstep.session.schedules import require_logged, require_plateaus
 from lockstep.session.torch_flags import torch_flags
 from lockstep.steps.exact_log import attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
@@ -135,12 +135,19 @@ class Session:
             marks_phases: whether the engine's loop itself marks the phases of a step.
 
         Raises:
-            ConfigError: a ReduceLROnPlateau monitors nothing, or would lack a step after a resume.
+            ConfigError: a ReduceLROnPlateau would lack a step after a resume.
         """
         self.optimizers = trainer.optimizers
         if not marks_phases:
             mark_phases(self.module, self.optimizers, self.phases)
-        self.log.always_synced = require_plateaus(self.plan, trainer)
+        plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
+        self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
+        every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
+        saves_within = every is not None or interval != 1.0
+        fits = not saves_within or all(schedule.interval == "epoch" for schedule in plateaus)
+        reason = "ReduceLROnPlateau steps after each batch, and a checkpoint before that would lack its last step"
+        hint = "checkpoint.every_n_steps=null trainer.val_check_interval=1.0"
+        require(fits, "checkpoint.every_n_steps", every, reason, hint)
 
     def extra_state(self) -> Mapping[str, Any]:
         """Return the content of a checkpoint beside the state of the engine. To be called by every rank."""
@@ -216,11 +223,7 @@ class Session:
         self.timing.samples += self.share.samples
         position.batch += 1
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
-        if self.manual:
-            is_step_boundary = True
-        elif is_step_boundary:
-            require_logged(self.plan, trainer, "step", position.batch)
-        if is_step_boundary:
+        if is_step_boundary := is_step_boundary or self.manual:
             norms = [norm for _, norms in self.optimizer_steps for norm in norms]
             self.recorder.steps.step(rate, norms, log.of_record() if log.step_values else None)
             position.steps += 1

@@ -3,15 +3,13 @@
 from lockstep import data, schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.create_source import create_net_source, create_source
+from lockstep.loaders.loader_source import create_net_source, create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_net
-from lockstep.session.trainee import Trainee
+from lockstep.session.create_model import Trainee, create_net
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.task_metrics import TaskMetrics
-from lockstep.steps.task_module import TaskModule
-from lockstep.steps.task_step import TaskStep
+from lockstep.steps.task_module import TaskModule, TaskStep
 
 
 def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bool) -> Trainee:

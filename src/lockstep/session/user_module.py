@@ -10,13 +10,12 @@ import torch
 from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.create_source import create_source
+from lockstep.loaders.loader_source import create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seeded
-from lockstep.session.create_model import create_module, data_arguments
-from lockstep.session.trainee import Trainee
+from lockstep.session.create_model import Trainee, create_module, data_arguments
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.module_metrics import ModuleMetrics
 from lockstep.steps.module_step import ModuleStep

@@ -1,5 +1,5 @@
 """The steps of a module: the weight of its loss, the values that it logs over ranks, its metrics.
 
-A plain net with a task becomes a `task_module`, whose loss is weighted by `task_step`; that of a user's LightningModule
-is weighted by `module_step`, which wraps methods of that one object.
+A plain net with a task becomes a TaskModule (`task_module`). The loss of a user's LightningModule is weighted by
+`module_step`, which wraps methods of that one object.
 """

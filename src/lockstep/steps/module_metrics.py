@@ -1,20 +1,24 @@
 """The record and the metrics of a user's LightningModule, which logs its values itself."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lockstep.checkpoint.content import Content, Progress
+from lockstep.config_error import ConfigError
+from lockstep.loaders.batch_slices import slice_batch
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
+from lockstep.monitor.net import ONE_SAMPLE, Example, show_net
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.steps.loss_weight import loss_sum
 from lockstep.steps.module_step import ModuleStep
-from lockstep.steps.net_example import show_module
+from lockstep.targets.kinds import overrides
 
 TRAIN_LOSS = "train/loss"
 
@@ -75,3 +79,39 @@ class ModuleMetrics:
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """No-op: see `sums`."""
+
+
+def show_module(
+    plan: Plan, loggers: Loggers, module: Any, batch: Any, device: torch.device, transfer: Callable[[Any], Any]
+) -> None:
+    """Show the module with its first batch. To be called by every rank.
+
+    Args:
+        transfer: moves a batch to the device, in the plan's dtype.
+    """
+    array = transfer(module.example_input_array)
+    if isinstance(array, Mapping):
+        example = Example((), array, "its example_input_array")
+    elif array is not None:
+        example = Example(array if isinstance(array, tuple) else (array,), of="its example_input_array")
+    else:
+        example = _example(module, batch) if overrides(module, "forward") else Example()
+    with plan.strategy.tensors.full_weights(module):
+        show_net(plan, loggers, module, example, device)
+
+
+def _example(module: Any, batch: Any) -> Example:
+    """Return the elements of a batch that `forward` takes; of a mapping those with the names of its parameters."""
+    try:
+        batch, of = slice_batch(batch, slice(1)), ONE_SAMPLE
+    except ConfigError:
+        of = "a batch"
+    parameters = inspect.signature(module.forward).parameters.values()
+    needed = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    if isinstance(batch, Mapping) and not (len(needed) == 1 and needed[0].name not in batch):
+        takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        names = {each.name for each in parameters}
+        return Example((), {key: value for key, value in batch.items() if takes_all or key in names}, of)
+    if isinstance(batch, list | tuple):
+        return Example((*batch[: max(1, len(needed))],), of=of)
+    return Example((batch,), of=of)

@@ -4,7 +4,7 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Progress
-from lockstep.config_error import config_error
+from lockstep.config_error import config_error, require
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.gradient_watch import GradientWatch
 from lockstep.steps.loss_weight import LossWeighting, Scale, loss_of, loss_weight
 from lockstep.steps.metric_objects import preserve_metrics
 from lockstep.targets.kinds import overrides, replace_method
@@ -54,14 +53,14 @@ class ModuleStep:
 
             self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self.weighting, transfer)
             self.virtual = self.virtual_steps.ranks
-        self.gradients = GradientWatch(plan.model.name, module, self.ranks)
         if plan.strategy.sharded:
             from lockstep.steps import full_weights
 
             self.weights = full_weights.FullWeights(plan, module)
         self.averaged: frozenset[int] | None = None
         self.loss: Tensor | None = None
-        self.is_simple = self.virtual is None and not self.gradients.active and not plan.strategy.sharded
+        self.backward_passes = 0
+        self.is_simple = self.virtual is None and not plan.strategy.sharded
         """Whether the step only has to record its loss."""
         self.has_default_backward = self.is_simple and not overrides(module, "backward")
         self.overrides_optimizer_step = overrides(module, "optimizer_step")
@@ -111,11 +110,18 @@ class ModuleStep:
             self.module.backward((loss if scale is None else scale(loss)) / batches)
 
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
-        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
+        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks.
+
+        Raises:
+            ConfigError: manual optimization steps without any `self.manual_backward`, so nothing averages gradients.
+        """
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not parameters:  # the optimizer of a module whose configure_optimizers returns None
             return []
-        self.gradients.require_averaged(parameters)
+        if not self.module.automatic_optimization and self.ranks > 1 and self.plan.ckpt_path is None:
+            reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
+            hint = "one that calls self.manual_backward(loss) instead"
+            require(self.backward_passes > 0, "model", self.plan.model.name, reason, hint)
         if self.averaged is not None:
             average_late(parameters, self.averaged)
         return recorder.norms(parameters)
@@ -128,8 +134,6 @@ class ModuleStep:
             self.loss = self._require_loss(outputs, detach=True)
             return outputs
         with self.plan.strategy.tensors.full_weights(self.module):
-            if self.gradients.active:
-                self.gradients.watch()
             if self.virtual_steps is None:
                 with self._without_traces() if self.share.is_dummy else nullcontext():
                     outputs = original(batch, *rest, **options)
@@ -160,23 +164,19 @@ class ModuleStep:
             return loss.detach() if detach else loss
         if not self.module.automatic_optimization or (outputs is None and self.ranks == 1):
             return None
+        reason = f"its training_step returns a {type(outputs).__name__} without a loss"
         if outputs is None:
             reason = f"its training_step returns None, and the other of {self.ranks} ranks would wait for its gradient"
-            hint = "one that returns a loss, 0 * that of the batch, say, or strategy=single, which skips the step"
-        else:
-            reason = f"its training_step returns a {type(outputs).__name__} without a tensor as its loss"
-            is_mapping = isinstance(outputs, Mapping)
-            hint = "one whose dictionary has it under the key loss" if is_mapping else "one that returns a loss"
-        raise config_error("model", self.plan.model.name, reason, hint)
+        raise config_error("model", self.plan.model.name, reason, "one that returns a loss, or a dictionary with loss")
 
     def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
         weight = self.weighting.weight
         weighted = loss if weight == 1.0 else loss * weight
 
         def call() -> None:
-            with self.gradients.averaging():
-                original(weighted, *arguments, **options)
+            original(weighted, *arguments, **options)
 
+        self.backward_passes += 1
         sharded = self.plan.strategy.tensors.sharded_module(self.module)
         if sharded is not None:
             sharded.backward(call)

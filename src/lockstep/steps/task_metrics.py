@@ -18,7 +18,7 @@ from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import save_confusion
-from lockstep.steps.task_step import TaskStep
+from lockstep.steps.task_module import TaskStep
 from lockstep.sums.epoch_metrics import EpochMetrics, StepCurve
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
 

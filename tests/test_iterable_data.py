@@ -1,4 +1,4 @@
-"""An iterable of the user's own: every rank reads the same, and reads it again under the same seed; else it is told."""
+"""A user's iterable: every rank has to read the same samples, and again under the same seed."""
 
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from tests.test_own_module import DDP, SINGLE, trained
 CLOCK = ("model=regressor", "data=stream", "data._target_=strange_modules.ByClockData", "engine=raw", "max_epochs=1")
 
 
-def test_an_order_by_the_clock_is_told(make_own: MakeOwn, capfd: pytest.CaptureFixture[str]) -> None:
-    """At the start, in one line; the run is one that trains."""
+def test_an_order_by_the_clock_is_noticed(make_own: MakeOwn, capfd: pytest.CaptureFixture[str]) -> None:
+    """At the start, in one line; the run trains nevertheless."""
     plan = make_own(*CLOCK, *SINGLE)
-    [line] = [own for own in capfd.readouterr().err.splitlines() if own.startswith("data=")]
+    [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("data=")]
     assert line == (
         "data=ByClockData: the same seed gives other samples when it is read again, so its runs cannot be repeated "
         "or resumed exactly: it uses the clock or a generator of its own (like webdataset's shuffle without rng=random)"
@@ -28,7 +28,7 @@ def test_an_order_by_the_clock_is_told(make_own: MakeOwn, capfd: pytest.CaptureF
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_ranks_that_read_other_samples_are_ended(engine: str, make_own: MakeOwn, tmp_path: Path) -> None:
+def test_ranks_that_read_different_samples_are_rejected(engine: str, make_own: MakeOwn, tmp_path: Path) -> None:
     """Before the first step: each would see some samples twice and others never."""
     with pytest.raises(ConfigError) as refused:
         trained(make_own(*CLOCK, *DDP, f"engine={engine}"))

@@ -1,4 +1,4 @@
-"""What a user's target makes becomes three splits, and the sizes that a plan needs."""
+"""A user's data as three splits, and the sizes that a plan needs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,27 +34,26 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[int, int, int], tuple[int, ...], in
     "regression": ({**BLOBS, "_target_": "strange_data.sine"}, (32, 4, 4), (1,), 1, 0),
     "dataset": ({"dataset": NOISY, "split": {"val": 0}}, (36, 0, 4), (4,), 3, 3),
     "three": ({"train": NOISY, "val": {**NOISY, "samples": 9}, "test": SMALL}, (40, 9, 5), (4,), 3, 3),
+    "validation": ({"train": NOISY, "validation": SMALL}, (40, 5, 0), (4,), 3, 3),
     "no test": ({"train": NOISY}, (40, 0, 0), (4,), 3, 3),
     "classes": ({"dataset": BLOBS, "classes": 8}, (32, 4, 4), (4,), 8, 8),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_plan_knows_of_it(form: str) -> None:
+def test_a_plan_knows_sizes_and_shapes(form: str) -> None:
     values, sizes, shape, outputs, classes = FORMS[form]
     assert describe(choice(**values), 0) == DataFacts(*sizes, classes, outputs, shape)
 
 
-def test_a_split_leaves_nothing_out_and_nothing_twice() -> None:
+def test_a_split_has_every_sample_once_for_any_seed() -> None:
     from tests.own_code.strange_data import blobs
 
-    data = load(choice(**BLOBS), 3)
+    data, again = (load(choice(**BLOBS), seed) for seed in (3, 4))
     assert isinstance(data, TensorData)
     rows = torch.cat([data.train.inputs, data.val.inputs, data.test.inputs])
     assert sorted(rows[:, 0].tolist()) == sorted(blobs(40)[0][:, 0].tolist())
-    again = load(choice(**BLOBS), 4)
-    assert isinstance(again, TensorData)
-    assert torch.equal(again.train.inputs, data.train.inputs), "the split does not depend on the run's seed"
+    assert torch.equal(again.train.inputs, data.train.inputs)
 
 
 def test_a_sine_is_a_column() -> None:
@@ -63,14 +62,8 @@ def test_a_sine_is_a_column() -> None:
     assert data.train.targets.shape == (32, 1)
 
 
-def test_a_table_calls_its_parts_as_it_does() -> None:
-    """`validation`, as in `datasets`."""
-    found = describe(choice(train=NOISY, validation={**NOISY, "samples": 9}), 0)
-    assert (found.train_samples, found.val_size) == (40, 9)
-
-
-def test_what_it_draws_it_draws_under_the_seed() -> None:
-    """And a rank's generator goes on as if nothing had been drawn."""
+def test_a_target_draws_under_the_seed() -> None:
+    """The generators of the rank are preserved."""
     one, same, other = (load(choice(**{**BLOBS, "_target_": "strange_data.drawn"}), seed) for seed in (1, 1, 2))
     assert torch.equal(one.train.inputs, same.train.inputs)
     assert not torch.equal(one.train.inputs, other.train.inputs)
@@ -157,6 +150,6 @@ def test_settings_of_a_flat_target() -> None:
         ),
     ],
 )
-def test_what_cannot_be(values: dict[str, Any], sentence: str) -> None:
+def test_invalid_data_is_rejected(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         describe(choice(**values), 0)
