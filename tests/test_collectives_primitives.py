@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Primitive
 from lockstep.collectives.ranks import Observation
-from lockstep.collectives.verify import check, check_all, compare
+from lockstep.collectives.verify import check_all, compare
 
 BY_NAME = {primitive.name: primitive for primitive in PRIMITIVES}
 A, B, C = [1.0, 2.0, 3.0], [10.0, 20.0, 40.0], [100.0, -300.0, 200.0]
@@ -64,7 +64,9 @@ def test_a_call_that_does_nothing_is_found(world: int) -> None:
             inputs, outputs = primitive.sizes(primitive.count(world), rank, world, 1)
             before = [primitive.initial(rank, index) for index in range(inputs)]
             seen.append(Observation(before, before if outputs is None else [0.0] * outputs))
-        assert "fail" in {row.result for row in check(primitive, seen, 1, "gloo")}, primitive.name
+        assert "fail" in {row.result for row in check_all([primitive], {primitive.name: seen}, world, 1)}, (
+            primitive.name
+        )
 
 
 def test_a_cost_is_what_its_formula_says() -> None:
@@ -82,21 +84,6 @@ def test_shares_are_whole_numbers() -> None:
         for world in (1, 2, 3, 4):
             assert primitive.divisible(1, world) == (world if primitive.cost is ALL_BUT_OWN else 1)
             assert primitive.count(world) == primitive.divisible(primitive.count(world), world)
-
-
-def test_an_error_on_all_ranks_is_the_backends() -> None:
-    avg = BY_NAME["all-reduce (avg)"]
-    refused = Observation([1.0], [], "Cannot use ReduceOp.AVG\nwith it")
-    rows = check(avg, [refused, refused], 0, "mpi")
-    assert {(row.result, row.explanation) for row in rows} == {("–", "mpi: Cannot use ReduceOp.AVG with it")}
-    some = check(avg, [Observation([1.0], [1.0]), refused], 0, "mpi")
-    assert {row.result for row in some} == {"fail"}
-    assert "rank 1: Cannot use" in some[0].explanation
-    late = Observation([1.0], [], "Timed out waiting 3000ms for recv operation to complete")
-    assert {row.result for row in check(avg, [late, late], 0, "gloo")} == {"fail"}
-    table = check_all([avg, BY_NAME["gather"]], {avg.name: [late, late]}, 2, 0, "gloo")
-    assert [row.result for row in table] == ["fail", "fail", "–", "–"]
-    assert table[-1].explanation == "not tried: all-reduce (avg) had broken the group"
 
 
 def test_every_call_has_the_parameters_of_the_others() -> None:

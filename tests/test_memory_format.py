@@ -153,6 +153,7 @@ DOWN = (
 """61 digits. One process on two threads in batches of five is where its shortcuts would crash with channels last."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_net_that_halves_its_images_trains_by_both_engines(make_plan: MakePlan) -> None:
     runs: dict[str, Path] = {}
