@@ -1,8 +1,7 @@
-"""Another user of the machine, at the store of a run: `intruder.py HOST PORT WHAT FOLDER`.
+"""Act as another user of the machine, at the store of a run: `intruder.py HOST PORT ACTION FOLDER`.
 
-`add`: asks every group to stop, as a rank would; `rewrite`: puts something of its own under every key that ranks use,
-as if it was rank 0 where it can be, with a secret of its own making in FOLDER. It says that it is ready, and what it
-wrote.
+`add`: ask every group to stop, as a rank would; `rewrite`: overwrite every key that ranks use, as rank 0 with a secret
+in FOLDER. Prints that it is ready, and what it wrote.
 """
 
 import json
@@ -20,18 +19,17 @@ from lockstep.launch.external_rendezvous import SECRET, SECRET_HEADER
 from lockstep.launch.signed_store import compute_hmac
 
 NOBODY = 65534
-OWN = b"0" * 64
-"""The intruder's secret."""
+INTRUDERS_SECRET = b"0" * 64
 
 
-def main(host: str, port: str, what: str, folder: str) -> None:
+def main(host: str, port: str, action: str, folder: str) -> None:
     print("ready", flush=True)
-    store = entered(host, int(port))
+    store = enter(host, int(port))
     if os.geteuid() == 0:
         os.setgroups([])
         os.setuid(NOBODY)
     secret = Path(folder) / SECRET
-    secret.write_bytes(SECRET_HEADER + OWN)
+    secret.write_bytes(SECRET_HEADER + INTRUDERS_SECRET)
     secret.chmod(0o600)
     written: set[str] = set()
     try:
@@ -40,7 +38,7 @@ def main(host: str, port: str, what: str, folder: str) -> None:
                 if "start " in key and key not in written:
                     print(f"saw {key}", flush=True)
                     written.add(key)
-                for name, value in wanted(key, what, port, str(secret)).items():
+                for name, value in values(key, action, port, str(secret)).items():
                     store.set(name, value)
                     print(f"wrote {name}", flush=True)
             time.sleep(0.02)
@@ -48,10 +46,12 @@ def main(host: str, port: str, what: str, folder: str) -> None:
         return
 
 
-def entered(host: str, port: int) -> Any:
-    """As soon as somebody listens there: torch itself tries again at longer and longer intervals."""
+def enter(host: str, port: int) -> Any:
+    """Connect as soon as the port is open: torch itself tries again at longer and longer intervals."""
     while True:
-        while not any(own.laddr[1:] == (port,) for own in psutil.net_connections("tcp") if own.status == "LISTEN"):
+        while not any(
+            socket.laddr[1:] == (port,) for socket in psutil.net_connections("tcp") if socket.status == "LISTEN"
+        ):
             time.sleep(0.01)
         try:
             return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=1), wait_for_workers=False)
@@ -59,17 +59,17 @@ def entered(host: str, port: int) -> Any:
             time.sleep(0.02)
 
 
-def wanted(key: str, what: str, port: str, secret: str) -> dict[str, bytes]:
-    """What it writes when it has seen a key."""
+def values(key: str, action: str, port: str, secret: str) -> dict[str, bytes]:
+    """Return what to write after a key has been seen."""
     group, _, name = key.rpartition("/")
     if "start " not in key or name.startswith("stop"):
         return {}
-    if what == "add":
-        return {f"{group}/{own}": b"1" for own in ("stop", "stop 0", "stop 1")}
+    if action == "add":
+        return {f"{group}/{key}": b"1" for key in ("stop", "stop 0", "stop 1")}
     if name.startswith("reply to "):
         run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-        about = (name.removeprefix("reply to "), secret, port, "2", "1", run)
-        mac = compute_hmac(OWN, *(part.encode() for part in about)).decode()
+        fields = (name.removeprefix("reply to "), secret, port, "2", "1", run)
+        mac = compute_hmac(INTRUDERS_SECRET, *(field.encode() for field in fields)).decode()
         return {key: json.dumps([secret, mac]).encode()}
     return {key: b"0" * 32}
 

@@ -63,8 +63,8 @@ class Oracle:
         self.steps += 1
 
     def outputs(self, inputs: Tensor) -> Tensor:
-        parts = inputs.chunk(2 if self.wrong == "batchnorm" else 1)  # each part has statistics of its own
-        return torch.cat([self.net(part) for part in parts])
+        chunks = inputs.chunk(2 if self.wrong == "batchnorm" else 1)  # each chunk has statistics of its own
+        return torch.cat([self.net(chunk) for chunk in chunks])
 
     @staticmethod
     def loss_sum(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -102,8 +102,8 @@ def one_cycle(warmup_fraction: float, total: int) -> Callable[[int], float]:
     return factor
 
 
-def largest_difference(left: list[Tensor], right: list[Tensor]) -> float:
+def largest_difference(actual: list[Tensor], expected: list[Tensor]) -> float:
     """Over all parameters; a differing number of them or of their shapes is infinite."""
-    if [tensor.shape for tensor in left] != [tensor.shape for tensor in right]:
+    if [tensor.shape for tensor in actual] != [tensor.shape for tensor in expected]:
         return float("inf")
-    return max((a - b).abs().max().item() for a, b in zip(left, right, strict=True))
+    return max((a - b).abs().max().item() for a, b in zip(actual, expected, strict=True))

@@ -1,4 +1,4 @@
-"""The processes of one attempt: who is found to have failed, and that none is left, not even without a fork server."""
+"""The processes of one attempt: failures are reported, and no process outlives it, even without a fork server."""
 
 import multiprocessing.forkserver
 import os
@@ -24,7 +24,7 @@ Start = Callable[[str], Attempt]
 
 @pytest.fixture
 def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
-    """Two ranks, one of which goes wrong as the engine for tests says."""
+    """Start two ranks, one of which fails as the engine for tests says."""
     start_forkserver(ENGINE)
     plan = make_plan("strategy=ddp", "devices=2")
     started: list[Attempt] = []
@@ -51,7 +51,7 @@ def ended(attempt: Attempt, seconds: float = 30) -> dict[int, Any]:
     return returned
 
 
-def test_without_its_fork_server_no_rank_is_left_or_blamed(start: Start) -> None:
+def test_a_lost_fork_server_ends_all_ranks(start: Start) -> None:
     attempt = start("sleep@1")
     server = multiprocessing.forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     pids = attempt.pids.values()
@@ -67,8 +67,8 @@ def test_without_its_fork_server_no_rank_is_left_or_blamed(start: Start) -> None
 needs_states = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see who is stopped")
 
 
-def test_who_has_ended_is_not_killed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its number may be another's by now."""
+def test_processes_that_have_ended_are_not_killed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may have its pid."""
     attempt = start("none@0")
     ended(attempt)
     with monkeypatch.context() as patched:
@@ -79,7 +79,7 @@ def test_who_has_ended_is_not_killed(start: Start, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_ends_well_but_too_early_is_named(start: Start, rank: int) -> None:
+def test_a_rank_that_exits_too_early_is_named(start: Start, rank: int) -> None:
     attempt = start(f"leave@{rank}")
     with pytest.raises(RankFailed, match=rf"^rank {rank} failed: it ended with status 0 before its work was done$"):
         ended(attempt)
@@ -104,7 +104,7 @@ def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.M
 
 
 @needs_states
-def test_what_a_rank_has_started_ends_with_it(start: Start) -> None:
+def test_processes_of_a_rank_end_with_it(start: Start) -> None:
     """A child, and its child."""
     attempt = start("children@1")
     deadline = time.monotonic() + 30
@@ -115,12 +115,11 @@ def test_what_a_rank_has_started_ends_with_it(start: Start) -> None:
     assert psutil.wait_procs(below, timeout=5)[1] == []
 
 
-def test_a_result_that_is_larger_than_a_pipe_comes_whole(start: Start) -> None:
+def test_a_result_can_be_larger_than_a_pipe(start: Start) -> None:
     assert len(ended(start("talk@0"))[0]["seen"]) == 2**20
 
 
-def test_ranks_take_no_notice_of_sigterm(start: Start) -> None:
-    """That one went to everybody; the command ends them otherwise."""
+def test_ranks_ignore_signals(start: Start) -> None:
     attempt = start("sleep@1")
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
         for pid in attempt.pids.values():

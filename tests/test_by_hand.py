@@ -74,8 +74,8 @@ REGRESSION = [
 
 @pytest.mark.parametrize(("strategy", "devices"), WORLDS)
 def test_two_steps_on_four_samples(strategy: str, devices: int, make_plan: MakePlan) -> None:
-    own = (f"strategy={strategy}", f"devices={devices}", "batch_size=4", "data.samples=4")
-    plan = make_plan(*REGRESSION, *own)
+    overrides = (f"strategy={strategy}", f"devices={devices}", "batch_size=4", "data.samples=4")
+    plan = make_plan(*REGRESSION, *overrides)
     on_ranks(plan, by_both_engines)
     for name in ENGINES:
         folder = Path(plan.run_dir) / name
@@ -103,8 +103,8 @@ def test_a_ragged_batch(strategy: str, devices: int, accumulate: int, make_plan:
         dL/dw · lr = 1/16 · (-1 - 2 - 12) = -0.9375, dL/db · lr = 1/16 · -6 = -0.375     w ← 1.9375, b ← 0.375
     """
     assert torch.randperm(3, generator=torch.Generator().manual_seed(SEED)).tolist() == [0, 1, 2]
-    own = (f"strategy={strategy}", f"devices={devices}", "batch_size=2", "data.samples=3", f"seed={SEED}")
-    plan = replace(make_plan(*REGRESSION, *own, f"accumulate_grad_batches={accumulate}"), max_epochs=1)
+    overrides = (f"strategy={strategy}", f"devices={devices}", "batch_size=2", "data.samples=3", f"seed={SEED}")
+    plan = replace(make_plan(*REGRESSION, *overrides, f"accumulate_grad_batches={accumulate}"), max_epochs=1)
     if accumulate == 2:
         plan = replace(plan, optimizer=plan.optimizer.with_lr(3 / 32))
     on_ranks(plan, by_both_engines)

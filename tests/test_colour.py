@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import TextIO
@@ -14,8 +13,6 @@ from lockstep.colour import painted
 from lockstep.compare.comparison import Comparison
 from lockstep.compare.tolerance import IDENTICAL
 from lockstep.launch.failure import print_exit_reason
-from lockstep.sweep.rows import SweepRow
-from lockstep.sweep.table import format_table
 
 GREEN, RED, END = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
@@ -51,20 +48,6 @@ def test_a_verdict_is_green_or_red(terminal: TextIO, monkeypatch: pytest.MonkeyP
     assert f"{GREEN}identical{END}; expected: identical" in alike.text(coloured=True)
     assert f"{RED}different{END}; expected: identical" in apart.text(coloured=True)
     assert "\x1b" not in apart.text(), "as files have it"
-
-
-def test_a_sweeps_best_job_and_what_went_wrong(terminal: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = SweepRow("0", "raw", "ddp", 2, metrics={"val_acc": 0.5})
-    rows = [
-        row,
-        replace(row, job="1", best=True),
-        replace(row, job="2", reason="refused: no", metrics={"val_acc": None}),
-    ]
-    plain = format_table(rows, 60)
-    monkeypatch.setattr(sys, "stdout", terminal)
-    lines = format_table(rows, 60).split("\n")
-    assert [line[:5] if "\x1b" in line else "" for line in lines[:4]] == ["", "", GREEN, RED]
-    assert "\n".join(lines).replace(GREEN, "").replace(RED, "").replace(END, "") == plain
 
 
 def test_what_is_refused_begins_red(terminal: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from lockstep.compare.tolerance import (
 )
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
-from lockstep.loaders import global_batches
+from lockstep.loaders import map_loader
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
 from lockstep.raw.precision import Precision
@@ -72,7 +72,7 @@ def with_an_unreduced_gradient_at_step_7_on_rank_1(plan: Plan, context: RankCont
 
 def with_two_samples_swapped(plan: Plan, context: RankContext) -> Metrics:
     """Positions 40 and 100 of the second epoch: in its batches 3 and 8, steps 11 + 4 and 11 + 9."""
-    right = global_batches.epoch_order  # type: ignore[attr-defined]
+    right = map_loader.epoch_order  # type: ignore[attr-defined]
 
     def wrong(samples: int, seed: int, epoch: int) -> torch.Tensor:
         order = right(samples, seed, epoch)
@@ -80,7 +80,7 @@ def with_two_samples_swapped(plan: Plan, context: RankContext) -> Metrics:
             order[[40, 100]] = order[[100, 40]]
         return order
 
-    global_batches.epoch_order = wrong  # type: ignore[attr-defined]
+    map_loader.epoch_order = wrong  # type: ignore[attr-defined]
     return raw_run(plan, context)
 
 

@@ -1,8 +1,7 @@
-"""The fork server starts before Hydra is imported, with the engines that the words of the command line name."""
+"""The fork server starts before Hydra is imported, with the engines that the command line names."""
 
 import gc
 import io
-import multiprocessing.forkserver
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -52,7 +50,7 @@ runpy.run_path("train.py", run_name="__main__")
         (("engine.gradient_sync=ring", "engine"), [LIT]),
     ],
 )
-def test_the_words_name_the_engines(words: tuple[str, ...], engines: list[str]) -> None:
+def test_engines_of_a_command_line(words: tuple[str, ...], engines: list[str]) -> None:
     assert modules_in([*words, "logger=none"]) == engines
 
 
@@ -65,7 +63,7 @@ def test_the_words_name_the_engines(words: tuple[str, ...], engines: list[str]) 
         (("experiment=sgd_by_hand",), [TENSORBOARD]),
     ],
 )
-def test_the_words_name_the_loggers(words: tuple[str, ...], modules: list[str]) -> None:
+def test_loggers_of_a_command_line(words: tuple[str, ...], modules: list[str]) -> None:
     assert [module for module in modules_in(words) if module == TENSORBOARD] == modules
 
 
@@ -82,7 +80,7 @@ def test_the_words_name_the_loggers(words: tuple[str, ...], modules: list[str]) 
         (("--cfg", "job"), False, False),
     ],
 )
-def test_only_where_ranks_will_start(
+def test_whether_ranks_will_start(
     words: tuple[str, ...], terminal: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stdin = io.StringIO()
@@ -97,28 +95,25 @@ def test_not_in_a_rank_that_torchrun_started(monkeypatch: pytest.MonkeyPatch) ->
     assert not ranks_to_start(["strategy=ddp", "devices=1"])
 
 
-def test_a_run_in_this_process_ends_a_server_that_was_started_in_vain(
-    monkeypatch: pytest.MonkeyPatch, make_plan: MakePlan
-) -> None:
+def test_a_run_in_this_process_ends_an_unneeded_server(monkeypatch: pytest.MonkeyPatch, make_plan: MakePlan) -> None:
     start_forkserver("lockstep.launch.forkserver_preload")
-    server: Any = multiprocessing.forkserver._forkserver
-    assert server._forkserver_pid is not None
+    assert cpython.forkserver_pid() is not None
     monkeypatch.setattr("lockstep.launch.start.kill_forkserver", cpython.kill_forkserver)
     monkeypatch.setattr("lockstep.launch.in_process.run_in_process", lambda work, _engine: (work, []))
     plan = make_plan("strategy.in_process=true")
     assert start_ranks(plan, RAW) is plan
-    assert server._forkserver_pid is None
+    assert cpython.forkserver_pid() is None
 
 
 def collector(plan: Plan, context: RankContext) -> Metrics:
     return {"frozen": gc.get_freeze_count(), "enabled": gc.isenabled(), "young": gc.get_threshold()[0]}
 
 
-def test_a_rank_collects_its_own_garbage_alone(make_plan: MakePlan) -> None:
+def test_garbage_collection_of_a_rank(make_plan: MakePlan) -> None:
     """The fork server's collector is off; what a rank was forked with, torch among it, is frozen."""
-    found = on_ranks(make_plan("strategy=ddp", "devices=1"), collector)
-    assert int(found["frozen"]) > 100_000
-    assert (found["enabled"], found["young"]) == (True, 100_000)
+    state = on_ranks(make_plan("strategy=ddp", "devices=1"), collector)
+    assert int(state["frozen"]) > 100_000
+    assert (state["enabled"], state["young"]) == (True, 100_000)
 
 
 def test_it_starts_before_hydra_is_imported() -> None:
@@ -141,15 +136,15 @@ def test_a_signal_while_the_command_imports_leaves_nothing(number: signal.Signal
                 assert process.poll() is None
                 time.sleep(0.005)
             os.killpg(process.pid, number)
-            told = time.monotonic()
+            signalled = time.monotonic()
             _, err = process.communicate()  # ends when no process holds the pipe
             assert err == b""
-            assert time.monotonic() - told < 2
+            assert time.monotonic() - signalled < 2
         assert process.returncode in (-number, 128 + number)
         assert [*Path(temporary).iterdir()] == []
 
 
-def test_the_server_of_a_killed_command_ends_without_a_word() -> None:
+def test_the_server_of_a_killed_command_ends_silently() -> None:
     """Some C++ libraries that torch imports report leaks at the interpreter's own end."""
     killed = (
         "import os; from lockstep.launch.forkserver import *; start_forkserver('lockstep.raw'); os.kill(os.getpid(), 9)"

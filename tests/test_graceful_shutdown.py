@@ -1,4 +1,4 @@
-"""The request to stop, on threads that stand for ranks, at a store as real ranks share one."""
+"""The request to stop, on threads in place of ranks, with a shared store."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ STEP = 0.01
 
 
 def trained(stop: Stop, until: int, seconds: float = STEP) -> int:
-    """The step after which a rank stops that trains alone, `until` at the latest."""
+    """Train on a single rank; return the step after which it stops, or -1."""
     with stop.accepting_stop(0):
         for step in range(1, until + 1):
             time.sleep(seconds)
@@ -46,30 +46,28 @@ def in_threads(stops: list[StopRequest], seconds: list[float], until: int = 400)
     return ended
 
 
-def test_nobody_asks_and_nobody_stops() -> None:
+def test_without_request_training_goes_on() -> None:
     assert trained(StopRequest(lambda: False, 0, 1, None), until=5) == -1
 
 
-def test_alone_it_stops_after_the_step_under_way() -> None:
+def test_a_single_rank_stops_after_the_current_step() -> None:
     began = time.monotonic()
     requested = lambda: time.monotonic() > began + 0.2  # noqa: E731
     step = trained(StopRequest(requested, 0, 1, None), until=400)
     assert 0.2 / (3 * STEP) < step < 60
 
 
-def test_ranks_that_do_not_keep_step_stop_after_the_same_one(stores: list[Store]) -> None:
-    """One is asked; the slowest is far behind then, and goes on to where the quickest was."""
+def test_all_ranks_stop_after_the_same_step(stores: list[Store]) -> None:
+    """One receives the request; the slowest is far behind then, and trains to the step of the fastest."""
     began = time.monotonic()
     requested = [lambda: False, lambda: time.monotonic() > began + 0.3, lambda: False]
     stops = [StopRequest(requested[rank], rank, 3, stores[rank]) for rank in range(3)]
     stop_after = in_threads(stops, [STEP, 2 * STEP, 4 * STEP])
     assert len({*stop_after}) == 1
-    assert stop_after[0] > 12, "the quickest had come further than the slowest ever had in that time"
-    assert stop_after[0] < 100
+    assert 12 < stop_after[0] < 100, "further than the slowest could have come"
 
 
-def test_a_rank_whose_peers_never_answer_does_not_hang_behind_its_end(stores: list[Store]) -> None:
-    """Training that fails, say, while the ranks agree."""
+def test_a_failing_rank_does_not_wait_for_its_peers(stores: list[Store]) -> None:
     stop = StopRequest(lambda: True, 0, 2, stores[0])
     began = time.monotonic()
     with contextlib.suppress(ZeroDivisionError), stop.accepting_stop(0):
@@ -78,7 +76,7 @@ def test_a_rank_whose_peers_never_answer_does_not_hang_behind_its_end(stores: li
     assert time.monotonic() - began < 2
 
 
-def test_the_command_asks_by_a_file_where_it_is_told_that_it_is_heard(tmp_path: Path) -> None:
+def test_a_file_requests_a_stop(tmp_path: Path) -> None:
     stop = FileRequest(tmp_path, 0, 1, None)
     assert not (tmp_path / ACCEPTS_STOP).exists()
     with stop.accepting_stop(0):
@@ -91,8 +89,7 @@ def test_the_command_asks_by_a_file_where_it_is_told_that_it_is_heard(tmp_path: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_asks_a_rank_of_torchrun(number: signal.Signals) -> None:
-    """And is its own again afterwards."""
+def test_a_signal_requests_a_stop(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     stop = SignalRequest(0, 1, None)
     timer = threading.Timer(0.2, os.kill, [os.getpid(), number])
@@ -105,13 +102,7 @@ def test_a_signal_asks_a_rank_of_torchrun(number: signal.Signals) -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_a_signal_between_two_requests_is_not_heeded() -> None:
-    stop = SignalRequest(0, 1, None)
-    assert trained(stop, until=20) == -1
-    assert not stop.accepted
-
-
-def test_the_ranks_time_runs_though_the_store_is_lost() -> None:
+def test_the_timer_runs_if_the_store_is_lost() -> None:
     master = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     class Lost(Store):

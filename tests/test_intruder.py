@@ -1,4 +1,4 @@
-"""Whoever reaches the store where ranks look for each other can keep them from meeting, and tell them nothing."""
+"""An intruder at the store of a rendezvous can keep ranks from joining, and cannot give them a value."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def plain() -> Any:
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def test_what_is_signed_is_there_for_who_knows_the_secret(plain: Any) -> None:
+def test_signed_values_are_read_with_the_secret(plain: Any) -> None:
     one, two = SignedStore(plain, SECRET, SHORTLY), SignedStore(plain, SECRET, SHORTLY)
     one.set("key", b"\x00\xffvalue")
     assert two.get("key") == b"\x00\xffvalue"
@@ -65,14 +65,14 @@ class Overtaken(SignedStore):
         return super().compare_set(key, expected, desired)
 
 
-def test_nobody_s_share_of_a_sum_is_lost(plain: Any) -> None:
+def test_concurrent_additions_are_counted(plain: Any) -> None:
     store = Overtaken(plain, SECRET, SHORTLY)
     store.rival = SignedStore(plain, SECRET, SHORTLY)
     assert store.add("count", 1) == 2
     assert store.add("count", 0) == 2
 
 
-def test_what_is_not_signed_is_not_there(plain: Any) -> None:
+def test_unsigned_values_are_missing(plain: Any) -> None:
     store = SignedStore(plain, SECRET, SHORTLY)
     store.set("signed", "value")
     for forged in (b"", b"value", b"0" * 64 + b"value", plain.get("signed")[:-1] + b"f"):
@@ -90,19 +90,19 @@ def test_what_is_not_signed_is_not_there(plain: Any) -> None:
 
 
 @contextmanager
-def intruder(command: Command, port: int, what: str, folder: Path, **environment: str) -> Iterator[list[str]]:
-    """What it says, when it is over."""
+def intruder(command: Command, port: int, action: str, folder: Path, **environment: str) -> Iterator[list[str]]:
+    """Start intruder.py at a port; yields the list of its output, which is complete when it has ended."""
     folder.chmod(0o777)
-    said: list[str] = []
-    line = (sys.executable, str(ROOT / "tests" / "intruder.py"), "127.0.0.1", str(port), what, str(folder))
+    output: list[str] = []
+    line = (sys.executable, str(ROOT / "tests" / "intruder.py"), "127.0.0.1", str(port), action, str(folder))
     process = command.popen(*line, PYTHONPATH=str(ROOT), **environment)
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", "or the ranks may be done before it has imported torch"
+    assert process.stdout.readline() == "ready\n", "it has imported torch before the ranks are done"
     try:
-        yield said
+        yield output
     finally:
         process.kill()
-        said += process.communicate()[0].splitlines()
+        output += process.communicate()[0].splitlines()
 
 
 @pytest.fixture
@@ -112,8 +112,7 @@ def others() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_a_store_of_torch_alone_believes_the_intruder(command: Command, plain: Any, others: Path) -> None:
-    """Which is what the signature is for."""
+def test_an_unsigned_store_believes_the_intruder(command: Command, plain: Any, others: Path) -> None:
     unsigned = PrefixStore("start 0", plain)
     unsigned.set("rank 0 has joined", "")
     signed = SignedStore(unsigned, SECRET, SHORTLY)
@@ -130,67 +129,65 @@ LONG = (*SHORT[:3], "data.val_size=0", "max_epochs=40", "logger=none", "engine=r
 
 @pytest.fixture(scope="module")
 def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of the weights that two ranks reach whom nobody disturbs."""
+    """Return the digest of the weights of two undisturbed ranks."""
     ended = Command(tmp_path_factory.mktemp("undisturbed")).train(*LONG, "devices=2")
     return str(json.loads((ended.run_dir / "metrics.json").read_text())["digest"])
 
 
-def two_machines(command: Command, port: int, how: str, *own: str) -> list[Any]:
-    """A rank each, who take this machine for two; started by hand, or each by a torchrun."""
-    line = (str(ROOT / "train.py"), *LONG, "devices=1", "num_nodes=2", "hydra.run.dir=run", *own)
+def two_machines(command: Command, port: int, launcher: str, *overrides: str) -> list[Any]:
+    """Run two ranks that take this machine for two, started by hand, or each by a torchrun."""
+    line = (str(ROOT / "train.py"), *LONG, "devices=1", "num_nodes=2", "hydra.run.dir=run", *overrides)
     env = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    started = []
+    processes = []
     for rank in (1, 0):
         shape = ("--nnodes=2", f"--node_rank={rank}", "--master_addr=127.0.0.1", f"--master_port={port}")
-        starter = ("-m", "torch.distributed.run", *shape) if how == "torchrun" else ()
-        environment = {} if how == "torchrun" else rank_by_hand(rank, 2, port) | env
-        started.append(command.popen(sys.executable, *starter, *line, GLOO_SOCKET_IFNAME="lo", **environment))
-    return [command.wait(process) for process in reversed(started)]
+        starter = ("-m", "torch.distributed.run", *shape) if launcher == "torchrun" else ()
+        variables = {} if launcher == "torchrun" else rank_by_hand(rank, 2, port) | env
+        processes.append(command.popen(sys.executable, *starter, *line, GLOO_SOCKET_IFNAME="lo", **variables))
+    return [command.wait(process) for process in reversed(processes)]
 
 
-@pytest.mark.parametrize("how", ["by hand", pytest.param("torchrun", marks=pytest.mark.slow)])
-def test_nobody_can_tell_ranks_on_several_machines_to_stop(
-    how: str, command: Command, digest: str, others: Path
+def check_digest(run_dir: Path, digest: str) -> None:
+    assert json.loads((run_dir / "metrics.json").read_text())["digest"] == digest
+
+
+@pytest.mark.parametrize("launcher", ["by hand", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_an_intruder_cannot_stop_ranks_on_several_machines(
+    launcher: str, command: Command, digest: str, others: Path
 ) -> None:
-    port, run = free_port(), command.folder / "run"
-    with intruder(command, port, "add", others) as said:
-        ended = two_machines(command, port, how)
+    port, run_dir = free_port(), command.folder / "run"
+    with intruder(command, port, "add", others) as output:
+        ended = two_machines(command, port, launcher)
     assert [rank.status for rank in ended] == [0, 0], ended
-    assert json.loads((run / "metrics.json").read_text())["digest"] == digest
-    assert any(line.startswith("wrote") and line.endswith("/stop") for line in said), said
-    assert not list(run.glob(".rendezvous-*")), "the secret is gone when all are there"
+    check_digest(run_dir, digest)
+    assert any(line.startswith("wrote") and line.endswith("/stop") for line in output), output
+    assert not list(run_dir.glob(".rendezvous-*")), "the secret is removed when all have joined"
 
 
 @pytest.mark.slow
-def test_who_rewrites_all_that_machines_say_can_only_deny_them_their_meeting(
+def test_an_intruder_who_rewrites_values_can_only_prevent_the_rendezvous(
     command: Command, digest: str, others: Path
 ) -> None:
     port = free_port()
-    with intruder(command, port, "rewrite", others) as said:
+    with intruder(command, port, "rewrite", others) as output:
         ended = two_machines(command, port, "by hand", "process_group.timeout=4")
-    if [rank.status for rank in ended] == [0, 0]:  # they were quicker
-        assert json.loads((command.folder / "run" / "metrics.json").read_text())["digest"] == digest
+    if [rank.status for rank in ended] == [0, 0]:  # they were faster
+        check_digest(command.folder / "run", digest)
     else:
         assert [rank.status for rank in ended] == [1, 1], ended
         assert any("within 4 s" in rank.err or "timed out" in rank.err.lower() for rank in ended), ended
     assert max(rank.seconds for rank in ended) < 30
-    assert any(line.startswith("wrote") for line in said)
+    assert any(line.startswith("wrote") for line in output)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["add", "rewrite"])
-def test_ranks_of_torchrun_on_one_machine_leave_the_store(
-    what: str, command: Command, digest: str, others: Path
-) -> None:
-    if what == "rewrite" and os.geteuid() != 0:
-        pytest.skip("needs root, to be another user")
+def test_an_intruder_cannot_stop_ranks_of_torchrun_on_one_machine(command: Command, digest: str, others: Path) -> None:
     port, line = free_port(), (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2")
-    with intruder(command, port, what, others, TORCHELASTIC_RUN_ID="none") as said:
+    with intruder(command, port, "add", others, TORCHELASTIC_RUN_ID="none") as output:
         ended = command(*line, f"--master_port={port}", str(ROOT / "train.py"), *LONG, "devices=2")
     assert ended.status == 0, ended
-    assert json.loads((ended.run_dir / "metrics.json").read_text())["digest"] == digest
-    assert any(line.startswith("wrote") for line in said), said
-    assert not (others / "group").exists()
+    check_digest(ended.run_dir, digest)
+    assert any(line.startswith("wrote") and line.endswith("/stop") for line in output), output
 
 
 def write_secret(path: Path) -> Path:
@@ -199,7 +196,7 @@ def write_secret(path: Path) -> Path:
     return path
 
 
-def test_a_secret_is_a_file_of_its_owner_alone(tmp_path: Path) -> None:
+def test_only_a_private_file_is_read_as_a_secret(tmp_path: Path) -> None:
     good = write_secret(tmp_path / "good")
     assert read_secret(good) == SECRET
     (tmp_path / "link").symlink_to(good)
@@ -217,18 +214,16 @@ def test_a_secret_is_a_file_of_its_owner_alone(tmp_path: Path) -> None:
             read_secret(tmp_path / name)
 
 
-def test_an_answer_is_for_one_name_of_one_run(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_a_reply_is_bound_to_nonce_and_run(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     world: World = make_plan("strategy=ddp", "devices=2").world
-    door, path = PortRendezvous(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
-    said = json.dumps([path, reply_hmac(SECRET, "me", path, world, door)]).encode()
-    assert verify_reply(world, door, "me", said) == (path, SECRET)
-    for name, port in (("you", 29500), ("me", 29501)):
+    endpoint, path = PortRendezvous(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
+    reply = json.dumps([path, reply_hmac(SECRET, "mine", path, world, endpoint)]).encode()
+    assert verify_reply(world, endpoint, "mine", reply) == SECRET
+    for nonce, port in (("other", 29500), ("mine", 29501)):
         with pytest.raises(AuthenticationError, match="was not written by rank 0"):
-            verify_reply(world, PortRendezvous(address="127.0.0.1", port=port), name, said)
-    for nonsense in (b"", b"\xff", b"[]", b"{}", b"1", b'["a", "b", "c"]', json.dumps([path, "ÿ"]).encode()):
+            verify_reply(world, PortRendezvous(address="127.0.0.1", port=port), nonce, reply)
+    too_long = json.dumps([path + "/." * 2048, "hmac"]).encode()
+    surrogate = json.dumps([path, "\ud800"]).encode()
+    for invalid in (b"", b"\xff", b"[]", b"{}", b"1", b'["a", "b", "c"]', surrogate, b"[" * 200_000, too_long):
         with pytest.raises(AuthenticationError):
-            verify_reply(world, door, "me", nonsense)
-    too_long = json.dumps([path + "/." * 2048, "proof"]).encode()
-    for forged in (json.dumps([path, "\ud800"]).encode(), b'["\\ud800", "proof"]', b"[" * 200_000, too_long):
-        with pytest.raises(AuthenticationError, match="was not written by rank 0"):
-            verify_reply(world, door, "me", forged)
+            verify_reply(world, endpoint, "mine", invalid)

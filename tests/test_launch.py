@@ -1,10 +1,8 @@
-"""The launcher with an engine of its own: places, environments, results, and who is named when a rank goes wrong."""
+"""The launcher with an engine for tests: ranks, environments, results, and which rank is named after a failure."""
 
-import json
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -27,100 +25,69 @@ from lockstep.launch.failure import FailureReport, RankFailed, exit_reason, firs
 from lockstep.launch.signals import ENDING
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from tests.conftest import ROOT, Command, MakePlan
+from tests.conftest import MakePlan
 
 ENGINE = "tests.fault_injection.faulty_engine"
 DDP = ["strategy=ddp", "strategy=ddp_spawn"]
 
 
 def ranks_running() -> list[psutil.Process]:
-    """Living grandchildren: ranks are children of the fork server, which is a child of this process."""
+    """Return living grandchildren: ranks are children of the fork server, which is a child of this process."""
     return [rank for child in psutil.Process().children() for rank in child.children()]
 
 
-@pytest.mark.parametrize("strategy", DDP)
-@pytest.mark.parametrize("devices", [1, 2, 3])
-def test_every_rank_takes_part_and_rank_zero_returns(make_plan: MakePlan, strategy: str, devices: int) -> None:
-    plan = make_plan(strategy, f"devices={devices}", "batch_size=12", "threads=3")
+@pytest.mark.parametrize(("strategy", "devices"), [("ddp", 1), ("ddp", 3), ("ddp_spawn", 2)])
+def test_rank_zero_returns_the_result(make_plan: MakePlan, strategy: str, devices: int) -> None:
+    plan = make_plan(f"strategy={strategy}", f"devices={devices}", "batch_size=12", "threads=3")
     returned = start_ranks(plan, ENGINE)
     # 1 + 2 + … + W, summed over W ranks once more
     assert returned["total"] == sum(range(1, devices + 1)) * devices
-    assert returned["backend"] == "gloo"
-    assert returned["threads"] == 3
-    assert returned["pid"] != os.getpid()
+    assert (returned["backend"], returned["threads"]) == ("gloo", 3)
 
 
-FOUR_JOBS = """
-import json, os
-from pathlib import Path
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
-from lockstep.launch.start import start_ranks
-
-for strategy in ("single", "ddp", "ddp_spawn", "ddp"):
-    config, _ = compose_job([f"strategy={strategy}"])
-    report = start_ranks(plan_from(config, Path("run")), "tests.fault_injection.faulty_engine")
-    print("JOB", json.dumps(report | {"command": os.getpid()}))
-"""
-
-
-@pytest.mark.fresh
-def test_all_jobs_are_forked_from_one_server_that_imported_the_engine(command: Command) -> None:
-    """Why a further job of a sweep is cheap: no rank imports anything again."""
-    ended = command(sys.executable, "-c", FOUR_JOBS, PYTHONPATH=str(ROOT))
-    jobs = [json.loads(line.removeprefix("JOB ")) for line in ended.out.splitlines() if line.startswith("JOB ")]
-    assert len({job["pid"] for job in jobs}) == 4, ended.err
+def test_all_jobs_are_forked_from_one_server_that_imported_the_engine(make_plan: MakePlan) -> None:
+    """A further job of a sweep is cheap, since no rank imports anything again."""
+    jobs = [start_ranks(make_plan(f"strategy={name}"), ENGINE) for name in ("single", "ddp", "ddp_spawn", "ddp")]
+    assert [job["backend"] for job in jobs] == ["none", "gloo", "gloo", "gloo"]
+    assert len({job["pid"] for job in jobs} | {os.getpid()}) == 5
     [server] = {job["parent"] for job in jobs}
-    assert server != jobs[0]["command"]
+    assert server != os.getpid()
     assert {job["imported"] for job in jobs} == {server}
 
 
-def test_single_has_no_group(make_plan: MakePlan) -> None:
-    returned = start_ranks(make_plan("strategy=single"), ENGINE)
-    assert (returned["total"], returned["backend"]) == (1, "none")
+def test_ranks_get_the_current_environment(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of the moment when the fork server started."""
+    for value in ("first", "second", ""):
+        monkeypatch.setenv("SEEN", value)
+        assert start_ranks(make_plan("strategy=ddp"), ENGINE)["seen"] == value
 
 
-@pytest.mark.parametrize("strategy", ["strategy=single", *DDP])
-def test_ranks_get_the_environment_of_now(make_plan: MakePlan, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not that of the day the fork server was started."""
-    for seen in ("first", "second"):
-        monkeypatch.setenv("SEEN", seen)
-        assert start_ranks(make_plan(strategy), ENGINE)["seen"] == seen
-    monkeypatch.delenv("SEEN")
-    assert start_ranks(make_plan(strategy), ENGINE)["seen"] == ""
-
-
-@pytest.mark.parametrize("strategy", DDP)
-def test_the_parent_stays_as_it_was(make_plan: MakePlan, strategy: str) -> None:
+def test_the_parent_stays_as_it_was(make_plan: MakePlan) -> None:
     def state() -> tuple[object, ...]:
         numbers = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
         handlers = [signal.getsignal(number) for number in ENDING]
         return dict(os.environ), numbers, handlers, torch.get_num_threads(), torch.distributed.is_initialized()
 
     before = state()
-    start_ranks(make_plan(strategy, "devices=2"), ENGINE)
+    start_ranks(make_plan("strategy=ddp", "devices=2"), ENGINE)
     assert state() == before
 
 
-@pytest.mark.parametrize("strategy", DDP)
-def test_what_other_ranks_print_goes_to_their_log(
-    make_plan: MakePlan, strategy: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    plan = make_plan(strategy, "devices=2")
+def test_the_output_of_other_ranks_goes_to_their_logs(make_plan: MakePlan, capfd: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan("strategy=ddp", "devices=2")
     start_ranks(plan, ENGINE)
     assert "rank 1 speaks" in (Path(plan.run_dir) / "ranks" / "1.log").read_text()
     assert not (Path(plan.run_dir) / "ranks" / "0.log").exists()
     assert "rank 1" not in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("strategy", DDP)
-@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(
-    ("fault", "reason"),
+    ("strategy", "rank", "fault", "reason"),
     [
-        ("raise", "ZeroDivisionError: on purpose"),
-        ("exit", "exit status 3"),
-        ("kill", "SIGKILL"),
+        ("ddp", 1, "raise", "ZeroDivisionError: on purpose"),
+        ("ddp", 0, "exit", "exit status 3"),
+        ("ddp_spawn", 0, "raise", "ZeroDivisionError: on purpose"),
+        ("ddp_spawn", 1, "kill", "SIGKILL"),
     ],
 )
 def test_the_rank_that_failed_first_is_named(
@@ -129,7 +96,7 @@ def test_the_rank_that_failed_first_is_named(
     monkeypatch.setenv("FAULT", f"{fault}@{rank}")
     began = time.monotonic()
     with pytest.raises(RankFailed) as failed:
-        start_ranks(make_plan(strategy, "devices=2"), ENGINE)
+        start_ranks(make_plan(f"strategy={strategy}", "devices=2"), ENGINE)
     assert failed.value.rank == rank
     assert reason in failed.value.reason
     assert failed.value.reason.count("Traceback") == (fault == "raise")
@@ -137,33 +104,33 @@ def test_the_rank_that_failed_first_is_named(
     assert not ranks_running()
 
 
-@pytest.mark.parametrize("strategy", ["strategy=single", *DDP])
-def test_a_rank_can_refuse(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+def test_a_rank_can_raise_a_config_error(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAULT", "refuse@0")
     with pytest.raises(ConfigError, match="key=1: it cannot be; write key=2"):
-        start_ranks(make_plan(strategy), ENGINE)
+        start_ranks(make_plan("strategy=ddp"), ENGINE)
 
 
-@pytest.mark.parametrize("strategy", DDP)
-def test_an_interrupt_ends_the_ranks(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+def test_an_interrupt_ends_the_ranks(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAULT", "sleep@1")
-    interrupt = threading.Timer(4, lambda: os.kill(os.getpid(), signal.SIGINT))
-    interrupt.start()
+
+    def interrupt() -> None:
+        while len(ranks_running()) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        start_ranks(make_plan(strategy, "devices=2"), ENGINE)
+        start_ranks(make_plan("strategy=ddp", "devices=2"), ENGINE)
     assert not ranks_running()
 
 
-@pytest.mark.parametrize("strategy", DDP)
-def test_nothing_stays_in_the_temporary_folder(
-    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
-) -> None:
+def test_the_temporary_folder_stays_empty(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    start_ranks(make_plan(strategy, "devices=2"), ENGINE)
+    start_ranks(make_plan("strategy=ddp", "devices=2"), ENGINE)
     assert [path.name for path in tmp_path.iterdir()] == ["ranks"]
 
 
-def test_several_machines_are_not_started_from_here(make_plan: MakePlan) -> None:
+def test_ranks_of_several_machines_cannot_be_started(make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match="torchrun --nnodes=2"):
         check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)
 
@@ -187,7 +154,7 @@ SLURM = {
 }
 
 
-def test_places_given_from_outside() -> None:
+def test_ranks_of_torchrun_and_slurm() -> None:
     assert rank_from_env({}) is None
     assert (
         rank_from_env(TORCHRUN)
@@ -232,8 +199,7 @@ def test_ranks_that_mpirun_started(started: dict[str, str]) -> None:
         rank_from_env({**started, **ADDRESS, local_rank: "x"})
 
 
-def test_mpi_carries_the_messages_of_its_own_ranks_alone(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This torch is built without MPI: so the world says it, not the plan's words."""
+def test_the_mpi_backend_needs_mpirun(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_plan("strategy=ddp", "devices=2").world
     by_mpi = replace(world, process_group=replace(world.process_group, backend="mpi"))
     for typed, command in (("train.py", "python train.py"), ("/venv/bin/lockstep", "lockstep")):
@@ -248,12 +214,12 @@ def test_mpi_carries_the_messages_of_its_own_ranks_alone(make_plan: MakePlan, mo
     check_launchable(by_mpi)
 
 
-def test_slurm_tasks_meet_on_the_first_host() -> None:
+def test_slurm_tasks_rendezvous_on_the_first_host() -> None:
     assert rendezvous_variables(SLURM) == {"MASTER_ADDR": "gpu07", "MASTER_PORT": "15345"}
     assert [first_host(names) for names in ("a", "a,b", "n[3,5],m1", "node-[01-04]")] == ["a", "a", "n3", "node-01"]
 
 
-def test_a_world_of_another_size_is_refused(make_plan: MakePlan) -> None:
+def test_another_world_size_is_rejected(make_plan: MakePlan) -> None:
     four = RankContext(0, 4, 0, 2)
     check_world_size(four, make_plan("strategy=ddp", "devices=2", "num_nodes=2").world)
     check_world_size(RankContext(0, 1, 0, 1), make_plan("strategy=dp", "devices=2").world)
@@ -263,7 +229,7 @@ def test_a_world_of_another_size_is_refused(make_plan: MakePlan) -> None:
         check_world_size(four, make_plan("strategy=dp", "devices=2").world)
 
 
-def test_the_cause_is_told_from_its_consequences() -> None:
+def test_the_first_failure_is_the_cause() -> None:
     reports = [FailureReport(0, 1.0, "of 0", lost_peer=True)]
     assert str(first_failure(reports, {1: -9})) == f"rank 1 failed: {exit_reason(-9)}"
     assert str(first_failure(reports, {1: 0})) == "rank 1 failed: it ended with status 0 before its work was done"
@@ -273,7 +239,7 @@ def test_the_cause_is_told_from_its_consequences() -> None:
     assert str(first_failure(reports, {})) == "rank 3 failed: of 3"
 
 
-def test_a_lost_peer_is_recognised() -> None:
+def test_a_lost_peer_is_recognized() -> None:
     gloo = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:38290"
     assert lost_a_peer(RuntimeError(gloo))
     assert not lost_a_peer(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))

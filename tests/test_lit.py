@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-def test_what_a_run_returns_is_what_its_checkpoint_holds(make_plan: MakePlan) -> None:
+def test_metrics_are_those_of_the_checkpoint(make_plan: MakePlan) -> None:
     plan = make_plan("max_epochs=2", "accelerator=cpu", "data.val_size=179")  # odd: a ragged evaluation batch
     metrics = run(plan, ALONE)
     checkpoints = Path(plan.run_dir) / "checkpoints"
@@ -61,7 +61,7 @@ def test_the_curve_of_the_loss_is_the_mean_since_the_last_point(make_plan: MakeP
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
-def test_precisions_compute_what_they_say(make_plan: MakePlan, precision: str) -> None:
+def test_dtypes_of_precisions(make_plan: MakePlan, precision: str) -> None:
     plan = make_plan("max_epochs=2", f"precision={precision}", "logger=none", "accelerator=cpu")
     metrics = run(plan, ALONE)
     assert metrics["val/acc"] > 0.7  # type: ignore[operator]

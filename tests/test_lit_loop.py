@@ -126,12 +126,12 @@ def trained(
     trainer = pl.Trainer(
         max_epochs=2, accelerator="cpu", num_sanity_val_steps=0, callbacks=[Listener(calls)], **quiet, **options
     )
-    own = trainer.fit_loop.epoch_loop
+    default = trainer.fit_loop.epoch_loop
     step = SimpleNamespace(backward=lambda loss, batches, _: (loss / batches).backward())
     data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
     session = SimpleNamespace(phases=Phases(), step=step, data=data)
     first: Any = () if loop is _TrainingEpochLoop else (session,)
-    trainer.fit_loop.epoch_loop = loop(*first, trainer, own.min_steps, own.max_steps)
+    trainer.fit_loop.epoch_loop = loop(*first, trainer, default.min_steps, default.max_steps)
     trainer.fit(module, loader, loader)
     state = trainer.fit_loop.state_dict()
     return calls, (state, trainer.global_step, plain(module.net.state_dict()), plain(trainer.callback_metrics))

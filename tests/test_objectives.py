@@ -57,7 +57,7 @@ def evaluated(objective: Objective, stats: tuple[float, ...], targets: list[int]
     return sums.totals
 
 
-def test_what_ranks_evaluated_is_added_in_one_row() -> None:
+def test_ranks_add_one_row() -> None:
     """Two ranks, two classes: 1 of 2 and 2 of 3 right. F1 is 2·2/(2·2+1+1) of class 0 and 2·1/(2·1+1+1) of class 1."""
     first = evaluated(TWO, (1.0, 2, 1), [0, 0], [0, 1])
     second = evaluated(TWO, (2.0, 3, 2), [0, 1, 1], [0, 0, 1])
@@ -88,9 +88,9 @@ def test_an_entry_is_a_name_a_sum_and_a_direction() -> None:
     assert stats == (6.0, 3, 2, 9.0)
     sums = EvaluationSums(objective, torch.device("cpu"))
     sums.add(stats, outputs, targets)
-    found = {"val/loss": 2.0, "val/taken_for_0": 2.0, "val/acc": 2 / 3, "val/margin": 3.0}
-    assert objective.metrics("val", sums.totals) == found
-    assert {name: objective.better(name) for name in found} == {**dict.fromkeys(found, "min"), "val/acc": "max"}
+    metrics = {"val/loss": 2.0, "val/taken_for_0": 2.0, "val/acc": 2 / 3, "val/margin": 3.0}
+    assert objective.metrics("val", sums.totals) == metrics
+    assert {name: objective.better(name) for name in metrics} == {**dict.fromkeys(metrics, "min"), "val/acc": "max"}
 
 
 def test_a_row_of_several_outputs_counts_their_mean() -> None:
@@ -120,10 +120,10 @@ def test_macro_f1_is_that_of_scikit_learn_and_of_no_mean_of_shards() -> None:
     targets = torch.randint(0, 5, (999,), generator=generator)
     outputs = torch.randn(999, 10, generator=generator) + 2 * torch.eye(10)[targets]
     shards = [confusion(outputs[rank::3], targets[rank::3], classes=10) for rank in range(3)]
-    ours = macro_f1(sum(shards[1:], start=shards[0]))
-    theirs = f1_score(targets, outputs.argmax(1), average="macro")
-    assert ours == pytest.approx(theirs, abs=1e-12)
-    assert abs(sum(map(macro_f1, shards)) / 3 - ours) > 1e-4, "the mean over ranks is another number"
+    actual = macro_f1(sum(shards[1:], start=shards[0]))
+    expected = f1_score(targets, outputs.argmax(1), average="macro")
+    assert actual == pytest.approx(expected, abs=1e-12)
+    assert abs(sum(map(macro_f1, shards)) / 3 - actual) > 1e-4, "the mean over ranks is another number"
 
 
 def test_a_squared_error_is_a_mean_over_all_numbers_of_a_sample() -> None:
@@ -133,7 +133,7 @@ def test_a_squared_error_is_a_mean_over_all_numbers_of_a_sample() -> None:
     assert squared_error(outputs, targets).item() == 10
 
 
-def test_a_class_for_each_part_of_a_sample_by_hand() -> None:
+def test_a_class_for_each_element_by_hand() -> None:
     """Two samples of two parts and two classes: a sample's loss and accuracy are means over its parts."""
     logits = torch.tensor([[[math.log(3), 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, math.log(3)]]], dtype=torch.float64)
     targets = torch.tensor([[1, 0], [0, 1]])  # probabilities ¼ and ½; ½ and ¾
@@ -152,8 +152,8 @@ def test_language_modelling_by_hand() -> None:
     first, second = (math.log(2) + math.log(4 / 3)) / 2, (math.log(4) + math.log(2)) / 2
     assert stats[0] == pytest.approx(first + second)
     assert stats[1:] == (2, 1.0)
-    found = LANGUAGE_MODELLING.metrics("train", stack_stats(LANGUAGE_MODELLING, [stats])[0])
-    assert found == {
+    metrics = LANGUAGE_MODELLING.metrics("train", stack_stats(LANGUAGE_MODELLING, [stats])[0])
+    assert metrics == {
         "train/loss": pytest.approx((first + second) / 2),
         "train/acc": 0.5,
         "train/perplexity": pytest.approx((2 * 4 / 3 * 4 * 2) ** (1 / 4)),  # of the four tokens, their geometric mean
@@ -161,6 +161,6 @@ def test_language_modelling_by_hand() -> None:
     assert LANGUAGE_MODELLING.metrics("val", torch.tensor([1e6, 1.0, 0.0]))["val/perplexity"] == math.inf
 
 
-def test_what_is_given_back_may_be_laid_out_otherwise() -> None:
+def test_a_reconstruction_may_have_another_shape() -> None:
     image, row = torch.arange(8.0).view(2, 1, 2, 2), torch.zeros(2, 4)
     assert reconstruction_error(row, image).item() == (0 + 1 + 4 + 9) / 4 + (16 + 25 + 36 + 49) / 4

@@ -42,7 +42,7 @@ def test_one_cycle_of_few_steps_stays_a_rate(fraction: float, total: int) -> Non
 
 
 @pytest.mark.parametrize("name", ["none", "onecycle", "warmup_linear"])
-def test_schedules_last_the_whole_run(make_plan: Callable[..., Plan], name: str) -> None:
+def test_schedules_last_the_run(make_plan: Callable[..., Plan], name: str) -> None:
     # digits: 1,257 to train on, 20 steps an epoch
     plan = make_plan(
         f"scheduler={name}", "max_epochs=10", "optimizer=sgd", "optimizer.lr=0.5", "optimizer.momentum=0.25"
@@ -112,7 +112,7 @@ def test_every_parameter_is_trained(make_plan: Callable[..., Plan], name: str) -
         for parameter in net.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
-        assert all((own < other).all() for own, other in zip(net.parameters(), before, strict=True))
+        assert all((after < start).all() for after, start in zip(net.parameters(), before, strict=True))
 
 
 def test_without_decay_there_is_one_group(make_plan: Callable[..., Plan]) -> None:

@@ -140,12 +140,12 @@ def local() -> type:
         (
             (),
             {"model": {"_target_": "__main__.Nte"}},
-            "_target_=__main__.Nte: no Nte is defined here; write _target_=__",
+            "_target_=__main__.Nte: no Nte is defined here; write another path.",
         ),
         ((), {"model": nn.Linear(4, 3)}, "model=Linear: an object is created on each rank, under the run's seed; wri"),
         ((), {"model": local()}, "model=local.<locals>.Local: it is defined within a function, and has no import path"),
         ((), {"modle": nn.Linear}, "run=modle: this is no group that takes your own code (did you mean model?); wri"),
-        (("+model.width=3",), {"model": nn.Linear}, "+model.width=3: model is passed from Python; write model=functo"),
+        (("+model.width=3",), {"model": nn.Linear}, "+model.width=3: this is passed from Python; write it there, or"),
     ],
 )
 def test_what_cannot_come_along(

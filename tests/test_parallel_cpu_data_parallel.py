@@ -30,8 +30,8 @@ def test_outputs_and_gradients_are_those_of_the_net(batch: int, count: int) -> N
     outputs.square().sum().backward()
     assert torch.allclose(outputs, expected, atol=1e-12, rtol=0)
     assert len(gradients(replicated)) == 4
-    for ours, theirs in zip(gradients(replicated), gradients(alone), strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-12, rtol=0)
+    for gradient, other in zip(gradients(replicated), gradients(alone), strict=True):
+        assert torch.allclose(gradient, other, atol=1e-12, rtol=0)
 
 
 class Seen(nn.Module):
@@ -62,7 +62,7 @@ def test_chunks_are_torchs_and_each_has_a_thread(batch: int, count: int, sizes: 
         assert all(name.startswith("replica") for _, name in seen)
 
 
-def test_buffers_of_replica_0_are_kept() -> None:
+def test_replica_0_updates_the_buffers() -> None:
     """BatchNorm: each replica normalises its own chunk; the first chunk's statistics move the running ones."""
     module = nn.BatchNorm1d(1, momentum=0.5)
     inputs = torch.tensor([[0.0], [2.0], [10.0], [14.0]])

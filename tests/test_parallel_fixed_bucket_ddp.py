@@ -58,19 +58,19 @@ def first_and_later(wrap: Callable[[nn.Module, None], DistributedDataParallel], 
 
 def each_kind(plan: Plan, context: RankContext) -> Metrics:
     """By torch's own DDP; with fixed buckets; and where torch lacks a private name for that."""
-    own = first_and_later(DistributedDataParallel, context.rank)
+    default = first_and_later(DistributedDataParallel, context.rank)
     fixed = first_and_later(FixedBucketDDP, context.rank)
     del Reducer._push_all_rebuilt_params
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        without_name = first_and_later(FixedBucketDDP, context.rank)
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+        fallback = first_and_later(FixedBucketDDP, context.rank)
     dist.barrier()
-    slower = "DDP looks for unused parameters in every step, which is slower" in said.getvalue()
-    return {"own": own, "fixed": fixed, "without_name": without_name, "slower": slower}
+    slower = "DDP looks for unused parameters in every step, which is slower" in stderr.getvalue()
+    return {"default": default, "fixed": fixed, "fallback": fallback, "slower": slower}
 
 
-def test_buckets_are_kept(make_plan: Callable[..., Plan]) -> None:
+def test_buckets_stay_the_same(make_plan: Callable[..., Plan]) -> None:
     plan = make_plan("strategy=ddp_spawn", "devices=3", "batch_size=12", "accelerator=cpu", "threads=1")
-    assert on_ranks(plan, each_kind) == {"own": 3, "fixed": 0, "without_name": 0, "slower": True}
+    assert on_ranks(plan, each_kind) == {"default": 3, "fixed": 0, "fallback": 0, "slower": True}
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])

@@ -35,13 +35,13 @@ def test_ranks_hold_slices_of_one_mask(make_plan: MakePlan, world: int, batch: i
         masks.begin(1, batch)
         return masks.mask(0, (3, 5), 0.5)
 
-    whole = rows(make_plan(*SLICED), 0)
-    assert len(whole) == (1 if batch == 10 else 12)
+    global_mask = rows(make_plan(*SLICED), 0)
+    assert len(global_mask) == (1 if batch == 10 else 12)
     for rank in range(world):
-        assert torch.equal(rows(plan, rank), whole[rank::world])
+        assert torch.equal(rows(plan, rank), global_mask[rank::world])
 
 
-def test_each_step_layer_and_seed_has_its_own(plan: Plan) -> None:
+def test_each_step_layer_and_seed_has_another_mask(plan: Plan) -> None:
     def mask(seed: int, epoch: int, batch: int, layer: int) -> Tensor:
         masks = GlobalMasks(replace(plan, seed=seed), 0)
         masks.begin(epoch, batch)
@@ -52,11 +52,11 @@ def test_each_step_layer_and_seed_has_its_own(plan: Plan) -> None:
     assert torch.equal(seen[0], mask(42, 0, 0, 0))
 
 
-def test_what_is_kept_is_scaled_so_that_the_mean_stays(plan: Plan) -> None:
+def test_the_mean_stays(plan: Plan) -> None:
     masks = GlobalMasks(replace(plan, batch_size=120), 0)
-    kept = masks.mask(0, (1000,), 0.2)
-    assert set(kept.flatten().tolist()) == {0.0, 1.25}
-    assert kept.mean() == pytest.approx(1, abs=0.02)  # 30,000 draws, standard error 0.003
+    mask = masks.mask(0, (1000,), 0.2)
+    assert set(mask.flatten().tolist()) == {0.0, 1.25}
+    assert mask.mean() == pytest.approx(1, abs=0.02)  # 30,000 draws, standard error 0.003
 
 
 def test_modules_are_replaced_and_parameters_keep_their_names(plan: Plan) -> None:
@@ -69,7 +69,7 @@ def test_modules_are_replaced_and_parameters_keep_their_names(plan: Plan) -> Non
     assert torch.equal(net.eval()(images), plain.eval()(images)), "evaluation drops nothing"
 
 
-def test_dropout2d_drops_whole_channels(plan: Plan) -> None:
+def test_dropout2d_drops_channels(plan: Plan) -> None:
     net = nn.Sequential(nn.Dropout2d(0.5), nn.Identity())
     convert_dropout(plan, 0, net)
     out = net(torch.ones(3, 20, 4, 4))

@@ -35,10 +35,10 @@ def test_outputs_and_gradients_are_the_nets(micro_batches: int) -> None:
     outputs.square().sum().backward()  # type: ignore[no-untyped-call]
     bound = 0.0 if micro_batches == 1 else 1e-12
     assert torch.allclose(outputs, expected, atol=bound, rtol=0)
-    for ours, theirs in zip(staged.parameters(), alone.parameters(), strict=True):
-        assert ours.grad is not None
-        assert theirs.grad is not None
-        assert torch.allclose(ours.grad, theirs.grad, atol=bound, rtol=0)
+    for staged_parameter, parameter in zip(staged.parameters(), alone.parameters(), strict=True):
+        assert staged_parameter.grad is not None
+        assert parameter.grad is not None
+        assert torch.allclose(staged_parameter.grad, parameter.grad, atol=bound, rtol=0)
 
 
 class Moving(PipelineStages):

@@ -35,7 +35,7 @@ def stats(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Tensor, Tens
     )
 
 
-def against_the_whole(plan: Plan, context: RankContext) -> Metrics:
+def largest_error(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: the largest difference from plain BatchNorm over the joined slices, over two steps."""
     worst = 0.0
     slices = [sizes for sizes in SLICES[plan.world_size] if plan.sync_batchnorm or min(sizes) > 1]
@@ -50,17 +50,17 @@ def against_the_whole(plan: Plan, context: RankContext) -> Metrics:
             ours.load_state_dict(plain.state_dict())
             net = convert_batchnorm(nn.Sequential(ours)) if plan.sync_batchnorm else nn.Sequential(ours)
             weights = torch.linspace(0.5, 2, sum(sizes), dtype=torch.float64).view(-1, *[1] * (1 + len(shape)))
-            own = slice(sum(sizes[: context.rank]), sum(sizes[: context.rank + 1]))
+            rows = slice(sum(sizes[: context.rank]), sum(sizes[: context.rank + 1]))
             for _step in range(2):
-                whole = stats(plain, batch(sum(sizes), *shape), weights)
-                part = stats(net, batch(sum(sizes), *shape)[own], weights[own])
-                for gradient in part[2]:
+                expected = stats(plain, batch(sum(sizes), *shape), weights)
+                actual = stats(net, batch(sum(sizes), *shape)[rows], weights[rows])
+                for gradient in actual[2]:
                     dist.all_reduce(gradient)
                 state = zip(net.state_dict().values(), plain.state_dict().values(), strict=True)
                 pairs = [
-                    (part[0], whole[0][own]),
-                    (part[1], whole[1][own]),
-                    *zip(part[2], whole[2], strict=True),
+                    (actual[0], expected[0][rows]),
+                    (actual[1], expected[1][rows]),
+                    *zip(actual[2], expected[2], strict=True),
                     *state,
                 ]
                 worst = max([worst, *((a - b).abs().max().item() for a, b in pairs if a.numel())])
@@ -75,16 +75,16 @@ def against_the_whole(plan: Plan, context: RankContext) -> Metrics:
 
 
 @pytest.mark.parametrize("devices", [2, 3])
-def test_equals_batchnorm_over_the_whole_batch(make_plan: MakePlan, devices: int) -> None:
+def test_equals_batchnorm_over_the_global_batch(make_plan: MakePlan, devices: int) -> None:
     plan = make_plan(
         "strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "sync_batchnorm=true", "accelerator=cpu"
     )
-    assert on_ranks(plan, against_the_whole)["worst"] < 1e-10  # type: ignore[operator]
+    assert on_ranks(plan, largest_error)["worst"] < 1e-10  # type: ignore[operator]
 
 
 def test_without_it_the_difference_is_real(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp_spawn", "devices=2", "batch_size=12", "accelerator=cpu")
-    assert on_ranks(plan, against_the_whole)["worst"] > 0.01  # type: ignore[operator]
+    assert on_ranks(plan, largest_error)["worst"] > 0.01  # type: ignore[operator]
 
 
 def one_sample_in_all(plan: Plan, context: RankContext) -> Metrics:

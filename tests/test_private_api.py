@@ -37,21 +37,23 @@ def threads_as_they_were() -> Iterator[None]:
 
 def private_names(source: str) -> set[str]:
     """Names with one leading underscore: imported, taken from anything but `self` and `cls`, or by getattr."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute):
-            found |= set() if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") else {node.attr}
+            names |= set() if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") else {node.attr}
         elif isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names} | set((node.module or "").split("."))
+            names |= {alias.name for alias in node.names} | set((node.module or "").split("."))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr"):
-            found |= {own.value for own in node.args if isinstance(own, ast.Constant) and isinstance(own.value, str)}
-    return {name for name in found if name.startswith("_") and not name.startswith("__")} - PUBLIC
+            names |= {
+                each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            }
+    return {name for name in names if name.startswith("_") and not name.startswith("__")} - PUBLIC
 
 
 def test_private_names_stand_in_private_api_alone() -> None:
     files = {path.relative_to(SRC): private_names(path.read_text()) for path in SRC.rglob("*.py")}
-    found = {str(path): names for path, names in files.items() if names and path.parts[0] != "private_api"}
-    assert not found
+    outside = {str(path): names for path, names in files.items() if names and path.parts[0] != "private_api"}
+    assert not outside
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def result(plan: Plan, folder: Path) -> tuple[str, str, bytes]:
     return str(metrics["digest"]), str(metrics["test/loss"]), b"".join(lines[1:])
 
 
-def test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest(
+def test_an_untested_lightning_trains_to_the_same_digest(
     make_plan: MakePlan,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -81,15 +83,15 @@ def test_an_untested_lightning_trains_by_its_own_loop_to_the_same_digest(
     assert capfd.readouterr().err == ""
     monkeypatch.setattr(lightning, "__version__", "2.7.0")
     assert result(plan, tmp_path / "version") == fast
-    told = "its own loop trains, which is slower and computes the same\n"
-    assert capfd.readouterr().err == f"Lightning 2.7.0 is not tested: {told}"
+    rest = "its own loop trains, which is slower and computes the same\n"
+    assert capfd.readouterr().err == f"Lightning 2.7.0 is not tested: {rest}"
 
 
 class Handler(Callback):
     """What SIGTERM does while training runs."""
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: object) -> None:
-        self.found = signal.getsignal(signal.SIGTERM)
+        self.handler = signal.getsignal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("disabled", [True, False])
@@ -98,7 +100,7 @@ def test_lightning_sets_no_handler_of_sigterm(
 ) -> None:
     if not disabled:  # the control: Lightning's own would be there
         monkeypatch.setattr(private_lightning, "disable_signal_handlers", lambda _: None)
-    own, handler = signal.getsignal(signal.SIGTERM), Handler()
+    default, handler = signal.getsignal(signal.SIGTERM), Handler()
     monkeypatch.setattr(importlib.import_module("lockstep.lit.run"), "create_callbacks", lambda _: [handler])
     run(make_plan(*SMALL, "accelerator=cpu", "logger=none"), ALONE)
-    assert (handler.found == own) is disabled
+    assert (handler.handler == default) is disabled

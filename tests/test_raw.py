@@ -208,7 +208,7 @@ def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) ->
     assert weight.item() == -(2.0**-26), "a step that overflowed is left out"
 
 
-def test_a_gradient_begins_with_the_scale_of_its_own_batch() -> None:
+def test_a_gradient_begins_with_the_current_scale() -> None:
     """Loss 3w, a factor of ½: gradients 3/2 times the scale, which float16 changes where it overflows: 12, then 6."""
     scale = [8.0]
     weighting = LossWeighting()
@@ -232,13 +232,13 @@ def test_losses_of_other_shapes() -> None:
         weighting.backward(3 * weight, 1)
 
 
-def test_a_step_is_not_kept_alive_by_what_is_known_of_it() -> None:
+def test_hooks_keep_no_step_alive() -> None:
     def step(batch: object, batch_idx: int) -> None:
         """Take two arguments."""
 
-    known, module = ref(step), SimpleNamespace(training_step=step)
+    reference, module = ref(step), SimpleNamespace(training_step=step)
     hooks = Hooks(trainer=None, module=module)
     assert hooks.step_arguments("training_step", "batch", 3, 0) == ("batch", 3)
     del step, module.training_step
     gc.collect()
-    assert known() is None
+    assert reference() is None

@@ -1,36 +1,28 @@
-"""strategy.max_restarts: ranks that failed are started anew and end as if nothing had been; or say why they cannot."""
+"""strategy.max_restarts: after a failure all ranks restart, and end like an uninterrupted run."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from lockstep.run_files import METRICS, RECORD
 from lockstep.targets.frames import MEMORY_HINT
-from tests.fault_injection.command import SMALL, Faulty
+from tests.fault_injection.command import SMALL, Faulty, Leaves, leaves
 
 RESTARTS = (*SMALL, "strategy.max_restarts=2", "process_group.timeout=3", "optimizer=sgd", "optimizer.momentum=0.9")
 KILLED = f"it was ended by SIGKILL (the system does so when memory runs out: {MEMORY_HINT})"
 SERVER = "the fork server, from which all ranks start, is lost"
 
 
-def leaves(run_dir: Path) -> tuple[str, list[str]]:
-    return json.loads((run_dir / METRICS).read_text())["digest"], (run_dir / RECORD).read_text().splitlines()[1:]
-
-
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
-    whole = Faulty(tmp_path_factory.mktemp("whole"), "ddp", "raw", overrides=RESTARTS)
-    ended = whole.wait()
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
+    full = Faulty(tmp_path_factory.mktemp("full"), "ddp", "raw", overrides=RESTARTS)
+    ended = full.wait()
     assert (ended.status, ended.err) == (0, "")
-    return leaves(whole.run_dir)
+    return leaves(full.run_dir)
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_killed_and_failed_it_ends_as_if_nothing_had_been(
-    engine: str, uninterrupted: tuple[str, list[str]], tmp_path: Path
-) -> None:
-    """Killed in step 7; then, gone on with from step 6, an error of rank 0 in its fourth step, which is step 10."""
+def test_two_failures_change_nothing(engine: str, uninterrupted: Leaves, tmp_path: Path) -> None:
+    """A kill in step 7; then, resumed from step 6, an error of rank 0 in its fourth step, which is step 10."""
     faulty = Faulty(tmp_path, "ddp", engine, "kill@1:step:7,raise@0:step:4,", RESTARTS)
     ended = faulty.wait()
     assert ended.status == 0, ended.err
@@ -55,10 +47,7 @@ def test_killed_and_failed_it_ends_as_if_nothing_had_been(
         ("end@1:validation:3", "rank 1 failed: it ended with status 0 before its work was done"),
     ],
 )
-def test_whatever_went_wrong_it_goes_on(
-    first: str, said: str, uninterrupted: tuple[str, list[str]], tmp_path: Path
-) -> None:
-    """The ranks that are left without a fork server would still train, and write, beside those that follow."""
+def test_every_failure_can_be_restarted(first: str, said: str, uninterrupted: Leaves, tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "raw", f"{first},", RESTARTS)
     ended = faulty.wait()
     assert ended.status == 0, ended.err
@@ -69,7 +58,7 @@ def test_whatever_went_wrong_it_goes_on(
 
 
 @pytest.mark.slow
-def test_when_no_restart_is_left_the_last_cause_is_told(tmp_path: Path) -> None:
+def test_without_restarts_left_the_last_cause_is_shown(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "raw", "kill@1:step:3,exit@0:step:1,raise@1:step:1", RESTARTS)
     ended = faulty.wait()
     assert ended.status == 1
@@ -83,8 +72,8 @@ def test_when_no_restart_is_left_the_last_cause_is_told(tmp_path: Path) -> None:
     assert faulty.left() == []
 
 
-def test_what_would_fail_again_is_not_tried_again(tmp_path: Path) -> None:
-    """A learning rate with which the loss becomes no number, on every try."""
+def test_no_restart_if_it_would_fail_again(tmp_path: Path) -> None:
+    """A learning rate with which the loss is never finite."""
     faulty = Faulty(tmp_path, "ddp", "raw", overrides=(*RESTARTS, "optimizer.lr=1e30"))
     ended = faulty.wait()
     assert ended.status == 1

@@ -12,13 +12,6 @@ def test_total_steps(make_plan: MakePlan) -> None:
     assert make_plan("max_epochs=3", "accumulate_grad_batches=3").steps.total_steps == 3 * 7
 
 
-def test_the_last_step_has_fewer_samples(make_plan: MakePlan) -> None:
-    """130 samples in batches of 12, three a step: the last step has 12 + 10 samples."""
-    small = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "accumulate_grad_batches=3")
-    steps = make_plan("strategy=ddp", "devices=2", *small).steps
-    assert [steps.samples_in_step(0, batch) for batch in (0, 2, 3, 9, 10)] == [36, 36, 36, 22, 22]
-
-
 @pytest.mark.parametrize(
     ("overrides", "after"),
     [
@@ -33,7 +26,8 @@ def test_the_last_step_has_fewer_samples(make_plan: MakePlan) -> None:
 )
 def test_validation_after_an_epoch(overrides: tuple[str, ...], after: list[bool], make_plan: MakePlan) -> None:
     steps = make_plan("max_epochs=4", *overrides).steps
-    assert [steps.validates_after(epoch) for epoch in range(1, 5)] == after
+    due = [steps.is_validation_due(epoch, steps.epoch_batches, last=True) for epoch in range(1, 5)]
+    assert [steps.validates and is_due for is_due in due] == after
 
 
 def test_a_validation_within_an_epoch(make_plan: MakePlan) -> None:

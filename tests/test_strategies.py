@@ -13,8 +13,8 @@ from tests.conftest import ROOT, Command, Ended
 
 SRC = ROOT / "src" / "lockstep"
 BESIDE = ("strategies", "collectives")
-GRADIENT_SYNC = {"schemas/engine.py": {"ddp"}}
-"""Also the name of a way to sum gradients."""
+OTHER_MEANINGS = {"schemas/engine.py": {"ddp"}, "launch/child.py": {"single"}}
+"""A way to average gradients; the world of a process that only inspects."""
 
 
 def asked(source: str) -> set[str]:
@@ -28,8 +28,8 @@ def asked(source: str) -> set[str]:
 
 def test_no_other_module_asks_for_a_strategys_name() -> None:
     files = (path for path in SRC.rglob("*.py") if path.relative_to(SRC).parts[0] not in BESIDE)
-    found = {str(path.relative_to(SRC)): asked(path.read_text()) for path in files}
-    assert {path: names for path, names in found.items() if names} == GRADIENT_SYNC
+    names_by_file = {str(path.relative_to(SRC)): asked(path.read_text()) for path in files}
+    assert {path: names for path, names in names_by_file.items() if names} == OTHER_MEANINGS
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,10 @@ class Toy(Strategy):
 @pytest.fixture
 def checkout(command: Command) -> Path:
     """A copy of the tree with a strategy more: one file, one YAML."""
-    for part in ("src", "conf"):
-        shutil.copytree(ROOT / part, command.folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for folder in ("src", "conf"):
+        shutil.copytree(
+            ROOT / folder, command.folder / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
     shutil.copy(ROOT / "train.py", command.folder)
     (command.folder / "src" / "lockstep" / "strategies" / "toy.py").write_text(TOY)
     (command.folder / "conf" / "strategy" / "toy.yaml").write_text("name: toy\nway: bucket\n")

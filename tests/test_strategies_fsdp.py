@@ -189,7 +189,7 @@ def test_stopped_within_a_step_it_goes_on_to_the_same_bits(engine: str, runs: Pa
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_others_go_on_with_its_checkpoints_and_it_with_theirs(engine: str, runs: Path) -> None:
+def test_checkpoints_of_single_and_fsdp_resume_each_other(engine: str, runs: Path) -> None:
     """One of them stopped within a step. In float64, weights and Adam's moments."""
     assert 0 < furthest(runs / "single-64", runs / f"after-single-{engine}") < 1e-10
     assert 0 < furthest(runs / "single-64", runs / f"single-after-{engine}") < 1e-10
@@ -225,7 +225,7 @@ def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) ->
         (["strategy.max_restarts=-1"], "strategy.max_restarts=-1: it must be 0 or more"),
     ],
 )
-def test_what_it_cannot_do_is_refused(overrides: list[str], message: str, make_plan: Callable[..., Plan]) -> None:
+def test_rejected_options(overrides: list[str], message: str, make_plan: Callable[..., Plan]) -> None:
     with pytest.raises(ConfigError) as raised:
         make_plan("strategy=fsdp", "devices=2", "accelerator=cpu", *overrides)
     assert message in str(raised.value)

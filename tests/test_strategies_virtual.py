@@ -26,8 +26,8 @@ EACH_ITS_OWN = {
 """The second leaves five, so that each rank has two samples at the least, but the last: one has no variance."""
 
 
-def trained(plan: Plan, folder: Path, **own: object) -> Path:
-    plan = replace(plan, run_dir=str(folder), **own)  # type: ignore[arg-type]
+def trained(plan: Plan, folder: Path, **changes: object) -> Path:
+    plan = replace(plan, run_dir=str(folder), **changes)  # type: ignore[arg-type]
     folder.mkdir()
     start_ranks(plan, ENGINES[plan.engine.name])
     return folder
@@ -40,14 +40,14 @@ def trained(plan: Plan, folder: Path, **own: object) -> Path:
         pytest.param("batchnorm", "raw", marks=pytest.mark.slow),
     ],
 )
-def test_it_is_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """In float64 to 1e-10, judged and not passed over; another number of ranks is another run, and is told so."""
     job = (*SMALL, *EACH_ITS_OWN[net], "max_epochs=2", "precision=64-true", f"engine={engine}", "drop_last=true")
     ddp = trained(make_plan(*job, "strategy=ddp", "devices=3"), tmp_path / "ddp")
     virtual = trained(make_plan(*job, "strategy=virtual", "devices=3"), tmp_path / "virtual")
-    found = compare(ddp, virtual)
-    assert (found.within_tolerance, str(found.tolerance)) == (True, "within 1e-10"), found.text()
-    assert 0 < found.max_diff < 1e-10
+    comparison = compare(ddp, virtual)
+    assert (comparison.within_tolerance, str(comparison.tolerance)) == (True, "within 1e-10"), comparison.text()
+    assert 0 < comparison.max_diff < 1e-10
     single = trained(make_plan(*job, "strategy=single", "devices=1"), tmp_path / "single")
     other = compare(ddp, single)
     assert other.max_diff > 1e-3, "control: ranks do draw, or take statistics, of their own"
@@ -63,8 +63,8 @@ def test_a_ragged_batch_of_which_a_rank_has_none(make_plan: MakePlan, tmp_path: 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
 def test_killed_it_ends_the_same(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within an epoch and within an accumulation, with the generators and statistics of each rank."""
-    own = ("strategy=virtual", "devices=3", "checkpoint.every_n_steps=1", "accumulate_grad_batches=2", "max_epochs=2")
-    plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *own, f"engine={engine}")
+    world = ("strategy=virtual", "devices=3", "checkpoint.every_n_steps=1", "accumulate_grad_batches=2", "max_epochs=2")
+    plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *world, f"engine={engine}")
     same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
 
 
@@ -77,7 +77,7 @@ def test_each_goes_on_with_the_others_checkpoints(
     """As if it had trained from the beginning: with the masks that each rank would have drawn."""
     job = (*SMALL, *EACH_ITS_OWN["dropout"], "precision=64-true", "engine=raw", "devices=3", "max_epochs=2")
     plans = {name: make_plan(*job, f"strategy={name}", "checkpoint.every_n_steps=1") for name in (first, second)}
-    whole = trained(plans[second], tmp_path / "whole")
+    uninterrupted = trained(plans[second], tmp_path / "uninterrupted")
     begun = replace(plans[first], run_dir=str(tmp_path / "begun"))
     Path(begun.run_dir).mkdir()
     going = killed(begun, monkeypatch, 4)
@@ -85,7 +85,7 @@ def test_each_goes_on_with_the_others_checkpoints(
     gone_on = replace(plans[second], run_dir=begun.run_dir, resume=True, ckpt_path=going.ckpt_path)
     start_ranks(gone_on, ENGINES["raw"])
     assert going_on_with(gone_on).ckpt_path is not None
-    for name, tensor in _state(whole).items():
+    for name, tensor in _state(uninterrupted).items():
         assert (tensor - _state(Path(begun.run_dir))[name]).abs().max() < 1e-10
 
 
@@ -141,7 +141,7 @@ def test_the_rows_and_the_noise_of_each_rank() -> None:
         ("num_nodes=2", "num_nodes=2: strategy=virtual is one process on one machine"),
     ],
 )
-def test_what_it_refuses(override: str, sentence: str, make_plan: MakePlan) -> None:
+def test_rejected_options(override: str, sentence: str, make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         make_plan(*SMALL, *EACH_ITS_OWN["dropout"], "strategy=virtual", "devices=3", override)
 

@@ -7,7 +7,7 @@ import pytest
 from lockstep.sums.phases import Phases, seconds_range
 
 
-def test_a_phase_ends_where_it_is_marked_and_what_nobody_marked_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 10.0, 11.0, 13.0, 13.5, 14.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     phases = Phases()

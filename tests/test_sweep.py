@@ -93,24 +93,6 @@ def test_what_a_sweep_varies_has_a_column(command: Command) -> None:
     assert len(re.findall(r"^\d  ", ended.out, re.MULTILINE)) == 4
 
 
-@pytest.mark.slow
-def test_more_work_at_once_has_a_speed_up_too(command: Command) -> None:
-    """32 samples a device: no two jobs have the same batch, so samples a second alone are compared."""
-    small = ("experiment=linear_regression", "engine=raw", "data.samples=640", "data.val_size=0", "max_epochs=2")
-    ended = command.train("-m", "strategy=ddp", "devices=2,1", *small)
-    assert ended.status == 0, ended.err
-    jobs = results(command)
-    [table] = command.folder.glob("logs/train/sweeps/*/sweep.csv")
-    with table.open() as file:
-        two, one = csv.DictReader(file)
-    assert (two["verdict"], one["verdict"], two["max_loss_diff"]) == ("another batch", "reference", "")
-    speed_up = float(jobs[0]["samples_per_second"]) / float(jobs[1]["samples_per_second"])
-    assert float(two["speed_up"]) == pytest.approx(speed_up)
-    assert float(two["efficiency"]) == pytest.approx(speed_up / 2)
-    assert float(two["slope"]) == jobs[0]["slope"] != jobs[1]["slope"]
-    assert "intercept" in ended.out
-
-
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     """The memory of a rank ends in the fifth step, which the second job does not have."""
     line = ("engine=raw", "model=linear", "data=line", "strategy=ddp", "devices=2", "max_epochs=1", "logger=none")

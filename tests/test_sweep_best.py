@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from lockstep.sweep.best import RankingMetric, best_text, ranking_metric
-from lockstep.sweep.jobs import SweepJob
+from lockstep.sweep.jobs import RankingMetric, SweepJob, best_text, ranking_metric
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
 
@@ -36,20 +35,12 @@ def test_the_first_of_the_best_by_the_monitor_of_the_checkpoint(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "direction", "best"),
-    [
-        ("val/acc", None, 1),
-        ("test/f1", None, 1),
-        ("samples_per_second", None, 1),
-        ("test/loss", None, 0),
-        ("val_error", None, 0),
-        ("val_error", "maximize", 1),
-        ("val/acc", "minimize", 0),
-    ],
+    ("name", "best"),
+    [("val/acc", 1), ("test/f1", 1), ("samples_per_second", 1), ("test/loss", 0), ("val_error", 0)],
 )
-def test_an_optimized_metric_has_its_direction(tmp_path: Path, name: str, direction: str | None, best: int) -> None:
+def test_an_optimized_metric_has_its_direction(tmp_path: Path, name: str, best: int) -> None:
     jobs = [job(tmp_path, number, name, **{name: float(number)}, best=1.0, **MONITORED) for number in range(2)]
-    metric = ranking_metric(jobs, direction)
+    metric = ranking_metric(jobs)
     assert metric is not None
     assert (metric.label, metric.best(jobs)) == (name, jobs[best])
 

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from lockstep.plot import saved_figure
 from lockstep.sweep import plot
-from lockstep.sweep.best import RankingMetric
+from lockstep.sweep.jobs import RankingMetric
 from lockstep.sweep.plot import Panel, chosen_panels, label
 from lockstep.sweep.rows import SweepRow
 
@@ -43,7 +43,7 @@ CASES: Mapping[str, tuple[list[SweepRow], list[str]]] = {
     "strategies": ([row(1), row(2, "virtual")], ["speeds"]),
     "a rate": ([row(n, optimizer__lr=10.0**-n) for n in range(4)], ["metric_over"]),
     "a rate and a net": ([row(n, lr=0.1 * (n // 2), net="ab"[n % 2]) for n in range(4)], ["metric_over"]),
-    "two numbers": ([row(n, lr=0.1 * (n // 2), width=n % 2) for n in range(4)], ["metric_map"]),
+    "two numbers": ([row(n, lr=0.1 * (n // 2), width=n % 2) for n in range(4)], ["metric_over", "metric_over"]),
     "nets": ([row(n, model=f"net{n}") for n in range(3)], []),
     "seeds and devices": (
         [row(n, devices=1 + n // 2, seed=n % 2) for n in range(4)],

@@ -23,7 +23,7 @@ from lockstep.progress import notice
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
 from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
-from lockstep.schemas.target import ARGS, KEY, require_spelling
+from lockstep.schemas.target import ARGS, KEY
 
 BEFORE: dict[str, Any] = {
     **{"devices": Count, "num_nodes": Count, "threads": Count | None, "accelerator": Literal["auto", "cpu", "gpu"]},
@@ -68,12 +68,9 @@ def _require_default_optimizer(module: str, optimizer: Any, scale_lr: object) ->
     name = next(group["optimizer"] for group in defaults["defaults"] if "optimizer" in group)
     values = OmegaConf.to_container(OmegaConf.load(CONF / "optimizer" / f"{name}.yaml"))
     default = _option("optimizer", "optimizer", values)
-    reason, hint = f"{module} configures its optimizer itself", "an argument of the module, for example model.lr=0.01"
-    require(scale_lr is not True, "scale_lr", True, reason, hint)
-    require(optimizer.name == default.name, "optimizer", optimizer.name, reason, hint)
-    for field in fields(default):
-        value = getattr(optimizer, field.name)
-        require(value == getattr(default, field.name), f"optimizer.{field.name}", value, reason, hint)
+    hint = "no optimizer and scale_lr, but an argument of the module, for example model.lr=0.01"
+    fits = optimizer == default and scale_lr is not True
+    require(fits, "optimizer", optimizer.name, f"{module} configures its optimizer itself", hint)
 
 
 def _options(group: str, values: object) -> list[object]:
@@ -109,22 +106,18 @@ def _option(group: str, key: str, values: object) -> Any:
     if not isinstance(values, Mapping):
         raise config_error(key, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = with_name(group, values)
-    if user_code is not None:
-        require_spelling(key, values, user_code.settings)
     if user_code is not None and user_code.is_named_in(values):
         values = {name: value for name, value in values.items() if name != "name" or value not in options}
         target: Any = user_code.from_values(key, values)
         return replace(target, key=key) if group in SEVERAL else target
     hint = f"{group}={next(iter(options))}"
     require(KEY not in values, f"{key}.{KEY}", values.get(KEY), f"{group} takes no code of your own", hint)
+    if "name" not in values and values:
+        misspelled = min(values, key=lambda name: str(name)[0] != "_")
+        raise unknown_key(f"{key}.{misspelled}", values[misspelled], [f"{key}.{KEY}"])
     name = values.get("name")
     if not isinstance(name, str) or name not in options:
         raise option_error(f"{key}.name", name, "there is no such option", options)
-    names = {option: {field.name for field in fields(kind)} for option, kind in options.items()}
-    for other in values.keys() - names[name]:
-        if owners := [f"{group}={option}" for option in options if other in names[option]]:
-            reason, hint = f"{group}={name} has no such key", f"{' or '.join(owners)} with it"
-            raise config_error(f"{group}.{other}", values[other], reason, hint)
     if "root" in values:
         values = {**values, "root": absolute(values["root"])}
     return coerce(options[name], key, values)

@@ -13,25 +13,24 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.command_line.compose import compose_job, sets_folder
-from lockstep.command_line.flags import parse_flags
+from lockstep.command_line.compose import sets_folder
 from lockstep.command_line.hydra_errors import explain
 from lockstep.command_line.overrides import check_groups, check_merged_options, swept_keys
 from lockstep.conf import CONF
-from lockstep.config_error import ConfigError, require
+from lockstep.config_error import ConfigError, require, typed_command
 from lockstep.fast_exit import exit_fast
 from lockstep.job import execute, planning, prepare, run
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import (
     RankFailed,
     exit_now,
-    format_error,
     is_debugged,
     let_rank_zero_print,
     print_exit_reason,
 )
 from lockstep.launch.stop_handler import signals_end_command
 from lockstep.launch.topology import RankContext
+from lockstep.private_api.hydra import get_args_parser
 from lockstep.run_files import Metrics
 from lockstep.schemas import Command
 from lockstep.streams import outlive_readers
@@ -74,9 +73,6 @@ def run_command() -> None:
 
 def run_as_worker(arguments: list[str]) -> NoReturn:
     """Run this process's rank, and exit."""
-    for flag in (argument for argument in arguments if argument.startswith("-")):
-        reason = "ranks that torchrun, SLURM or mpirun started take KEY=VALUE only"
-        raise ConfigError(f"{flag}: {reason}; remove it.")
     try:
         metrics = run(arguments)
     except SystemExit as ended:
@@ -90,17 +86,23 @@ def run_hydra(arguments: list[str]) -> None:
     Raises:
         ConfigError: a flag, or an override that cannot be composed.
     """
-    flags, job = parse_flags(arguments), Job()
+
+    def fail(message: str) -> NoReturn:
+        raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")
+
+    parser, job = get_args_parser(), Job()
+    parser.error = fail  # type: ignore[method-assign]
+    overrides = parser.parse_args(arguments).overrides
     try:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
-        check_groups(flags.overrides)
+        check_groups(overrides)
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
     except (ConfigError, RankFailed):
         raise
     except Exception as error:
         if FULL_ERRORS or (job.count and not isinstance(error, HydraException | OmegaConfBaseException)):
             raise
-        refusal = explain(error, arguments, compose_job)
+        refusal = explain(error, arguments)
         raise refusal from refusal.__cause__
     finally:
         if not FULL_ERRORS:
@@ -122,13 +124,6 @@ class Job:
             if not in_sweep():
                 end(error)
             report_unfinished(config, run_dir, error)
-            return None
-        except SystemExit as ended:
-            context, cause = rank_from_env(), ended.__context__
-            if context is None or not isinstance(cause, Exception) or not in_sweep():
-                raise
-            failure = RankFailed(context.rank, format_error(cause))  # of a rank that SLURM started for a sweep
-            report_unfinished(config, run_dir, failure)
             return None
         if metrics.get("within_tolerance") is False and not in_sweep():
             raise SystemExit(1)

@@ -5,11 +5,9 @@ from contextlib import nullcontext
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, config_error
 from lockstep.launch.external_launcher import rank_from_env
@@ -66,14 +64,12 @@ def options(cls: type[Options], words: Sequence[str], command: str, **defaults: 
     """
     values = {field.name: field.default for field in fields(cls)} | defaults  # type: ignore[arg-type]
     for word in words:
-        if not word.partition("=")[0] or "=" not in word:
-            raise ConfigError(f"{word}: this is no KEY=VALUE; {command} --help lists the keys.")
-    try:
-        typed: Any = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=True)
-    except (OmegaConfBaseException, yaml.YAMLError) as error:
-        reason = f"this cannot be parsed ({' '.join(str(error).split())})"
-        raise ConfigError(f"{' '.join(words)}: {reason}; write KEY=VALUE.") from None
-    for key in typed:
-        if key not in values:
-            raise unknown_key(key, typed[key], [*values], command)
-    return coerce(cls, "", {**values, **typed})
+        key, equals, text = word.partition("=")
+        if not equals or key not in values:
+            raise unknown_key(key, text, [*values], command)
+        try:
+            values[key] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            reason = f"this cannot be parsed ({' '.join(str(error).split())})"
+            raise ConfigError(f"{word}: {reason}; write KEY=VALUE.") from None
+    return coerce(cls, "", values)

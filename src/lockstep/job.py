@@ -61,7 +61,7 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
 
 def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
     """Raise a ConfigError that names the override for any error within."""
-    return errors_as_config_errors(overrides, lambda words: plan_from(*compose_job(words)))
+    return errors_as_config_errors(overrides)
 
 
 def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:
@@ -76,9 +76,7 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     check_launchable(plan.world)
     plan, damaged = choose_checkpoint(plan, has_folder)
     if damaged and _is_rank_zero():
-        print(
-            f"{' and '.join(map(str, damaged))}: damaged; resuming from {plan.ckpt_path}", file=sys.stderr, flush=True
-        )
+        print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
     return plan
 
 

@@ -72,12 +72,8 @@ def command(name: str, folder: Path) -> str:
 def _check_name(name: str) -> None:
     is_valid = re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and name not in INVALID
     require(is_valid, "NAME", name, "a package has a name of small letters, digits and _", "my_net, say")
-    module = importlib.util.find_spec(name)
-    place = (module.origin or "without a file") if module is not None else ""
-    require(module is None, "NAME", name, f"there is a module of this name already ({place})", "another name")
-    for group in ("model", "data"):
-        is_new = not (CONF / group / f"{name}.yaml").exists()
-        require(is_new, "NAME", name, f"{group}={name} exists already", "another name")
+    exists = importlib.util.find_spec(name) is not None or bool([*CONF.glob(f"*/{name}.yaml")])
+    require(not exists, "NAME", name, "there is a module or an option of this name already", "another name")
 
 
 def _renamed(name: str, checkout: bool) -> dict[str, str]:

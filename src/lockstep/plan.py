@@ -109,11 +109,6 @@ class Plan:
         return not self.trainer.barebones
 
     @property
-    def order_seed(self) -> int | None:
-        """Return the seed of the epochs' orders; None if samples are not shuffled."""
-        return None if self.trainer.overfit_batches else self.seed
-
-    @property
     def objective(self) -> Objective:
         """Return the loss and the metrics; for a LightningModule, only the sums of the record."""
         if self.model.lightning:

@@ -52,6 +52,12 @@ def _batch_rules(plan: "Plan") -> Rules:
     data, batch_size = plan.data, plan.batch_size
     if isinstance(data, schemas.Loaders) and not data.regular:
         return
+    if (total := getattr(data, "total", None)) is not None:
+        names = [name for name in ("samples", "val_size", "test_size") if getattr(data, name, None) is not None]
+        sizes = " and ".join(f"data.{name}={getattr(data, name)}" for name in names)
+        used = data.train_samples + data.val_size + getattr(data, "test_size", 0)
+        reason = f"{sizes} exceed its {total} samples, or leave none to train on"
+        yield data.train_samples > 0 and used <= total, "data", reason, "smaller sizes"
     world, samples = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks, data.train_samples
     if not isinstance(data, schemas.Loaders):
         reason = f"batch_size={batch_size} is less than a sample for each of {world} ranks"

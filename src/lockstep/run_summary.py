@@ -1,19 +1,16 @@
 """The end of a run in a few lines: what was run, how fast, how good the net is; metrics.json has the rest."""
 
 from collections.abc import Mapping
-from textwrap import wrap
 
 from lockstep.run_files import net_metrics
-from lockstep.text_table import GAP, terminal_width
+from lockstep.text_table import GAP
 
-NBSP = "\N{NO-BREAK SPACE}"
-"""Between a number and its unit or name, so that no line ends there."""
 MAX_VALUES = 12
 """Values in a line."""
 
 
 def run_summary(metrics: Mapping[str, object]) -> str:
-    """Return indented lines, each with a name; lines longer than the terminal are wrapped."""
+    """Return indented lines, each with a name."""
     lines = {"run": _run(metrics), "time": _time(metrics)}
     stages: dict[str, dict[str, float]] = {"train": {}, "val": {}, "test": {}, "logged": {}}
     for name, value in net_metrics(metrics).items():
@@ -25,12 +22,7 @@ def run_summary(metrics: Mapping[str, object]) -> str:
     if "best" in metrics:
         lines["best"] = f"{metrics['monitor']} {_text(metrics['best'])}"
     lines["logged"] = _values(logged)
-    text = []
-    for name, line in lines.items():
-        begin = f"{GAP}{name:<6}{GAP}"
-        room = max(20 + len(begin), terminal_width())
-        text += wrap(line, room, initial_indent=begin, subsequent_indent=" " * len(begin), break_long_words=False)
-    return "\n".join(text).replace(NBSP, " ")
+    return "\n".join(f"{GAP}{name:<6}{GAP}{line}" for name, line in lines.items() if line)
 
 
 def _run(metrics: Mapping[str, object]) -> str:
@@ -43,16 +35,16 @@ def _time(metrics: Mapping[str, object]) -> str:
     parts = []
     if metrics.get("train_seconds"):
         counts = ((metrics[name], name) for name in ("epochs", "steps"))
-        counted = ", ".join(f"{count}{NBSP}{name[:-1] if count == 1 else name}" for count, name in counts)
-        speed = f"{float(str(metrics['samples_per_second'])):.0f}{NBSP}samples/s"
-        parts.append(f"{counted} in {_text(metrics['train_seconds'])}{NBSP}s: {speed}")
+        counted = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for count, name in counts)
+        speed = f"{float(str(metrics['samples_per_second'])):.0f} samples/s"
+        parts.append(f"{counted} in {_text(metrics['train_seconds'])} s: {speed}")
     if "total_seconds" in metrics:
-        parts.append(f"{_text(metrics['total_seconds'])}{NBSP}s in all")
+        parts.append(f"{_text(metrics['total_seconds'])} s in all")
     return ", ".join(parts)
 
 
 def _values(values: Mapping[str, float]) -> str:
-    named = [f"{name}{NBSP}{_text(value)}" for name, value in values.items()]
+    named = [f"{name} {_text(value)}" for name, value in values.items()]
     more = [f"and {len(named) - MAX_VALUES} more"] if len(named) > MAX_VALUES else []
     return ", ".join([*named[:MAX_VALUES], *more])
 

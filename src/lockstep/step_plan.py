@@ -2,10 +2,10 @@
 
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lockstep import schemas
-from lockstep.batch_math import batch_count, window_samples
+from lockstep.batch_math import batch_count
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -31,14 +31,10 @@ class StepPlan:
         plan = self.plan
         return plan.trainer.limit_samples("train", plan.data.train_samples, plan.batch_size, plan.drop_last)
 
-    def samples_of(self, stage: Literal["val", "test"], size: int) -> int:
-        """Return how many of the `size` samples of a split are evaluated."""
-        return self.plan.trainer.limit_samples(stage, size, self.plan.batch_size)
-
     @property
     def validates(self) -> bool:
         """Whether the run validates: it has validation samples, and training reaches a validation."""
-        return self.samples_of("val", self.plan.data.val_size) > 0 and self.reaches_validation
+        return self.plan.data.val_size > 0 and self.plan.trainer.limit_val_batches > 0 and self.reaches_validation
 
     @property
     def reaches_validation(self) -> bool:
@@ -56,10 +52,6 @@ class StepPlan:
         if isinstance(interval, int):
             return interval
         return max(1, int(self.epoch_batches * interval)) if self.epoch_batches else None
-
-    def validates_after(self, epoch: int) -> bool:
-        """Whether a validation follows the last batch of an epoch, counted from 1."""
-        return self.validates and self.is_validation_due(epoch, self.epoch_batches, last=True)
 
     def is_validation_due(self, epoch: int, batch: int, last: bool) -> bool:
         """Whether the schedule has a validation after `batch` batches of an epoch, both counted from 1.
@@ -97,11 +89,6 @@ class StepPlan:
         epochs = ((end - begin, self.accumulation[begin]) for begin, end in pairwise(changes))
         steps = sum(count * batch_count(self.epoch_batches, batches) for count, batches in epochs)
         return steps + batch // self.batches_per_step(epoch)
-
-    def samples_in_step(self, epoch: int, batch: int) -> int:
-        """Return the samples, over all ranks, of the optimizer step that contains a batch."""
-        plan, batches = self.plan, self.batches_per_step(epoch)
-        return window_samples(self.epoch_samples, plan.batch_size, batches, batch, plan.drop_last)
 
     def batches_before(self, epoch: int, batch: int) -> int:
         """Return the global batches of the run before batch `batch` of epoch `epoch`."""

@@ -1,5 +1,6 @@
-"""The command with a rank that goes wrong, as a user starts it: by itself or by torchrun; and what it left."""
+"""The command with a rank that fails, as a user starts it: by itself or by torchrun; and what it left."""
 
+import json
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 
 from lockstep.checkpoint.choice import newest_checkpoint
+from lockstep.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command, Ended, events_of
 
 TRAIN = str(ROOT / "tests" / "fault_injection" / "train.py")
@@ -26,11 +28,21 @@ NEXT_RUN = "from lockstep.launch.private_dir import private_folder; private_fold
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 
+Leaves = tuple[str, list[str]]
+
+
+def leaves(run_dir: Path) -> Leaves:
+    """Return the digest of the weights, and the record without the line that identifies the run."""
+    digest: str = json.loads((run_dir / METRICS).read_text())["digest"]
+    return digest, (run_dir / RECORD).read_text().splitlines()[1:]
+
+
 @dataclass
 class Faulty:
-    """A command of which a rank may go wrong as `fault` says (see faults.py).
+    """A command of which a rank may fail as `fault` says (see faults.py).
 
-    It runs in a folder of its own, or goes on in that of an earlier `run`; `under` another program, if so.
+    run: the folder of an earlier run, to resume it; else the run has a folder of its own.
+    under: a program that starts the command.
     """
 
     folder: Path
@@ -71,7 +83,7 @@ class Faulty:
 
     @property
     def fault_time(self) -> float | None:
-        """When the rank went wrong, if it has."""
+        """The time of the failure, if there was one."""
         file = self.folder / "fault"
         return float(file.read_text() or 0) or None if file.is_file() else None
 
@@ -81,9 +93,9 @@ class Faulty:
         return ended
 
     def left(self, patience: float = 2) -> list[object]:
-        """Processes and temporary files that outlive the command; the latter are removed.
+        """Return processes and temporary files that outlive the command; the latter are removed.
 
-        A rank of torchrun's may be killed when nobody of ours is left: what it had is for the next run to remove.
+        If torchrun kills all ranks, the next run removes their files.
         """
         processes = self.command.survivors(patience)
         for process in processes:
@@ -95,11 +107,11 @@ class Faulty:
         return [*processes, *files]
 
     def saved_step(self) -> int | None:
-        """The step of the newest undamaged checkpoint, or None."""
+        """Return the step of the newest valid checkpoint, or None if there is none."""
         newest, _damaged = newest_checkpoint([self.run_dir])
         return None if newest is None else int(torch.load(newest, weights_only=True)["global_step"])
 
     def curve(self) -> set[int]:
-        """The steps of the loss's curve, as TensorBoard reads it."""
+        """Return the steps of the loss's curve in TensorBoard."""
         events = events_of(self.run_dir)
         return {event.step for event in events.Scalars("train/loss")}

@@ -1,14 +1,12 @@
 """Overrides of the command line: the checks that Hydra leaves out, and the keys that exist."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.override_parser.types import Override
 
 from lockstep.build import named_options
 from lockstep.conf import CONF
@@ -29,25 +27,15 @@ def parse(words: Iterable[str]) -> list[Override]:
 
 
 def check_groups(words: Iterable[str]) -> None:
-    """Check that each group gets the name of an option, or names if it takes several.
-
-    Of a list Hydra would use the last name, and fail deep inside at anything that is no name.
+    """Check that no group that takes one option gets a list, of which Hydra would use the last.
 
     Raises:
         ConfigError: names the group.
     """
     for override in parse(words):
         group, value = override.key_or_group, override.value()
-        if group not in OPTIONS or override.is_delete() or isinstance(value, dict):
-            continue
-        for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
-            names = _texts(choice)
-            takes_any_number = group == "experiment" or (group in SEVERAL and names)
-            if not all(map(_is_name, names)) or not (takes_any_number or len(names) == 1):
-                known = [name for name in names if name in OPTIONS[group]]
-                hint = f"{group}={known[0]}" if known else f"one of {', '.join(OPTIONS[group])}"
-                typed = (override.input_line or "").partition("=")[2]
-                raise config_error(group, typed, "a group takes the name of one of its options", hint)
+        if group in GROUPS and group not in SEVERAL and isinstance(value, list) and len(value) > 1:
+            raise config_error(group, _typed(override), "this group takes one option", f"{group}={value[0]}")
 
 
 def check_merged_options(words: Iterable[str], config: Mapping[str, Any]) -> None:
@@ -61,18 +49,12 @@ def check_merged_options(words: Iterable[str], config: Mapping[str, Any]) -> Non
         if group in SEVERAL and group in config and isinstance(value, list):
             reason = "two of these files have a _target_, and were merged into one"
             hint = f"'# @package {group}.NAME' as the first line of each"
-            typed = (override.input_line or "").partition("=")[2]
-            all_there = len(named_options(group, config[group])) >= len({*_texts(value)})
-            require(all_there, group, typed, reason, hint)
+            all_there = len(named_options(group, config[group])) >= len({*map(str, value)})
+            require(all_there, group, _typed(override), reason, hint)
 
 
-def _texts(choice: Any) -> list[Any]:
-    names = choice if isinstance(choice, list) else [choice]
-    return [name.text if isinstance(name, QuotedString) else name for name in names]
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != "" and "${" not in value
+def _typed(override: Override) -> str:
+    return (override.input_line or "").partition("=")[2]
 
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
@@ -81,21 +63,14 @@ def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     return tuple(key for word in job if (key := word.lstrip("+~").partition("=")[0]) not in fixed)
 
 
-@cache
-def option_keys() -> dict[str, list[str]]:
-    """Return every key of an option with the options that have it, such as `model.dropout`: [example, lenet]."""
-    keys = defaultdict(list)
+def known_keys() -> list[str]:
+    """Return every key that may be typed: groups, keys of their options, and the other keys of train.yaml."""
+    values = yaml.safe_load((CONF / "train.yaml").read_text())
+    keys = [*(key for key in values if key not in ("defaults", "hydra")), *OPTIONS]
+    keys += [f"{key}.{name}" for key, value in values.items() if isinstance(value, dict) for name in value]
     for group in GROUPS:
         for option in OPTIONS[group]:
             prefix = f"{group}.{option}" if group in SEVERAL else group
-            for name in OmegaConf.load(CONF / group / f"{option}.yaml"):
-                keys[f"{prefix}.{name!s}"].append(option)
-    return keys
-
-
-def known_keys() -> list[str]:
-    """Return every key that may be typed: top-level keys, groups, and keys of the options."""
-    values = {str(key): value for key, value in OmegaConf.load(CONF / "train.yaml").items()}
-    top = [key for key in values if key not in ("defaults", "hydra")]
-    nested = [f"{key}.{name!s}" for key in top if isinstance(values[key], DictConfig) for name in values[key]]
-    return [*top, *nested, *OPTIONS, *sorted(key for key in option_keys() if not key.endswith(".name"))]
+            names = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
+            keys += [f"{prefix}.{name}" for name in names if name != "name"]
+    return [*dict.fromkeys(key for key in keys if not key.startswith("hydra."))]

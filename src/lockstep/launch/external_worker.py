@@ -25,7 +25,7 @@ from lockstep.launch.signals import exit_by_signal, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, redirect_output, run_engine
-from lockstep.parallel.messages import broadcast_bytes
+from lockstep.parallel.messages import all_gather_bytes
 from lockstep.schemas.plan_json import from_json, to_json
 from lockstep.world import Launchable, World
 
@@ -63,7 +63,7 @@ class ExternalRank:
         """Run the engine in this process, which is a member of the group."""
         with self.failures_reported():
             if dist.is_initialized():  # every rank composed its own plan, and the clock names the run's folder
-                work = from_json(broadcast_bytes(to_json(work).encode()).decode())
+                work = from_json(all_gather_bytes(to_json(work).encode())[0].decode())
             redirect_output(Path(work.world.folder), self.context)
             stop = SignalRequest(self.context.rank, self.context.world_size, self.store)
             try:

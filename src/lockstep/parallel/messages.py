@@ -26,17 +26,6 @@ def broadcast_buffers(net: nn.Module) -> None:
             dist.broadcast(buffer, src=0)
 
 
-def broadcast_bytes(message: bytes) -> bytes:
-    """Return rank 0's message, on every rank."""
-    length = _tensor(len(message).to_bytes(8, "big"), None)
-    dist.broadcast(length, src=0)
-    count = int.from_bytes(_bytes(length), "big")
-    content = _tensor(message if dist.get_rank() == 0 else bytes(count), None)
-    if count:
-        dist.broadcast(content, src=0)
-    return _bytes(content)
-
-
 def gather_bytes(message: bytes) -> list[bytes]:
     """Return all ranks' messages on rank 0, an empty list elsewhere."""
     lengths, padded = _padded(message, None)

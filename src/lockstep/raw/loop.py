@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.errors import TrainingInterrupted
 from lockstep.progress import epoch_line
-from lockstep.raw.automatic_optimization import automatic_step
+from lockstep.raw.automatic_optimization import automatic_step, step_schedules
 from lockstep.raw.evaluation import sanity_check, validate
 from lockstep.raw.manual_optimization import manual_step
-from lockstep.raw.schedules import step_schedules
 from lockstep.raw.state import load_optimizers, save_state
 
 if TYPE_CHECKING:

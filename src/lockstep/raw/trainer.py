@@ -25,9 +25,9 @@ RANK_OPTIONS = ("world_size", "local_rank")
 class RawTrainer:
     """A stand-in for `lightning.Trainer`, with the public attributes that a module or a callback may read."""
 
-    training = validating = testing = sanity_checking = predicting = False
-    should_stop = is_last_batch = interrupted = received_sigterm = False
-    min_epochs = profiler = progress_bar_callback = checkpoint_callback = None
+    training = validating = testing = sanity_checking = False
+    should_stop = is_last_batch = False
+    checkpoint_callback = profiler = None
     global_step = 0
     train_dataloader: Any = None
     val_dataloaders: Any = None
@@ -77,10 +77,6 @@ class RawTrainer:
     @property
     def logger(self) -> Any:
         return next(iter(self.loggers), None)
-
-    @property
-    def evaluating(self) -> bool:
-        return self.validating or self.testing
 
     @property
     def num_training_batches(self) -> float:

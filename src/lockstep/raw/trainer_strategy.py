@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.parallel.messages import broadcast_bytes
+from lockstep.parallel.messages import all_gather_bytes
 
 if TYPE_CHECKING:
     from lockstep.raw.trainer import RawTrainer
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 class RawStrategy:
     """Collectives by the names of a Lightning strategy; with one process each returns what it is given."""
 
-    handles_gradient_accumulation = False
-
     def __init__(self, trainer: "RawTrainer") -> None:
         self.trainer, self.root_device = trainer, trainer.session.device
-        self.lightning_module = self.model = trainer.session.module
-        for name in ("world_size", "global_rank", "local_rank", "is_global_zero"):
-            setattr(self, name, getattr(trainer, name))
+        self.world_size, self.global_rank = trainer.world_size, trainer.global_rank
+        self.local_rank, self.is_global_zero = trainer.local_rank, trainer.is_global_zero
 
     def backward(self, loss: Tensor, optimizer: Any = None, *arguments: Any, **options: Any) -> None:
         self.trainer.manual_backward(loss, *arguments, **options)
@@ -41,7 +38,7 @@ class RawStrategy:
             return value
         if src != 0:
             raise ValueError("engine=raw can only broadcast a tensor from another rank than 0")
-        return json.loads(broadcast_bytes(json.dumps(value).encode()))
+        return json.loads(all_gather_bytes(json.dumps(value).encode())[0])
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         """Return the mean of a tensor over ranks, or its sum if `reduce_op` is one."""
@@ -50,12 +47,12 @@ class RawStrategy:
         summed = tensor.clone()
         dist.all_reduce(summed, group=group)
         is_mean = str(getattr(reduce_op, "__name__", reduce_op)).lower() in ("mean", "avg", "none")
-        return summed / self.trainer.world_size if is_mean else summed
+        return summed / self.world_size if is_mean else summed
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
         """Whether all ranks, or any, decide so."""
         votes = self.reduce(torch.tensor(int(decision), device=self.root_device), reduce_op="sum")
-        return bool(votes == self.trainer.world_size) if all else bool(votes)
+        return bool(votes == self.world_size) if all else bool(votes)
 
     def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
         """Return the tensors of all ranks, shape (ranks, …); the tensor itself if there is one process."""
@@ -66,7 +63,7 @@ class RawStrategy:
             from torch.distributed.nn.functional import all_gather
 
             return torch.stack([*all_gather(tensor)])  # type: ignore[no-untyped-call]
-        gathered = [torch.empty_like(tensor) for _ in range(self.trainer.world_size)]
+        gathered = [torch.empty_like(tensor) for _ in range(self.world_size)]
         dist.all_gather(gathered, tensor, group=group)
         return torch.stack(gathered)
 

@@ -24,12 +24,6 @@ class Digits(BuiltIn):
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 1797
 
-    def __post_init__(self) -> None:
-        rest, reason = self.total - self.test_size, f"it leaves nothing of the {self.total} digits to train on"
-        require(rest > 0, "data.test_size", self.test_size, reason, "data.test_size=360")
-        reason = f"with data.test_size={self.test_size} {reason}"
-        require(self.val_size < rest, "data.val_size", self.val_size, reason, f"data.val_size={rest // 8}")
-
     @property
     def train_samples(self) -> int:
         return self.total - self.val_size - self.test_size
@@ -47,12 +41,6 @@ class MNIST(BuiltIn):
     images: ClassVar[bool] = True
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 60_000
-
-    def __post_init__(self) -> None:
-        rest, reason = self.total - self.val_size, f"it leaves nothing of the {self.total} images to train on"
-        require(rest > 0, "data.val_size", self.val_size, reason, "data.val_size=5000")
-        reason = f"with data.val_size={self.val_size} there are {rest}"
-        require((self.samples or 1) <= rest, "data.samples", self.samples, reason, f"data.samples={rest}")
 
     @property
     def train_samples(self) -> int:
@@ -167,17 +155,10 @@ class LoaderDefaults:
 
 
 PLANNED = {
-    "dataset": "nothing: _target_ creates it",
-    "batch_size": "batch_size=…, of all devices together",
-    "shuffle": "nothing: training data is shuffled by the seed, other data is not",
-    "drop_last": "drop_last=true",
-    "sampler": "nothing: the plan decides which rank takes which sample",
-    "batch_sampler": "nothing: the plan decides which rank takes which sample",
-    "generator": "seed=…",
-    "worker_init_fn": "nothing: each sample has a seed of its own",
+    **dict.fromkeys(("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn"), "nothing in its place"),
+    **{"batch_size": "batch_size=…, of all devices together", "drop_last": "drop_last=true", "generator": "seed=…"},
 }
-"""Arguments of a DataLoader that would change the order of samples, and what to write for each."""
-
+"""Arguments of a DataLoader that would change the order of samples, and what to write instead."""
 
 LOADER: dict[str, Any] = {
     **{"num_workers": NonNegativeInt, "prefetch_factor": PositiveInt | None, "timeout": NonNegative},

@@ -39,9 +39,13 @@ class Adam(BuiltInOptimizer):
 
 @dataclass(frozen=True)
 class UserOptimizer(Target):
-    """Any torch optimizer. It is called with the parameter groups and the arguments."""
+    """Any torch optimizer. It is called with the parameter groups and the arguments.
+
+    classes: the names of its class and the base classes, found out before any rank starts.
+    """
 
     decay_bias_and_norm: bool = True
+    classes: tuple[str, ...] = ()
     settings: ClassVar[dict[str, str]] = {"_decay_bias_and_norm_": "decay_bias_and_norm"}
 
     def __post_init__(self) -> None:

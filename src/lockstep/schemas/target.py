@@ -3,11 +3,10 @@
 A plan holds the name and the arguments; they are imported and called on ranks, and before in a child process.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, get_type_hints
 
-from lockstep.config_error import as_typed, config_error, nearest
 from lockstep.schemas.coerce import coerce_value
 
 KEY, ARGS, PARTIAL = "_target_", "_args_", "_partial_"
@@ -80,19 +79,3 @@ def nested(key: str, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from nested(f"{key}[{index}]", item)
-
-
-def require_spelling(key: str, values: Any, settings: Collection[str] = ()) -> None:
-    """Raise a ConfigError for a misspelled key such as `_traget_`: it would be passed on as an argument.
-
-    Args:
-        settings: other keys of the outermost mapping.
-    """
-    if isinstance(values, list):
-        values = dict(enumerate(values))
-    for name, value in values.items() if isinstance(values, Mapping) else ():
-        if isinstance(name, str) and name[0] == name[-1] == "_" and name not in (*RESERVED, *settings):
-            near = nearest(name, [*RESERVED, *settings]) or KEY
-            reason = f"there is no such key (did you mean {near}?)"
-            raise config_error(f"{key}.{name}", value, reason, f"{key}.{near}={as_typed(value)}")
-        require_spelling(f"{key}.{name}", value)

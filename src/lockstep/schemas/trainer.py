@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 PREFIX = "trainer."
-BAREBONES = "trainer.barebones=true"
 UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
@@ -94,24 +93,23 @@ class Trainer:
             yield fits, key, f"an epoch has {batches} batches", f"{key}={batches}, or fewer"
 
     def _barebones_rules(self, plan: "Plan") -> Rules:
-        """Yield the rules of a run without anything that only watches it, as in Lightning."""
-        off = {"fast_dev_run": "false", "num_sanity_val_steps": "0", "detect_anomaly": "false"}
-        off |= {"enable_progress_bar": "null", "enable_model_summary": "false"}
-        keys = {PREFIX + name: value for name, value in off.items()} | {"model_summary": "false"}
-        for key, value in keys.items():
-            enabled = plan.model_summary if key == "model_summary" else getattr(self, key.removeprefix(PREFIX))
-            yield not enabled, key, f"{BAREBONES} disables it", f"{key}={value}, or {PREFIX}barebones=false"
-        reason, hint = f"{BAREBONES} saves no checkpoint", f"or {PREFIX}barebones=false"
-        key = "checkpoint.every_n_steps"
-        yield plan.checkpoint.every_n_steps is None, key, reason, f"{key}=null, {hint}"
-        hint = f"{PREFIX}barebones=false, or ckpt_path=… to begin with one"
-        yield not plan.resume, "resume", f"{reason} to resume from", hint
-        if plan.epoch_metrics is None:
-            monitors = {"checkpoint.monitor": plan.checkpoint.monitor}
-            monitors |= {f"{callback.key}.monitor": callback.call.get("monitor") for callback in plan.callbacks}
-            for key, metric in monitors.items():
-                reason = f"with {BAREBONES} self.log stores nothing"
-                require(metric is None, key, metric, reason, f"{PREFIX}barebones=false, or leave it out")
+        """Yield the rule of a run without anything that only watches it, as in Lightning."""
+        names = (
+            "fast_dev_run",
+            "num_sanity_val_steps",
+            "detect_anomaly",
+            "enable_progress_bar",
+            "enable_model_summary",
+        )
+        options: dict[str, object] = {PREFIX + name: getattr(self, name) for name in names}
+        options |= {"model_summary": plan.model_summary, "resume": plan.resume}
+        options["checkpoint.every_n_steps"] = plan.checkpoint.every_n_steps
+        if plan.epoch_metrics is None:  # it saves no checkpoints, and self.log stores nothing
+            options["checkpoint.monitor"] = plan.checkpoint.monitor
+            options |= {f"{callback.key}.monitor": callback.call.get("monitor") for callback in plan.callbacks}
+        enabled = [key for key, value in options.items() if value]
+        hint = f"{PREFIX}barebones=false, or leave the other out"
+        yield not enabled, f"{PREFIX}barebones", f"it disables {', '.join(enabled)}", hint
 
     def limit(self, stage: str, batches: int) -> int:
         """Return how many of a stage's batches are used."""

@@ -12,57 +12,55 @@ from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.loaders.loader_facts import facts_of, sample_facts
 from lockstep.loaders.loader_source import create_source
-from lockstep.schemas.facts import CodeFacts, ModelFacts
 from lockstep.schemas.target import KEY
 from lockstep.session.create_model import create_module, data_arguments
 from lockstep.targets.kinds import is_lightning_module, overrides
 from lockstep.targets.locate import locate
 
 
-def inspect_module(options: Mapping[str, Any], facts: CodeFacts) -> None:
-    """Add the facts about a LightningModule and its loaders; none if the target makes a plain net after all.
-
-    Args:
-        options: of the plan.
-        facts: about the data.
+def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
+    """Return the model and its LightningModule, or None if the target creates a plain net.
 
     Raises:
         ConfigError: the module cannot be trained.
     """
-    model, choice, seed = options["model"], options["data"], options["seed"]
+    model, data, seed = options["model"], options["data"], options["seed"]
     call = locate(f"model.{KEY}", model.call[KEY])
-    module = create_module(model, data_arguments(call, choice, facts.data, seed), seed, require_module=False)
+    facts = data if isinstance(data, schemas.UserData) else None
+    module = create_module(model, data_arguments(call, data, facts, seed), seed, require_module=False)
     if not is_lightning_module(module):
-        return
+        return model, None
     key, path = f"model.{KEY}", model.call[KEY]
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
-    facts.model = ModelFacts(manual=not module.automatic_optimization)
-    if facts.in_loaders or isinstance(choice, schemas.ModelLoaders):
-        facts.in_loaders = True
-        with _lock(call):
-            choice = choice.as_loaders if isinstance(choice, schemas.UserData) else choice
-            source = create_source(choice, module, seed, options["batch_size"])
-            facts.data, facts.loader = facts_of(source, trainer_attributes(options))
+    if isinstance(data, schemas.UserLoaders):
+        reason, hint = "a batch is passed to the module as it is", "nothing in its place"
+        require(not data.input_key, "data.inputs", data.input_key, reason, hint)
+        require(not data.num_classes, "data.classes", data.num_classes, "it is for plain nets", hint)
+    manual = not module.automatic_optimization
+    return schemas.UserLightningModule(model.name, model._target_, model.arguments, manual), module
 
 
-def inspect_loaders(options: Mapping[str, Any], facts: CodeFacts) -> None:
-    """Add the facts about loaders that a plain net is trained on.
+def inspect_loaders(options: dict[str, Any], module: Any) -> bool:
+    """Add facts about the loaders of a LightningModule or of a plain net. Return whether the same seed repeats them.
 
     Raises:
         ConfigError: there is no training data, or its batches do not fit the task.
     """
-    choice = options["data"]
-    with _lock(locate(f"data.{KEY}", choice.call[KEY])):
-        source = create_source(choice.as_loaders, None, options["seed"], options["batch_size"])
-        loaders, facts.loader = facts_of(source, trainer_attributes(options))
-        facts.data = replace(loaders, **sample_facts(source, options["task"].samples))
-
-
-def trainer_attributes(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of `self.trainer` that are known before any rank starts."""
+    data = options["data"]
+    if module is None and isinstance(data, schemas.ModelLoaders):
+        return True  # the plan refuses it
     names = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
-    return {name: options[name] for name in names} | {"max_steps": options["trainer"].max_steps}
+    trainer = {name: options[name] for name in names} | {"max_steps": options["trainer"].max_steps}
+    with _lock(locate(f"data.{KEY}", data.call[KEY]) if module is None else type(module)):
+        source = create_source(data, module, options["seed"], options["batch_size"])
+        facts, defaults = facts_of(source, trainer)
+        if module is None:
+            facts = replace(facts, **sample_facts(source, options["task"].samples))
+    options["data"] = replace(data, **vars(facts))
+    options["batch_size"] = options["batch_size"] or defaults.batch_size
+    options["drop_last"] = options["drop_last"] or defaults.drop_last
+    return defaults.repeatable
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.schedulers import create_scheduler
 from lockstep.steps.loss_weight import LossWeighting, Scale, loss_weight
+from lockstep.sums.epoch_metrics import StepCounts
 from lockstep.sums.running import BatchStats, batch_stats
-from lockstep.sums.step_counts import StepCounts
 from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:

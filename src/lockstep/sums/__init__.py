@@ -1,1 +1,1 @@
-"""Exact sums: of batches (`running`), over ranks (`epoch_metrics`, `step_counts`), and seconds (`phases`)."""
+"""Exact sums: of batches (`running`), over ranks (`epoch_metrics`), and seconds (`phases`)."""

@@ -1,7 +1,8 @@
-"""This rank's sums of the current epoch, and the metrics of all ranks."""
+"""Sums over ranks: of the current epoch, of an optimizer step, of a point on a curve."""
 
 import math
 import time
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -70,3 +71,30 @@ class StepCurve:
         self.resume(RunningSums(self.objective))
         loss = sums[LOSS] / (self.objective.divisor(sums) or math.nan)
         return {"train/loss": loss, "lr": lr, "samples_per_second": speed}
+
+
+class StepCounts:
+    """This rank's sums of the current optimizer step, which averages over the targets that count if some are ignored.
+
+    Their number is unknown before the last batch of the step, so until then gradients are of a mean over samples.
+    """
+
+    def __init__(self, objective: Objective, device: torch.device) -> None:
+        self.objective, self.device = objective, device
+        self.sums = RunningSums(objective)
+
+    def add(self, batch: BatchStats) -> None:
+        if self.objective.ignored is not None:
+            self.sums.add(batch)
+
+    @torch.no_grad()
+    def weigh(self, parameters: Iterable[Tensor]) -> None:
+        """Scale the gradients, which are averaged over ranks already. To be called by every rank."""
+        if self.objective.ignored is None:
+            return
+        sums = all_reduce_sums(self.sums.sums, self.device).tolist()
+        self.sums = RunningSums(self.objective)
+        counted = self.objective.divisor(sums)
+        for parameter in parameters:
+            if parameter.grad is not None and counted:
+                parameter.grad.mul_(sums[SAMPLES] / counted)

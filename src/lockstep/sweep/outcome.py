@@ -15,6 +15,7 @@ from lockstep.config_error import ConfigError
 from lockstep.files import save_json
 from lockstep.launch.failure import RankFailed
 from lockstep.run_files import METRICS
+from lockstep.schemas.groups import GROUPS
 from lockstep.schemas.target import KEY
 
 FAILURE = "failure.json"
@@ -22,11 +23,6 @@ FAILURE = "failure.json"
 
 def in_sweep() -> bool:
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
-
-
-def is_basic_sweeper(config: DictConfig) -> bool:
-    """Whether Hydra's own sweeper runs the jobs, and not Optuna's, say."""
-    return str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
 
 
 def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | RankFailed) -> None:
@@ -43,13 +39,13 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
     named = {str(key): _with_any_name(str(key), value) for key, value in values.items()}
     with suppress(OSError):  # a full disk may be the reason: the sweep goes on
         save_json(run_dir / FAILURE, {"status": status, "reason": str(error), "config": named})
-    if not is_basic_sweeper(OmegaConf.create({"hydra": job})):
+    if not job.sweeper._target_.endswith(".BasicSweeper"):
         raise error
 
 
 def _with_any_name(group: str, values: Any) -> Any:
     """Return the values of a group with the name that tables show: of the option, or of the user's class."""
-    if not isinstance(values, Mapping):
+    if group not in GROUPS or not isinstance(values, Mapping):
         return values
     named = with_name(group, values)
     return {"name": str(named[KEY]).rpartition(".")[2], **named} if KEY in named and "name" not in named else named

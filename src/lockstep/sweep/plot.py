@@ -1,7 +1,7 @@
 """The picture of a sweep; what varies decides what is drawn.
 
 Over devices: speed-up and efficiency. Over strategies or engines: the speed. Over a number: the metric that jobs are
-ranked by; over two numbers: a map of it. Always the loss of all jobs.
+ranked by. Always the loss of all jobs.
 """
 
 from collections import defaultdict
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.config_error import is_number, truncate
 from lockstep.plot import saved_figure
 from lockstep.schemas.keys import short_keys
-from lockstep.sweep.best import RankingMetric
-from lockstep.sweep.jobs import SweepJob
+from lockstep.sweep.jobs import RankingMetric, SweepJob
 from lockstep.sweep.rows import WORLD, SweepRow, worlds_differ
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ PANEL_WIDTH, PANEL_HEIGHT = 5.8, 4.6
 """Inches."""
 MAX_LABEL, MAX_CURVES = 60, 12
 """Characters of a label, and curves in a legend."""
-STAR: dict[str, Any] = {"marker": "*", "s": 170, "color": "gold", "edgecolors": "black", "zorder": 5, "label": "best"}
 
 
 def draw(rows: Sequence[SweepRow], jobs: Sequence[SweepJob], path: Path, metric: RankingMetric | None = None) -> None:
@@ -54,9 +52,7 @@ def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> lis
             panels.append(partial(speeds, rows=timed))
     keys = [key for key in (rows[0].varied if rows else ()) if len({str(row.varied[key]) for row in rows}) > 1]
     numbers = [key for key in keys if all(is_number(row.varied[key]) for row in rows)]
-    if metric is not None and len(numbers) == 2 and len(rows) > 3:
-        panels.append(partial(metric_map, rows=rows, keys=numbers, metric=metric))
-    elif metric is not None:
+    if metric is not None:
         panels += [partial(metric_over, rows=rows, key=key, metric=metric) for key in numbers[:3]]
     return panels
 
@@ -97,41 +93,25 @@ def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: Rankin
     for row in rows:
         lines[label(row, rows, without=[key])].append((row.varied[key], row.score))
         if row.best:
-            axes.scatter(row.varied[key], row.score, **STAR)
+            axes.scatter(row.varied[key], row.score, marker="*", s=170, color="gold", zorder=5, label="best")
     for name, points in lines.items():
         axes.plot(*zip(*sorted(points), strict=True), "o-", label=name or None)
     axes.set(xlabel=key, ylabel=metric.label, title=f"{metric.label} over {key}")
-    axes.set_xscale(_scale([row.varied[key] for row in rows]))
+    values = [row.varied[key] for row in rows]
+    axes.set_xscale("log" if min(values) > 0 and max(values) > 9 * min(values) else "linear")
     if axes.get_legend_handles_labels()[1] and len(lines) <= MAX_CURVES:
         axes.legend(fontsize="small")
 
 
-def metric_map(axes: "Axes", rows: Sequence[SweepRow], keys: Sequence[str], metric: RankingMetric) -> None:
-    """Plot each job at its two numbers, coloured by the metric."""
-    x, y = ([row.varied[key] for row in rows] for key in keys)
-    points = axes.scatter(x, y, c=[row.score for row in rows], s=260, cmap="viridis", edgecolors="grey")
-    for row in rows:
-        position = row.varied[keys[0]], row.varied[keys[1]]
-        axes.annotate(f"{row.score:.3g}", position, (0, 13), textcoords="offset points", ha="center", fontsize="small")
-        if row.best:
-            axes.scatter(*position, **STAR)
-    axes.margins(0.15)
-    axes.figure.colorbar(points, ax=axes, label=metric.label)
-    axes.set(xlabel=keys[0], ylabel=keys[1], title=metric.label, xscale=_scale(x), yscale=_scale(y))
-
-
 def losses(axes: "Axes", curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Plot the loss of each job's global batches. Earlier curves are wider, so that equal curves are all visible."""
-    widths = min(4.0, len(curves)), 1.0
-    positive = True
     for place, (name, steps) in enumerate(curves.items()):
         values = [nan if step["loss_sum"] is None else step["loss_sum"] / step["samples"] for step in steps]
-        width = widths[0] - (widths[0] - widths[1]) * place / max(1, len(curves) - 1)
-        marker = "o" if len(values) == 1 else None
+        marker, width = "o" if len(values) == 1 else None, 1 + 3 * (1 - place / len(curves))
         axes.plot([step["step"] for step in steps], values, marker=marker, linewidth=width, alpha=0.75, label=name)
-        positive = positive and not any(value <= 0 for value in values)
     axes.set(xlabel="optimizer step", ylabel="training loss of the global batch", title="loss of every job")
-    axes.set_yscale("log" if positive else "linear")
+    sums = [step["loss_sum"] for steps in curves.values() for step in steps if step["loss_sum"] is not None]
+    axes.set_yscale("log" if min(sums, default=0) > 0 else "linear")
     if len(curves) <= MAX_CURVES:
         axes.legend(fontsize="small")
 
@@ -147,10 +127,4 @@ def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = (), 
         words.append(row.strategy)
     for key, value in short_keys({key: value for key, value in row.varied.items() if key not in without}).items():
         words.append(f"{key}={value:g}" if isinstance(value, float) else truncate(f"{key}={value}", MAX_LABEL // 2))
-    words += ["(best)"] if with_job and row.best else []
     return truncate(" ".join(words), MAX_LABEL)
-
-
-def _scale(values: Sequence[float]) -> str:
-    """Return the scale of an axis: logarithmic if the largest value is about ten times the smallest."""
-    return "log" if min(values) > 0 and max(values) / min(values) >= 9.9 else "linear"

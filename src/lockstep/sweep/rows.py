@@ -8,8 +8,7 @@ from typing import Any
 from lockstep.compare import compare_runs
 from lockstep.config_error import ConfigError
 from lockstep.run_files import net_metrics
-from lockstep.sweep.best import RankingMetric
-from lockstep.sweep.jobs import SweepJob
+from lockstep.sweep.jobs import RankingMetric, SweepJob
 
 WORLD = ("engine", "strategy", "devices")
 MAY_DIFFER = (
@@ -69,7 +68,7 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
         if metric is not None:
             score = metric.value(job) if job.results else None
             metrics = {metric.label.replace("/", "_").replace(" ", "_"): score} | metrics
-        measured = _measured(job, _reference(job, jobs), has_speed_up) if job.results else _failed(job)
+        measured = _measured(job, _reference(job, jobs) if job.results else None, has_speed_up)
         varied = {key: job.options.get(key, "") for key in keys}
         row = SweepRow(job.name, job.engine, job.strategy, job.devices, varied, metrics=metrics, best=job is best)
         rows.append(replace(row, score=nan if metric is None else metric.value(job), **measured))
@@ -97,13 +96,11 @@ def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
     return None
 
 
-def _failed(job: SweepJob) -> dict[str, Any]:
-    return {"reason": f"{job.failure['status']}: {job.failure['reason'].strip().splitlines()[-1]}"}
-
-
 def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> dict[str, Any]:
-    """Return the fields that a finished job has measured: none if it did not train."""
+    """Return the fields that a job has measured: none if it did not train, the reason if it did not finish."""
     results = job.results
+    if not results:
+        return {"reason": f"{job.failure['status']}: {job.failure['reason'].strip().splitlines()[-1]}"}
     if not job.speed:
         return {}
     samples = sum(line["samples"] for line in job.steps if line["epoch"] == results["epochs"])

@@ -8,7 +8,6 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable
 from os import sep
 from pathlib import Path
 
@@ -31,26 +30,28 @@ OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memo
 MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the data"
 
 
-def user_traceback(error: BaseException) -> str:
-    """Format an error with its traceback from the user's first frame on; with all frames if none is the user's."""
+def user_traceback(error: BaseException, is_called: bool = False) -> str:
+    """Format an error with its traceback from the user's first frame on, and with a hint if memory ran out.
+
+    Args:
+        is_called: Lockstep has called the code, which may be a library's: begin after Lockstep's frames.
+    """
     text = "".join(traceback.format_exception(error)).rstrip()
     if inner := IN_WORKER.fullmatch(text):
         text = f"{inner[2]}\nIn {inner[1]}."
-    hint = _memory_hint(error)
-    return FRAMES.sub(lambda match: _cut(match, is_user_file) or ("" if hint else match[0]), text) + hint
-
-
-def called_traceback(error: BaseException) -> str:
-    """Format an error of code that Lockstep has called, with its traceback after Lockstep's frames."""
-    text = "".join(traceback.format_exception(error)).rstrip()
-    return FRAMES.sub(lambda match: _cut(match, lambda file: not file.startswith(CALLERS)), text) + _memory_hint(error)
-
-
-def _memory_hint(error: BaseException) -> str:
-    """Return a line that says what to lower if an allocation failed, on a CPU or a GPU, else nothing."""
     message = str(error).lower()
-    failed = isinstance(error, MemoryError) or any(sign in message for sign in OUT_OF_MEMORY)
-    return f"\nMemory ran out: {MEMORY_HINT}." if failed else ""
+    no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
+
+    def cut(match: re.Match[str]) -> str:
+        frames = [(frame[1], frame[0]) for frame in FRAME.finditer(match[1])]
+        is_first = (lambda file: not file.startswith(CALLERS)) if is_called else is_user_file
+        first = next((number for number, (file, _) in enumerate(frames) if is_first(file)), len(frames))
+        shown = [text for file, text in frames[first:] if not file.endswith(MODULE_CALL)]
+        if not shown:
+            return "" if is_called or no_memory else match[0]
+        return "Traceback (most recent call last):\n" + "".join(shown)
+
+    return FRAMES.sub(cut, text) + (f"\nMemory ran out: {MEMORY_HINT}." if no_memory else "")
 
 
 def is_user_file(file: str) -> bool:
@@ -59,11 +60,3 @@ def is_user_file(file: str) -> bool:
         return False
     files = [sys.modules[name].__file__ for name in LIBRARIES if name in sys.modules]
     return not file.startswith(tuple(str(Path(library).parent) + sep for library in files if library))
-
-
-def _cut(match: re.Match[str], is_first: Callable[[str], bool]) -> str:
-    """Return a traceback from the first frame that `is_first` accepts, or nothing."""
-    frames = [(frame[1], frame[0]) for frame in FRAME.finditer(match[1])]
-    first = next((number for number, (file, _) in enumerate(frames) if is_first(file)), len(frames))
-    shown = [text for file, text in frames[first:] if not file.endswith(MODULE_CALL)]
-    return "Traceback (most recent call last):\n" + "".join(shown) if shown else ""

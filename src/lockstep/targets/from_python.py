@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lockstep.config_error import ConfigError, as_typed, option_error, require
+from lockstep.config_error import ConfigError, option_error, require
 from lockstep.schemas.groups import USER_CODE
 from lockstep.schemas.target import ARGS, KEY
 
@@ -18,11 +18,8 @@ def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
     for group in user_code.keys() - USER_CODE.keys():
         raise option_error("run", group, "this is no group that takes your own code", USER_CODE)
     for override in overrides:
-        key, _, value = override.lstrip("+~").partition("=")
-        group, _, name = key.partition(".")
-        if group in user_code:
-            hint = f"{group}=functools.partial(…, {name}={as_typed(value)})" if name else f"{group} only once"
-            raise ConfigError(f"{override}: {group} is passed from Python; write {hint}.")
+        if override.lstrip("+~").partition("=")[0].partition(".")[0] in user_code:
+            raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")
     return {group: _target(group, value) for group, value in user_code.items()}
 
 
@@ -31,11 +28,10 @@ def _target(key: str, value: Any) -> dict[str, Any]:
         return {str(name): argument for name, argument in value.items()}
     is_partial = isinstance(value, functools.partial)
     call = value.func if is_partial else value
-    module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", None)
-    kind, reason = type(call).__name__, "an object is created on each rank, under the run's seed"
-    has_path = callable(call) and module is not None and name is not None
-    require(has_path, key, kind, reason, f"{key}={kind}, the class, or functools.partial({kind}, …)")
+    name, kind = getattr(call, "__qualname__", None), type(call).__name__
+    reason = "an object is created on each rank, under the run's seed"
+    require(name is not None, key, kind, reason, f"{key}={kind}, the class, or functools.partial({kind}, …)")
     reason = "it is defined within a function, and has no import path"
     require("<" not in str(name), key, name, reason, "it at the top of a module or of a notebook's cell")
     arguments = {ARGS: list(value.args), **value.keywords} if is_partial else {}
-    return {KEY: f"{module}.{name}", **arguments}
+    return {KEY: f"{call.__module__}.{name}", **arguments}

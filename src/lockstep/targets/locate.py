@@ -6,24 +6,14 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import functools
 import importlib
 import inspect
-import os
-import pkgutil
-import types
-import typing
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
-from lockstep.schemas.coerce import coerce_value
 from lockstep.schemas.target import ARGS, KEY, PARTIAL, RESERVED, nested
-from lockstep.targets.frames import called_traceback
-
-NOT_IMPORTED = "its module cannot be imported."
-PLAIN = (int, float, bool, str)
-"""Types whose values are checked against a parameter's annotation."""
+from lockstep.targets.frames import user_traceback
 
 
 class UserCodeError(ConfigError):
@@ -104,7 +94,7 @@ def locate(key: str, path: Any) -> Any:
 
 
 def _import(key: str, path: str, name: str, package: ModuleType | None) -> ModuleType:
-    with user_errors(f"{key}={path}", NOT_IMPORTED):
+    with user_errors(f"{key}={path}", "its module cannot be imported."):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -116,17 +106,12 @@ def _import(key: str, path: str, name: str, package: ModuleType | None) -> Modul
 def _not_found(key: str, path: str, name: str, parent: Any) -> ConfigError:
     """Return the error for a name that a module or a class does not have; without a parent, for a missing module."""
     if parent is None:
-        folders = [str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        near = nearest(name, [module.name for module in pkgutil.iter_modules(folders)])
         hint = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
-        return config_error(key, path, f"there is no module {name}{_suggestion(near)}", hint)
-    within = getattr(parent, "__name__", path)
-    names = [attribute for attribute in vars(parent) if not attribute.startswith("_")]
-    names += [module.name for module in pkgutil.iter_modules(getattr(parent, "__path__", []))]
-    near = nearest(name, names)
-    corrected = path.replace(f"{within}.{name}", f"{within}.{near}", 1)
-    hint = f"{key}={corrected}" if near else f"the path of something that {within} has"
-    return config_error(key, path, f"{within} has no {name}{_suggestion(near)}", hint)
+        return config_error(key, path, f"there is no module {name}", hint)
+    near = nearest(name, [attribute for attribute in dir(parent) if not attribute.startswith("_")])
+    corrected = ".".join(str(near) if part == name else part for part in path.split("."))
+    hint = f"{key}={corrected}" if near else "another path"
+    return config_error(key, path, f"{parent.__name__} has no {name}{_suggestion(near)}", hint)
 
 
 def _suggestion(near: str | None) -> str:
@@ -135,7 +120,7 @@ def _suggestion(near: str | None) -> str:
 
 def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
     """Raise a UserCodeError, with the traceback and the override, for any error of the user's code within."""
-    return errors_as(lambda error: UserCodeError(f"{called_traceback(error)}\n{override}: {reason}"))
+    return errors_as(lambda error: UserCodeError(f"{user_traceback(error, is_called=True)}\n{override}: {reason}"))
 
 
 def checked_arguments(
@@ -146,49 +131,29 @@ def checked_arguments(
     reserved: Collection[str] = (),
     complete: bool = True,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a call, converted to the plain types of its annotations, with its `defaults`.
+    """Return the keyword arguments of a call, with those of `defaults` that it takes.
 
     Args:
         complete: raise if an argument is missing.
 
     Raises:
-        ConfigError: the call does not take an argument, or takes another type, or needs one more.
+        ConfigError: the call does not take an argument, or needs one more.
     """
     try:
-        signature = inspect.signature(call)
+        signature = inspect.signature(call).parameters
     except (ValueError, TypeError):  # of some functions in C
         return {**keywords}
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = {name: each for name, each in signature.parameters.items() if each.kind in kinds}
-    allowed = [name for name in parameters if name not in reserved]
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-    title, hints = getattr(call, "__qualname__", repr(call)), _annotations(call)
-    arguments = {name: value for name, value in defaults.items() if name in allowed}
+    parameters = {name: each for name, each in signature.items() if each.kind in kinds and name not in reserved}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.values())
+    title = getattr(call, "__qualname__", repr(call))
     for name, value in keywords.items():
-        if name not in allowed and (name in reserved or not takes_any):
-            near, listed = nearest(name, allowed), ", ".join(allowed) or "none"
+        if name not in parameters and (name in reserved or not takes_any):
+            near, listed = nearest(name, parameters), ", ".join(parameters) or "none"
             hint = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else f"one of: {listed}"
             raise config_error(f"{key}.{name}", value, f"{title} takes no such argument{_suggestion(near)}", hint)
-        arguments[name] = _convert(f"{key}.{name}", hints.get(name), value)
-    for name in allowed if complete else ():
-        if name not in arguments and parameters[name].default is inspect.Parameter.empty:
-            is_function = "." in key and not isinstance(call, type)
-            later = f"{key}.{PARTIAL}=true to have it called later, or " if is_function else ""
-            raise ConfigError(f"{key}.{name} is missing: {title} needs it; write {later}{key}.{name}=VALUE.")
+    arguments = {**{name: value for name, value in defaults.items() if name in parameters}, **keywords}
+    for name, parameter in parameters.items() if complete else ():
+        if name not in arguments and parameter.default is parameter.empty:
+            raise ConfigError(f"{key}.{name} is missing: {title} needs it; write {key}.{name}=VALUE.")
     return arguments
-
-
-def _annotations(call: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(call.__init__ if isinstance(call, type) else call)  # type: ignore[misc]
-    except Exception:  # a forward reference to a name that does not exist, say
-        return {}
-
-
-def _convert(key: str, annotation: Any, value: Any) -> Any:
-    """Return the value as its annotation says, if that is a plain type: in YAML 1e3 is a float."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        members = [member for member in typing.get_args(annotation) if member is not type(None)]
-        annotation = members[0] if len(members) == 1 and value is not None else None
-    is_plain = value is None or isinstance(value, (*PLAIN, list))
-    return coerce_value(annotation, key, value) if annotation in PLAIN and is_plain else value

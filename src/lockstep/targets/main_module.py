@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-from lockstep.config_error import config_error, nearest
+from lockstep.config_error import config_error, require
 from lockstep.schemas.target import KEY
 
 MAIN = "__main__"
@@ -30,10 +30,7 @@ def pickled_main(values: Any) -> bytes | None:
         return None
     main = vars(sys.modules[MAIN])
     for name in names:
-        if name not in main:
-            near = nearest(name, [other for other in main if not other.startswith("_")])
-            reason = f"no {name} is defined here"
-            raise config_error(KEY, f"{MAIN}.{name}", reason, f"{KEY}={MAIN}.{near}" if near else "another path")
+        require(name in main, KEY, f"{MAIN}.{name}", f"no {name} is defined here", "another path")
     try:
         return bytes(cloudpickle.dumps({name: main[name] for name in names}))
     except Exception as error:

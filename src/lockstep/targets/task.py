@@ -6,6 +6,7 @@ batches and ranks of unequal size. The task does not see batches without samples
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
@@ -14,14 +15,10 @@ from torch import Tensor, nn
 
 from lockstep.config_error import require
 from lockstep.random_state import preserve_generators, seed_all
-from lockstep.schemas.facts import TaskFacts
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import UserTask
 from lockstep.structures import tensors_in
 from lockstep.targets.locate import create
-
-RESERVED = ("loss", "samples")
-"""Names that no metric may have."""
 
 
 @cache
@@ -36,15 +33,16 @@ def create_task(choice: UserTask) -> "TaskAdapter":
     return user_task(json.dumps(choice.call))
 
 
-def describe_task(choice: UserTask) -> TaskFacts:
-    """Return facts about the task for its plan.
+def describe_task(choice: UserTask) -> UserTask:
+    """Return the task with the names of its metrics.
 
     Raises:
         ConfigError: it has no loss, invalid metrics, or parameters, which nobody would train.
     """
     task = create_task(choice)
     task.check()
-    return TaskFacts({name: task.modes.get(name, "max") for name in task.metrics}, task.monitor)
+    better = {name: task.modes.get(name, "max") for name in task.metrics}
+    return replace(choice, better=better, monitor=task.monitor)
 
 
 class TaskAdapter:
@@ -63,19 +61,17 @@ class TaskAdapter:
 
     def check(self) -> None:
         """Raise a ConfigError if the object is no task."""
-        task, metrics, modes = self.task, self.metrics, self.modes
+        task = self.task
         hint = "an object with loss(outputs, targets), or a function of these"
         self._require(callable(self.loss), f"a {type(task).__name__} has no loss", hint)
         trains = isinstance(task, nn.Module) and any(parameter.requires_grad for parameter in task.parameters())
         self._require(not trains, "it has parameters, but only the net is trained", "a loss without parameters")
-        are_functions = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
-        self._require(are_functions, "`metrics` maps names to functions", "metrics = {NAME: FUNCTION, …}")
-        for name in metrics:
-            is_valid = isinstance(name, str) and name.isidentifier() and name not in RESERVED
-            self._require(is_valid, f"a metric cannot be called {name}", "another name")
-        are_modes = isinstance(modes, Mapping) and {*modes} <= {*metrics} and {*modes.values()} <= {"min", "max"}
-        self._require(are_modes, "`better` maps names of metrics to min or max", "better = {NAME: 'min'}, say")
-        names, reason = ["loss", *metrics], f"it has no metric {self.monitor} to monitor"
+        for name in self.metrics:
+            self._require(name not in ("loss", "samples"), f"a metric cannot be called {name}", "another name")
+        for name, mode in self.modes.items():
+            is_mode = name in self.metrics and mode in ("min", "max")
+            self._require(is_mode, "`better` maps names of metrics to min or max", "better = {NAME: 'min'}, say")
+        names, reason = ["loss", *self.metrics], f"it has no metric {self.monitor} to monitor"
         self._require(self.monitor in names, reason, f"one of {', '.join(names)}")
 
     def _require(self, condition: bool, reason: str, hint: str) -> None:
