@@ -15,11 +15,12 @@ from torch.utils.data import DataLoader, Sampler
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
-from lockstep.loaders.global_batches import GlobalBatches
+from lockstep.loaders.map_loader import GlobalBatches
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
+from tests.comparing import require_close, require_identical
 from tests.conftest import OWN, QUIET, Command, MakeOwn
 from tests.rank_helpers import by_engines, on_ranks
 from tests.test_resume import same_after_kill, start
@@ -51,13 +52,12 @@ def by_both(plan: Plan) -> list[Path]:
 
 def in_both_worlds(make_own: MakeOwn, *job: str, single: Sequence[str] = SINGLE) -> list[Path]:
     """The runs of one process and of two ranks; in each world both engines are identical."""
-    found = []
-    for world, own in (("single", single), ("ddp", DDP)):
-        runs = by_both(make_own(*job, *own, folder=world))
-        verdict = compare(runs[0], runs[1])
-        assert verdict.verdict == "identical", verdict.text()
-        found.append(runs[1])
-    return found
+    runs_by_world = []
+    for world, overrides in (("single", single), ("ddp", DDP)):
+        runs = by_both(make_own(*job, *overrides, folder=world))
+        require_identical(runs[0], runs[1])
+        runs_by_world.append(runs[1])
+    return runs_by_world
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -65,9 +65,7 @@ def test_engines_and_worlds_agree(name: str, make_own: MakeOwn) -> None:
     """Bit-equal by either engine; in float64 two ranks are one process to 1e-10; another seed is another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
     single, ddp = in_both_worlds(make_own, *job)
-    verdict = compare(single, ddp)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_close(single, ddp)
     if name != "classifier":
         return
     other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
@@ -75,29 +73,25 @@ def test_engines_and_worlds_agree(name: str, make_own: MakeOwn) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["classifier", *(pytest.param(own, marks=pytest.mark.slow) for own in ("gan", "stream"))]
+    "name", ["classifier", *(pytest.param(slow_name, marks=pytest.mark.slow) for slow_name in ("gan", "stream"))]
 )
 def test_virtual_ranks_equal_ddp(name: str, make_own: MakeOwn) -> None:
     """Dropout and BatchNorm of each rank's own."""
-    own = () if name == "stream" else ("+model.dropout=0.3",)
-    job = (*MODULES[name], *own, "precision=64-true")
+    overrides = () if name == "stream" else ("+model.dropout=0.3",)
+    job = (*MODULES[name], *overrides, "precision=64-true")
     ddp = trained(make_own(*job, "engine=raw", *DDP, folder="ddp"))
     lightning, raw = by_both(make_own(*job, *VIRTUAL, folder="virtual"))
-    assert compare(lightning, raw).verdict == "identical"
-    verdict = compare(ddp, raw)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_identical(lightning, raw)
+    require_close(ddp, raw)
 
 
 def test_unequal_shares_are_weighted_and_step_values_are_reduced(make_own: MakeOwn) -> None:
     """Ranks without a sample, batches of a dataclass, a schedule that steps by the loss of each batch."""
     job = ("model=uneven", "data=uneven_data", "precision=64-true", "engine=raw", "logger=csv", "log_every_n_steps=1")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
-    runs = {name: trained(make_own(*job, *own, folder=name)) for name, own in worlds.items()}
+    runs = {name: trained(make_own(*job, *overrides, folder=name)) for name, overrides in worlds.items()}
     for name in ("ddp", "virtual"):
-        verdict = compare(runs["single"], runs[name])
-        assert verdict.within_tolerance, verdict.text()
-        assert verdict.max_diff < 1e-10
+        require_close(runs["single"], runs[name])
     lines = [json.loads(line) for line in (runs["ddp"] / "record.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines if "step" in line]
     assert [step["logged"]["count_step"] for step in steps] == [5, 1, 3, 2, 5] * 2
@@ -120,14 +114,14 @@ def test_metrics_of_all_epochs_are_counted_once(make_own: MakeOwn, monkeypatch: 
     """Two of them have a value before training; in another world rank 0 restores the states of both ranks."""
     job = ("model=tracing", "+model.norm=false", "data=blobs_data", "engine=raw")
     plan = make_own(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
-    whole = start(plan, monkeypatch)
-    assert (whole["before"], whole["starts"]) == (5, 2)
-    same_after_kill(plan, 3, whole, monkeypatch)
+    expected = start(plan, monkeypatch)
+    assert (expected["before"], expected["starts"]) == (5, 2)
+    same_after_kill(plan, 3, expected, monkeypatch)
     begun = trained(make_own(*job, *DDP, "max_epochs=1", folder="begun"))
     path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
     ended = start(make_own(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
     assert (ended["before"], ended["starts"]) == (5, 2)
-    assert ended["worst"] == whole["worst"]
+    assert ended["worst"] == expected["worst"]
 
 
 THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64-true")
@@ -137,9 +131,7 @@ THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64
 def test_layers_thawed_later(make_own: MakeOwn) -> None:
     """DDP averages no gradient of what was frozen when it was made; a layer's own state goes along."""
     single, ddp = in_both_worlds(make_own, *THAWING)
-    verdict = compare(single, ddp)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_close(single, ddp)
     weights = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     assert weights["net.5._extra_state"] == {"calls": 10}
 
@@ -180,9 +172,7 @@ def test_added_parameter_groups_are_resumed(
 @pytest.mark.slow
 def test_added_parameter_groups_are_equal_in_every_world(make_own: MakeOwn) -> None:
     single, ddp = in_both_worlds(make_own, *GROWING)
-    verdict = compare(single, ddp)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_close(single, ddp)
     [state] = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"]
     assert [len(group["params"]) for group in state["param_groups"]] == [2, 2]
 
@@ -201,8 +191,7 @@ def test_evaluations_keep_their_own_batch_size(make_own: MakeOwn) -> None:
     """That of one process: 12 of validation, shared by ranks, whatever training has; a schedule of numpy's numbers."""
     for world, shares in ((SINGLE, 12), (DDP, 6)):
         runs = by_both(make_own(*TUNED, "+model.cosine=true", *world, folder=f"shares of {shares}"))
-        verdict = compare(runs[0], runs[1])
-        assert verdict.verdict == "identical", verdict.text()
+        require_identical(runs[0], runs[1])
         assert json.loads((runs[0] / "metrics.json").read_text())["val_size"] == shares
     larger = trained(make_own(*TUNED, *SINGLE, "engine=raw", "batch_size=19", folder="larger"))
     lines = [json.loads(line) for line in (larger / "record.jsonl").read_text().splitlines()]
@@ -213,9 +202,7 @@ def test_evaluations_keep_their_own_batch_size(make_own: MakeOwn) -> None:
 def test_a_rank_without_samples_draws_nothing(make_own: MakeOwn) -> None:
     job = (*THAWING, "+model.dropout=0.3", "+model.counts=false", "engine=raw")
     ddp, virtual = (trained(make_own(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))
-    verdict = compare(ddp, virtual)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_close(ddp, virtual)
 
 
 class Drawn(Sampler[int]):
@@ -248,10 +235,9 @@ def test_epochs_ended_early(make_own: MakeOwn) -> None:
     """Both engines as Lightning does it; the checkpoint is one that can be tested."""
     job = ("model=short", "data=model", *SINGLE)
     runs = by_both(make_own(*job, folder="both"))
-    verdict = compare(runs[0], runs[1])
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(runs[0], runs[1])
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
-    assert [own["steps"] for own in metrics] == [4, 4]
+    assert [values["steps"] for values in metrics] == [4, 4]
     last = f"ckpt_path={runs[0] / 'checkpoints' / 'last.ckpt'}"
     again = trained(make_own(*job, "engine=raw", "train=false", last, folder="tested"))
     assert json.loads((again / "metrics.json").read_text())["test_loss"] == metrics[0]["test_loss"]
@@ -263,12 +249,12 @@ KILLS = [
     for number, name in enumerate(MODULES)
     for place, world in enumerate(WORLDS)
 ]
-QUICK_KILLS = [own for own in KILLS if own[1] == DDP and own[0] in ("classifier", "gan")]
+QUICK_KILLS = [kill for kill in KILLS if kill[1] == DDP and kill[0] in ("classifier", "gan")]
 
 
 @pytest.mark.parametrize(
     ("name", "world", "engine", "step"),
-    [pytest.param(*own, marks=() if own in QUICK_KILLS else pytest.mark.slow) for own in KILLS],
+    [pytest.param(*kill, marks=() if kill in QUICK_KILLS else pytest.mark.slow) for kill in KILLS],
 )
 def test_resumed_after_a_kill_in_any_step(
     name: str,
@@ -316,9 +302,9 @@ def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path
     torch.set_num_threads(1)  # as on the ranks: more add in another order
     trainer.fit(module, DataLoader(data.train, batch_sampler=Ordered()), data.val_dataloader())
     torch.set_num_threads(threads)
-    own = net_state(folder / "checkpoints" / "last.ckpt")
+    weights = net_state(folder / "checkpoints" / "last.ckpt")
     assert {name: tensor.tolist() for name, tensor in module.state_dict().items()} == {
-        name: tensor.tolist() for name, tensor in own.items()
+        name: tensor.tolist() for name, tensor in weights.items()
     }
     metrics = json.loads((folder / "metrics.json").read_text())
     logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
