@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
-from lockstep.loaders.global_batches import GlobalBatches
+from lockstep.loaders.map_loader import GlobalBatches
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES

@@ -66,8 +66,6 @@ class LaunchSpec:
         return {
             "TORCHELASTIC_RUN_ID": self.folder.name,
             "TORCHELASTIC_RESTART_COUNT": str(self.restarts),
-            "TORCHELASTIC_MAX_RESTARTS": str(self.work.world.max_restarts),
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
         }
 
 
