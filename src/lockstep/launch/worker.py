@@ -8,7 +8,6 @@ import gc
 import importlib
 import multiprocessing
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,7 +30,7 @@ from lockstep.disk import (
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import failure_report, wait_for_first_failure
 from lockstep.launch.peers import local_peer_pids, stopped_peer
-from lockstep.launch.private_dir import lock_private_dir
+from lockstep.launch.private_dir import lock_private_dir, remove_private_dir
 from lockstep.launch.rendezvous import Rendezvous, interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
@@ -115,7 +114,7 @@ def exit_with_command(private_folder: Path) -> None:
 
     def wait() -> None:
         command.join()
-        shutil.rmtree(private_folder, ignore_errors=True)
+        remove_private_dir(private_folder)
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
