@@ -111,7 +111,7 @@ MUTATIONS = [
         "session/module_state.py",
         "                if metric.update_count:\n                    metric.reset()",
         "                pass",
-        "tests/test_own_module.py::test_metrics_of_all_epochs_are_counted_once",
+        "tests/test_module_resume.py::test_metrics_of_all_epochs_are_counted_once",
     ),
     Mutation(
         "metrics of a sanity check stay",
@@ -415,7 +415,7 @@ MUTATIONS = [
         "steps/task_module.py",
         'config |= {"interval": "epoch", "monitor"',
         'config |= {"interval": "epoch", "frequency": 2, "monitor"',
-        "tests/test_schedulers.py::test_a_plateau_of_what_is_monitored[usual]",
+        "tests/test_schedulers.py::test_a_plateau_of_the_monitored_metric[usual]",
     ),
     Mutation(
         "a user's mean loss is added as it is",
@@ -598,7 +598,7 @@ MUTATIONS = [
         PIECES,
         "if is_used and parameter.grad is None:",
         "if False:",
-        f"{SHARDS}::test_each_rank_may_choose_its_own_layers",
+        f"{SHARDS}::test_each_rank_may_choose_its_layers",
     ),
     Mutation(
         "gradients of manual optimization are forgotten",
