@@ -97,13 +97,13 @@ def wanted(override: str) -> tuple[str, Any] | None:
     return None
 
 
-def found(config: Any, key: str) -> Any:
+def value_in(config: Any, key: str) -> Any:
     """What a plan's dictionary has under a key of the command line."""
     group, _, rest = key.partition(".")
     if group in SEVERAL and rest:
-        name, _, own = rest.partition(".")
-        return next(option[own] for option in config[group] if option["name"] == name)
+        name, _, field = rest.partition(".")
+        return next(option[field] for option in config[group] if option["name"] == name)
     value = OmegaConf.select(OmegaConf.create(config), key)
     if key in SEVERAL:
-        return ", ".join(own["name"] for own in value) or "none"
+        return ", ".join(option["name"] for option in value) or "none"
     return value["name"] if OmegaConf.is_dict(value) and "name" in value else value

@@ -57,9 +57,9 @@ def outcome(words: list[str]) -> str:
     if not any(word.lstrip("+~").startswith(DERIVED) for word in words):
         last = {word.partition("=")[0].lstrip("+"): word for word in words}
         for key, value in filter(None, map(fuzz_overrides.wanted, last.values())):
-            found = fuzz_overrides.found(asdict(plan), key)
-            if found != value and str(found) not in (str(value), str(named(key, value))):
-                return f"wrong: {key} is {found}"
+            value_of_plan = fuzz_overrides.value_in(asdict(plan), key)
+            if value_of_plan != value and str(value_of_plan) not in (str(value), str(named(key, value))):
+                return f"wrong: {key} is {value_of_plan}"
     return "right"
 
 

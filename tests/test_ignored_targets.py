@@ -27,8 +27,8 @@ JOBS = {
     "padded": ("task=language_modelling", "task.ignore_index=0", "model=tokens", "data=sequences"),
 }
 NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], Any], int]] = {
-    "holes": (lambda: Pixels(3), lambda made: made, -100),
-    "padded": (lambda: Tokens(5), lambda made: made.mT, 0),
+    "holes": (lambda: Pixels(3), lambda outputs: outputs, -100),
+    "padded": (lambda: Tokens(5), lambda outputs: outputs.mT, 0),
 }
 FSDP = pytest.param(("strategy=fsdp", "devices=2"), marks=pytest.mark.slow)
 WORLDS = [("strategy=ddp", "devices=2"), FSDP]
