@@ -186,14 +186,14 @@ def test_any_torch_optimizer(engine: str, make_own: MakeOwn, monkeypatch: pytest
 
     torch.manual_seed(plan.seed)
     net = Residual((4,), 3, 8).double()
-    decayed = [parameter for parameter in net.parameters() if parameter.dim() > 1]
-    spared = [parameter for parameter in net.parameters() if parameter.dim() <= 1]
+    decayed = [weight for weight in net.parameters() if weight.dim() > 1]
+    spared = [weight for weight in net.parameters() if weight.dim() <= 1]
     groups: list[dict[str, Any]] = [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
     optimizer = torch.optim.RMSprop(groups, lr=0.01, alpha=0.9, weight_decay=0.1)
-    splits = load(plan.data, plan.seed)  # type: ignore[arg-type]
+    data = load(plan.data, plan.seed)  # type: ignore[arg-type]
     for epoch in range(2):
         order = torch.randperm(96, generator=torch.Generator().manual_seed(plan.seed + epoch))
-        loss = torch.nn.functional.cross_entropy(net(splits.train.inputs[order].double()), splits.train.targets[order])
+        loss = torch.nn.functional.cross_entropy(net(data.train.inputs[order].double()), data.train.targets[order])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
