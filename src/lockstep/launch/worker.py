@@ -60,16 +60,6 @@ class LaunchSpec:
     main: bytes | None = None
     restarts: int = 0
 
-    @property
-    def elastic_variables(self) -> dict[str, str]:
-        """The variables by which torch and Lightning recognize ranks that can be restarted."""
-        return {
-            "TORCHELASTIC_RUN_ID": self.folder.name,
-            "TORCHELASTIC_RESTART_COUNT": str(self.restarts),
-            "TORCHELASTIC_MAX_RESTARTS": str(self.work.world.max_restarts),
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
-        }
-
 
 @dataclass(frozen=True)
 class Done:
@@ -85,8 +75,9 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     collect_rarely()
     world = job.work.world
     context = RankContext(rank, world.local_world_size, rank, world.local_world_size, job.restarts)
-    elastic = job.elastic_variables if world.start == "elastic" else {}
-    variables = {**job.environment, **elastic, **context.variables, **job.rendezvous.variables}
+    variables = {**job.environment, **context.variables, **job.rendezvous.variables}
+    if world.start == "elastic":  # by these variables torch and Lightning recognize ranks that can be restarted
+        variables |= {"TORCHELASTIC_RUN_ID": job.folder.name, "TORCHELASTIC_RESTART_COUNT": str(job.restarts)}
     ignore_signals(job.folder)
     outlive_readers()
     exit_with_command(job.folder.parent)
