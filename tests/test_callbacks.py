@@ -1,4 +1,4 @@
-"""Lightning's callbacks beside a LightningModule, by either engine: the same numbers, or a refusal by name."""
+"""Lightning callbacks in both engines: the same numbers, or an error."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ STOPPING = (
     *("callbacks=early_stopping", "callbacks.early_stopping.monitor=val_count/dataloader_idx_0"),
     *("callbacks.early_stopping.patience=1", "max_epochs=5"),
 )
-"""A value that never gets better."""
+"""A value that never improves."""
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_callback_that_needs_lightnings_trainer_fails_by_raw(name: str, error:
 
 
 def test_learning_rates_are_logged_alike(make_own: MakeOwn) -> None:
-    """By LearningRateMonitor, which reads private names; at the steps that are logged, also of a plain net."""
+    """LearningRateMonitor reads private attributes; it logs at the logged steps, also for a plain net."""
     curves = []
     for engine in ENGINES:
         options = (
@@ -82,7 +82,7 @@ KEY = "callbacks.gradient_accumulation_scheduler.scheduling"
 
 
 def scheduled(*changes: int) -> tuple[str, ...]:
-    """From epochs 1 and 3 on, from 0."""
+    """Return overrides that change the batches of a step in epochs 1 and 3, counted from 0."""
     return *SCHEDULED, f"{KEY}={{1:{changes[0]},3:{changes[1]}}}"
 
 
@@ -96,7 +96,7 @@ def scheduled(*changes: int) -> tuple[str, ...]:
     ids=["module", "net", "stream"],
 )
 def test_batches_of_a_step_change_by_epoch(job: tuple[str, ...], steps: list[int], make_own: MakeOwn) -> None:
-    """A ragged epoch; both engines to the bit, ranks to one process, and as far as it goes a run of one number."""
+    """In a ragged epoch both engines are bit-equal, and two ranks equal one process."""
     options = (*job, *(("+model.norm=false",) if job is JOB else ()), *scheduled(3, 5), "precision=64-true")
     runs = {
         (engine, world): trained(make_own(*options, *worlds, f"engine={engine}", folder=f"{engine}-{world}"))
@@ -119,7 +119,7 @@ def test_batches_of_a_step_change_by_epoch(job: tuple[str, ...], steps: list[int
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
 def test_resumed_in_an_epoch_of_other_steps(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the third, of steps 9 to 11: no callback is called at the beginning of an epoch that is gone on with."""
+    """Within the third epoch, steps 9 to 11: callbacks are not called at the start of a resumed epoch."""
     plan = make_own(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")
     same_after_kill(plan, 10, start(plan, monkeypatch), monkeypatch)
 

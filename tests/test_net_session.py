@@ -1,4 +1,4 @@
-"""A plain net in the loops of LightningModules, beside callbacks: what it computes and leaves is as without them."""
+"""A plain net beside callbacks, or in a user's loaders: the results are the same as without them."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def untimed(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "engine"), [(name, [*ENGINES][place % 2]) for place, name in enumerate(JOBS)])
 def test_callbacks_change_nothing(name: str, engine: str, make_own: MakeOwn) -> None:
-    """By the engines in turn."""
+    """The engines take turns."""
     options = (*JOBS[name], f"engine={engine}", "logger=csv", "log_every_n_steps=2")
     plans = [make_own(*options, f"callbacks={callbacks}", folder=callbacks) for callbacks in ("none", "timer")]
     alone, beside = map(trained, plans)
@@ -51,7 +51,7 @@ STOPPING = (
     *("callbacks=early_stopping", "callbacks.early_stopping.monitor=val/acc", "callbacks.early_stopping.mode=max"),
     *("callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=0.9", "max_epochs=5"),
 )
-"""A value that never gets much better."""
+"""A value that never improves much."""
 
 
 def test_early_stopping_is_resumed(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_loaders_in_both_engines_and_worlds(name: str, make_own: MakeOwn) -> Non
 
 
 def test_the_same_data_with_and_without_loaders(make_own: MakeOwn) -> None:
-    """Bit-equal weights: the order is the contract's, and so are the weights of ragged batches."""
+    """Weights are bit-equal: order and weights of ragged batches are the same."""
     job = (*NET, "engine=raw", *DDP)
     runs = [
         trained(make_own(*job, "data=pairs_data", folder="loaders")),

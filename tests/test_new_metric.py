@@ -1,4 +1,4 @@
-"""A metric that is added in one place is everywhere: the proof is two real runs, of a copy with two entries more."""
+"""A metric that is added in one place appears everywhere: two runs of a copy with two more entries."""
 
 import csv
 import json

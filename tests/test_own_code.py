@@ -48,7 +48,7 @@ def test_from_another_folder_by_both_engines(command: Command) -> None:
     assert command.survivors() == []
 
 
-def test_code_beside_the_command_is_found(command: Command) -> None:
+def test_code_in_the_working_directory_can_be_imported(command: Command) -> None:
     for name in ("strange_nets.py", "strange_data.py"):
         (command.folder / name).write_text((OWN / name).read_text())
     job = ("model=around", "data=three", "engine=raw", "strategy=ddp_spawn", "devices=2", *QUIET)
@@ -203,7 +203,7 @@ def test_any_torch_optimizer(engine: str, make_own: MakeOwn, monkeypatch: pytest
     same_after_kill(plan, 2, expected, monkeypatch)
 
 
-def test_an_import_error_is_the_users_own(command: Command) -> None:
+def test_an_import_error_has_the_users_lines(command: Command) -> None:
     """With their file and line, once, and none of ours."""
     job = ("model=residual", "model._target_=strange_broken.Net", "data=blobs", "strategy=ddp", "devices=2", *QUIET)
     ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
@@ -217,7 +217,7 @@ def test_an_import_error_is_the_users_own(command: Command) -> None:
     ]
 
 
-def test_an_error_of_their_data_is_told_before_ranks_start(command: Command) -> None:
+def test_an_error_of_the_data_ends_before_ranks_start(command: Command) -> None:
     job = ("model=residual", "data=blobs", "data._target_=strange_data.no_folder", "strategy=ddp", "devices=2", *QUIET)
     ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
     assert (ended.status, ended.out) == (2, "")

@@ -1,4 +1,4 @@
-"""A debugger in the user's code: a prompt in their net, their lines as breakpoints, a look at what failed."""
+"""A debugger in a user's code: a prompt in a net, breakpoints, post-mortem debugging."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A stranger's LightningModule and data, unchanged: both engines, every world, the same numbers, also after a kill."""
+"""A user's LightningModule and data, unmodified: both engines and all worlds compute the same numbers."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ MODULES = {
     "late": ("model=late", "data=model"),
 }
 PLAIN = {"classifier": ("+model.norm=false",)}
-"""Without BatchNorm of each rank's own the number of ranks changes nothing."""
+"""Without BatchNorm per rank the number of ranks changes nothing."""
 SINGLE, DDP = ("strategy=single",), ("strategy=ddp", "devices=2")
 VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=false")
 
@@ -44,13 +44,13 @@ def trained(plan: Plan) -> Path:
 
 
 def by_both(plan: Plan) -> list[Path]:
-    """The folders of the plan's runs by Lightning and by the raw engine, one after the other on the same ranks."""
+    """Run the plan by both engines on the same ranks, one after the other, and return the folders."""
     on_ranks(plan, by_engines)
     return [Path(plan.run_dir) / name for name in ENGINES]
 
 
 def in_both_worlds(make_own: MakeOwn, *job: str, single: Sequence[str] = SINGLE) -> list[Path]:
-    """The runs of one process and of two ranks; in each world both engines are identical."""
+    """Return the runs of one process and of two ranks, after checking that both engines are identical in each."""
     runs_by_world = []
     for world, overrides in (("single", single), ("ddp", DDP)):
         runs = by_both(make_own(*job, *overrides, folder=world))
@@ -61,7 +61,7 @@ def in_both_worlds(make_own: MakeOwn, *job: str, single: Sequence[str] = SINGLE)
 
 @pytest.mark.parametrize("name", MODULES)
 def test_engines_and_worlds_agree(name: str, make_own: MakeOwn) -> None:
-    """Bit-equal by either engine; in float64 two ranks are one process to 1e-10; another seed is another run."""
+    """Engines are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
     single, ddp = in_both_worlds(make_own, *job)
     require_close(single, ddp)
@@ -75,7 +75,7 @@ def test_engines_and_worlds_agree(name: str, make_own: MakeOwn) -> None:
     "name", ["classifier", *(pytest.param(slow_name, marks=pytest.mark.slow) for slow_name in ("gan", "stream"))]
 )
 def test_virtual_ranks_equal_ddp(name: str, make_own: MakeOwn) -> None:
-    """Dropout and BatchNorm of each rank's own."""
+    """With dropout and BatchNorm per rank."""
     overrides = () if name == "stream" else ("+model.dropout=0.3",)
     job = (*MODULES[name], *overrides, "precision=64-true")
     ddp = trained(make_own(*job, "engine=raw", *DDP, folder="ddp"))
@@ -102,11 +102,11 @@ def test_unequal_shares_are_weighted_and_step_values_are_reduced(make_own: MakeO
 
 
 THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64-true")
-"""Of 33 samples in batches of 8 the last has one, and a second rank none."""
+"""The last of 33 samples in batches of 8 leaves the second rank without samples."""
 
 
 def test_layers_thawed_later(make_own: MakeOwn) -> None:
-    """DDP averages no gradient of what was frozen when it was made; a layer's own state goes along."""
+    """DDP averages no gradients of parameters that were frozen at its start; extra state of a layer is saved."""
     single, ddp = in_both_worlds(make_own, *THAWING)
     require_close(single, ddp)
     weights = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
@@ -117,7 +117,7 @@ TUNED = ("model=tuned", "data=sizes", "max_epochs=3")
 
 
 def test_evaluations_keep_their_own_batch_size(make_own: MakeOwn) -> None:
-    """That of one process: 12 of validation, shared by ranks, whatever training has; a schedule of numpy's numbers."""
+    """Ranks share validation batches of 12 samples, whatever the batch size of training; rates are numpy numbers."""
     for world, shares in ((SINGLE, 12), (DDP, 6)):
         runs = by_both(make_own(*TUNED, "+model.cosine=true", *world, folder=f"shares of {shares}"))
         require_identical(runs[0], runs[1])
@@ -135,7 +135,7 @@ def test_a_rank_without_samples_draws_nothing(make_own: MakeOwn) -> None:
 
 
 class Drawn(Sampler[int]):
-    """As people write it: its numbers are a generator's of its own, which nobody seeds anew."""
+    """A sampler with a generator that is never seeded again."""
 
     def __init__(self) -> None:
         self.generator_within = np.random.default_rng(0)
@@ -148,7 +148,7 @@ class Drawn(Sampler[int]):
 
 
 def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
-    """However often its batches are asked for, and from whichever epoch on."""
+    """Regardless of how often batches are requested, and from which epoch."""
     again, resumed = (
         GlobalBatches(DataLoader(list(range(9)), batch_size=4, sampler=Drawn()), seed=0)  # type: ignore[arg-type]
         for _ in range(2)
@@ -161,7 +161,7 @@ def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
 
 
 def test_epochs_ended_early(make_own: MakeOwn) -> None:
-    """Both engines as Lightning does it; the checkpoint is one that can be tested."""
+    """Both engines end them as Lightning does; the checkpoint can be tested."""
     job = ("model=short", "data=model", *SINGLE)
     runs = by_both(make_own(*job, folder="both"))
     require_identical(runs[0], runs[1])
@@ -174,7 +174,7 @@ def test_epochs_ended_early(make_own: MakeOwn) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path) -> None:
-    """Weights and every logged value of an epoch, by an ordinary Trainer on an ordinary loader in the same order."""
+    """Compare weights and logged values with an ordinary Trainer and loader in the same order."""
     folder = trained(make_own(*MODULES["classifier"], "engine=raw", "seed=7", "+data.noise=0", *SINGLE))
     import strange_modules  # type: ignore[import-not-found]
 
@@ -185,7 +185,7 @@ def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path
     data.setup("fit")
 
     class Ordered:
-        """The order of the contract."""
+        """Batches in the order of an epoch here."""
 
         epoch = 0
 

@@ -1,4 +1,4 @@
-"""Steps of a LightningModule without a loss, or without an optimizer: alike in both engines, and no rank waits."""
+"""Steps of a LightningModule without a loss or an optimizer: both engines agree, and no rank waits."""
 
 import pytest
 

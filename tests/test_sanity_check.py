@@ -1,4 +1,4 @@
-"""trainer.num_sanity_val_steps: some batches are validated before training, and the run is the one without them."""
+"""trainer.num_sanity_val_steps: validating some batches before training changes nothing."""
 
 import json
 from collections.abc import Callable

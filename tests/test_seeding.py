@@ -1,4 +1,4 @@
-"""What must be equal on all ranks (weights, order) is, and what must differ (random streams, dropout masks) does."""
+"""Weights and order are equal on all ranks; random streams and dropout masks differ."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tasks: what plain nets are trained for, built in and of a user's own, the same in both engines and in any world."""
+"""Built-in tasks and those of users: the same numbers in both engines and in any world."""
 
 import json
 import re

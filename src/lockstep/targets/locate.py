@@ -81,16 +81,16 @@ def locate(key: str, path: Any) -> Any:
     if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
         raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
     name, *names = path.split(".")
-    found: Any = _import(key, path, name, None)
+    target: Any = _import(key, path, name, None)
     for name in names:
-        if not hasattr(found, name):
-            if not hasattr(found, "__path__"):
-                raise _not_found(key, path, name, found)
-            _import(key, path, f"{found.__name__}.{name}", found)
-        found = getattr(found, name)
-    reason = f"it is a {type(found).__name__}, and not a class or a function"
-    require(callable(found), key, path, reason, "one of them")
-    return found
+        if not hasattr(target, name):
+            if not hasattr(target, "__path__"):
+                raise _not_found(key, path, name, target)
+            _import(key, path, f"{target.__name__}.{name}", target)
+        target = getattr(target, name)
+    reason = f"it is a {type(target).__name__}, and not a class or a function"
+    require(callable(target), key, path, reason, "one of them")
+    return target
 
 
 def _import(key: str, path: str, name: str, package: ModuleType | None) -> ModuleType:
