@@ -60,7 +60,18 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
-    *("netns", "docs", "parity_matrix", "faults", "signals", "resume", "own_module", "train", "own_code"),
+    *(
+        "netns",
+        "docs",
+        "parity_matrix",
+        "faults",
+        "signals",
+        "resume",
+        "own_module",
+        "module_resume",
+        "train",
+        "own_code",
+    ),
     *("private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module", "streams"),
     *("sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote", "oracle"),
 )

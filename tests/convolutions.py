@@ -1,7 +1,7 @@
-"""Convolutions with their channels last against contiguous ones in float64, in processes that may crash.
+"""Compare channels_last convolutions with contiguous ones in float64, in processes that may crash.
 
-`python -m tests.convolutions` takes a JSON list of jobs, one argument, and prints the outcome of each: the worst
-relative error by precision, or the signal or status that it ended by.
+`python -m tests.convolutions` takes a JSON list of jobs and prints the outcome of each: the largest relative error by
+precision, or the signal or status that ended it.
 """
 
 import json
@@ -21,23 +21,23 @@ PRECISIONS = ("float32", "float64", "bfloat16")
 
 
 def outcome(job: dict[str, Any]) -> Any:
-    """What `errors` returns in a process of its own, or in words how that ended."""
+    """Return what `errors` returns in a child process, or how the child ended."""
     read, write = os.pipe()
     if not (child := os.fork()):
         signal.alarm(LIMIT)
         os.write(write, json.dumps(errors(**job)).encode())
-        sys.exit()  # by the usual way out, where glibc looks at what it frees
+        sys.exit()  # glibc checks what it frees at exit
     os.close(write)
     with os.fdopen(read) as stream:
-        told = stream.read()
+        result = stream.read()
     _, status = os.waitpid(child, 0)
-    return json.loads(told) if status == 0 else f"ended by {os.waitstatus_to_exitcode(status)}"
+    return json.loads(result) if status == 0 else f"ended by {os.waitstatus_to_exitcode(status)}"
 
 
 def errors(
     shapes: list[list[Any]], sizes: list[int], batches: list[int], threads: int, steps: int, scale: float = 1.0
 ) -> dict[str, float]:
-    """The largest error over outputs and gradients, relative to the largest number of each; `scale` plants one."""
+    """Return the largest error of outputs and gradients relative to their largest number; `scale` plants an error."""
     torch.set_num_threads(threads)
     worst = dict.fromkeys(PRECISIONS, 0.0)
     for shape, size in zip(shapes, sizes, strict=True):
@@ -53,18 +53,17 @@ def errors(
                 net.load_state_dict({name: value * scale for name, value in plain.state_dict().items()})
                 net = net.to(memory_format=torch.channels_last)
                 with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-                    found = [*passes(net, inputs.to(wide), outward_gradient.to(wide))]
-                for one, other in zip(found, expected, strict=True):
-                    error = (one.double() - other).abs().max().item() / other.abs().max().item()
+                    tensors = [*passes(net, inputs.to(wide), outward_gradient.to(wide))]
+                for tensor, exact in zip(tensors, expected, strict=True):
+                    error = (tensor.double() - exact).abs().max().item() / exact.abs().max().item()
                     worst[precision] = max(worst[precision], error if error == error else float("inf"))
     return worst
 
 
 def passes(net: nn.Module, inputs: Tensor, outward_gradient: Tensor) -> Iterator[Tensor]:
-    """Outputs, then the gradients of inputs and parameters. The inputs come as a net's own activations do."""
-    laid_out = next(net.parameters())
-    channels_last = laid_out.is_contiguous(memory_format=torch.channels_last) and not laid_out.is_contiguous()
-    if channels_last:
+    """Yield the outputs and the gradients of inputs and parameters; the inputs have the format of the weights."""
+    weight = next(net.parameters())
+    if weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous():
         inputs = inputs.to(memory_format=torch.channels_last)
     inputs = inputs.detach().requires_grad_()
     outputs = net(inputs)

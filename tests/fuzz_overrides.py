@@ -1,4 +1,4 @@
-"""Random overrides: keys that are and that are not, values of every kind, all of them made from one number."""
+"""Random overrides: keys that exist and that do not, values of every kind, all drawn from one number."""
 
 import random
 from functools import cache
@@ -40,7 +40,7 @@ FLAGS = _words("""--cfg=job --cfg=all --resolve -m --multirun --run --info --inf
 
 
 def overrides(number: int) -> list[str]:
-    """One to four of them; what they are follows from the number."""
+    """Return one to four overrides that follow from the number."""
     chance = random.Random(number)
     if chance.random() < 0.3:  # nothing odd: most of these make a plan
         keys = [key for key in KNOWN if OmegaConf.select(defaults(), key) is not None]
@@ -49,7 +49,7 @@ def overrides(number: int) -> list[str]:
 
 
 def flags(number: int) -> list[str]:
-    """Flags of the command, mostly none."""
+    """Return flags of the command, mostly none."""
     chance = random.Random(f"flags {number}")
     return chance.sample(FLAGS, chance.choice((0, 0, 1, 1, 2)))
 
@@ -74,7 +74,7 @@ def _override(chance: random.Random) -> str:
 
 
 def _likely(key: str, chance: random.Random) -> str:
-    """What may well fit: of the kind that the key has by default."""
+    """Return a value of the type that the key has by default."""
     default = OmegaConf.select(defaults(), key)
     if key in OPTIONS:
         return chance.choice(OPTIONS[key])
@@ -88,7 +88,7 @@ def defaults() -> DictConfig:
 
 
 def wanted(override: str) -> tuple[str, Any] | None:
-    """Key and value of an override whose value nobody can read in two ways; None of any other."""
+    """Return the key and value of an override if they are unambiguous, else None."""
     key, _, value = override.partition("=")
     if key in KNOWN and value.isdigit() and (value == "0" or value[0] != "0") and len(value) < 15:
         return key, int(value)
@@ -97,13 +97,13 @@ def wanted(override: str) -> tuple[str, Any] | None:
     return None
 
 
-def found(config: Any, key: str) -> Any:
-    """What a plan's dictionary has under a key of the command line."""
+def value_at(config: Any, key: str) -> Any:
+    """Return the value in a plan's dictionary of a key of the command line."""
     group, _, rest = key.partition(".")
     if group in SEVERAL and rest:
-        name, _, own = rest.partition(".")
-        return next(option[own] for option in config[group] if option["name"] == name)
+        name, _, field = rest.partition(".")
+        return next(option[field] for option in config[group] if option["name"] == name)
     value = OmegaConf.select(OmegaConf.create(config), key)
     if key in SEVERAL:
-        return ", ".join(own["name"] for own in value) or "none"
+        return ", ".join(option["name"] for option in value) or "none"
     return value["name"] if OmegaConf.is_dict(value) and "name" in value else value

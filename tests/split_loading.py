@@ -6,8 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from lockstep.data.samples import SampleData
-from lockstep.data.tensors import TensorData
-from lockstep.loaders.in_memory import InMemory, to_device_if_fits
+from lockstep.data.tensors import InMemory, TensorData, to_device_if_fits
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.sampler import EVALUATION_BATCH

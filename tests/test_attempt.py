@@ -19,7 +19,7 @@ from lockstep.launch.worker import LaunchSpec
 from lockstep.plan import Plan
 
 ENGINE = "tests.fault_injection.faulty_engine"
-Start = Callable[[str], Attempt]
+Start = Callable[..., Attempt]
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
     plan = make_plan("strategy=ddp", "devices=2")
     started: list[Attempt] = []
 
-    def of(fault: str) -> Attempt:
-        rendezvous = Rendezvous(path=str(tmp_path / f"group{len(started)}"))
+    def of(fault: str, folder: str = ".") -> Attempt:
+        rendezvous = Rendezvous(path=str(tmp_path / folder / f"group{len(started)}"))
         job = LaunchSpec(plan, ENGINE, rendezvous, tmp_path, {**os.environ, "FAULT": fault}, restarts=len(started))
         started.append(Attempt(job))
         return started[-1]
@@ -87,16 +87,17 @@ def test_a_rank_that_exits_too_early_is_named(start: Start, rank: int) -> None:
 
 
 def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal comes when the server has forked a rank and the command does not know its pid yet."""
+    """A signal comes before the command knows the pid of a rank, which holds Python's lock: its file is missing."""
     read, pids = multiprocessing.forkserver.read_signed, list[int]()
 
     def interrupt(descriptor: int) -> int:
         pids.append(read(descriptor))
+        time.sleep(1)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(multiprocessing.forkserver, "read_signed", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        start("none@0")
+        start("none@0", folder="missing")
     deadline = time.monotonic() + 5
     while alive(*pids):
         assert time.monotonic() < deadline

@@ -1,18 +1,15 @@
 """The bench: its arithmetic by hand, its goals, invalid input, its baselines, and one real run of the command."""
 
 import csv
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from bench.__main__ import HELP, BenchOptions, run_bench
-from bench.measurement import INCONCLUSIVE, Measurement, bench_table, draw, take_turns
+from bench.measurement import INCONCLUSIVE, Measurement, bench_table, take_turns
 from bench.runs import BenchContext, override
 from bench.workloads import COUNTER, TRAINING, USER_CODE, WORKLOADS, Training, Variant
 from lockstep.build import plan_from
@@ -27,7 +24,7 @@ BENCH = (sys.executable, "-m", "bench")
 
 @pytest.fixture
 def context(tmp_path: Path) -> BenchContext:
-    return BenchContext(quick=True, rounds=2, root="data", scratch=tmp_path, report=lambda _: None)
+    return BenchContext(quick=True, root="data", scratch=tmp_path, report=lambda _: None)
 
 
 def test_ratios_are_of_the_same_round() -> None:
@@ -132,32 +129,13 @@ def test_the_table() -> None:
     assert lines[4].endswith(INCONCLUSIVE)
 
 
-def test_the_plot(tmp_path: Path, saved_figures: list[Figure]) -> None:
-    """Ratios at their scores, each in the colour that the legend gives to its result; goals."""
-    draw(MEASUREMENTS, tmp_path / "bench.png")
-    [axes] = saved_figures[0].axes
-    lines = [(line, np.asarray(line.get_xydata())) for line in axes.get_lines()]
-    points = {line.get_color(): xy for line, xy in lines if line.get_marker() == "o"}
-    np.testing.assert_allclose(points["tab:red"], [[0.6, 0]])
-    np.testing.assert_allclose(points["tab:blue"], [[1.2, 1]])
-    [goal] = [xy for line, xy in lines if line.get_marker() == "|" and line.get_color() == "black"]
-    np.testing.assert_allclose(goal, [[0.2, 0]])
-    legend = axes.get_legend()
-    assert legend is not None
-    assert {text.get_text() for text in legend.get_texts()} == {"goal missed", "no goal", "goal: at most"}
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["linear: raw / source", "linear: raw / bare"]
-    assert axes.get_xlim()[0] == 0
-    draw([], tmp_path / "empty.png")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["only=s3"], "only=s3: there is no such workload"),
-        (["rounds=0"], "rounds=0: it must be 1 or more"),
         (["quick=perhaps"], "quick=perhaps: it takes true or false"),
-        (["round=2"], "round=2: there is no such key (did you mean rounds?)"),
-        (["quick"], "quick: "),
+        (["quik=2"], "quik=2: there is no such key (did you mean quick?)"),
+        (["quick"], "quick=: there is no such key"),
     ],
 )
 def test_invalid_input(words: list[str], message: str) -> None:
@@ -261,8 +239,6 @@ def fake_workloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     def prints(context: BenchContext) -> list[Measurement]:
         context.report("half way")
-        print("of a run")
-        os.write(2, b"of a rank\n")
         return MEASUREMENTS
 
     def refuses(context: BenchContext) -> list[Measurement]:
@@ -270,6 +246,7 @@ def fake_workloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr("bench.workloads.WORKLOADS", {"prints": prints, "refuses": refuses})
     monkeypatch.setattr("lockstep.launch.forkserver.start_forkserver", lambda *_: None)
+    monkeypatch.setattr("sys.stdin", sys.stdin)
     monkeypatch.chdir(tmp_path)
 
 
@@ -282,35 +259,29 @@ def test_from_start_to_end(fake_workloads: None, capfd: pytest.CaptureFixture[st
     assert "bench 2/2: refuses, left out: refuses: it cannot run here." in lines
     assert lines[-2].startswith("1 of 3 goals met, 1 inconclusive; ")
     folder = Path(lines[-1].strip())
-    assert {path.name for path in folder.iterdir()} == {"bench.csv", "bench.png", "runs.log"}
-    assert (folder / "runs.log").read_text() == "of a run\nof a rank\n"
+    assert {path.name for path in folder.iterdir()} == {"bench.csv"}
     with (folder / "bench.csv").open(newline="") as file:
         assert [row["goal_met"] for row in csv.DictReader(file)] == ["", "no", "", "yes", INCONCLUSIVE, ""]
 
 
-def test_nothing_to_measure(fake_workloads: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_measure(fake_workloads: None) -> None:
     with pytest.raises(ConfigError, match="it cannot run here"):
         run_bench(BenchOptions(only="refuses"))
-    print("the terminal is back")
-    assert "the terminal is back" in capfd.readouterr().out
 
 
 @pytest.mark.slow
 def test_a_real_run(command: Command) -> None:
-    ended = command(*BENCH, "only=linear", "quick=true", "rounds=1")
-    assert (ended.status, ended.err) == (0, "")
+    ended = command(*BENCH, "only=linear", "quick=true")
+    assert ended.status == 0, ended.err
     lines = ended.out.splitlines()
-    assert "bench 1/1: linear, round 1/1, lightning" in lines
+    assert "bench 1/1: linear, round 2/2, lightning" in lines
     assert lines[0].startswith("date: ")
     folder = Path(lines[-1].strip())
     assert folder.parent == command.folder / "logs" / "bench"
     with (folder / "bench.csv").open(newline="") as file:
         rows = {row["variant"]: row for row in csv.DictReader(file)}
     assert [*rows] == ["source", "bare", "raw", "lightning"]
-    ratio = float(rows["raw"]["median"]) / float(rows["source"]["median"])
-    assert float(rows["raw"]["ratio_median"]) == pytest.approx(ratio)
-    assert rows["raw"]["goal_met"] == INCONCLUSIVE, "a single round"
-    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+    assert float(rows["raw"]["ratio_min"]) > 0
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.parametrize("own", [("strategy=single",), ("strategy=ddp", "devices=2"), ("strategy=dp", "devices=3")])
-def test_the_engines_agree(own: tuple[str, ...], command: Command) -> None:
-    ended = command.train("engine=both", *QUICK, *own)
+@pytest.mark.parametrize("world", [("strategy=single",), ("strategy=ddp", "devices=2"), ("strategy=dp", "devices=3")])
+def test_the_engines_agree(world: tuple[str, ...], command: Command) -> None:
+    ended = command.train("engine=both", *QUICK, *world)
     assert (ended.status, ended.err) == (0, "")
     assert "identical; expected: identical" in ended.out
     metrics, comparison = read(ended.run_dir / "metrics.json"), read(ended.run_dir / "comparison.json")

@@ -1,9 +1,6 @@
 """Checkpoints that do not fit the plan are refused, and none of their code is executed."""
 
-import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -86,31 +83,6 @@ def test_code_in_a_checkpoint_is_not_executed(make_plan: MakePlan, tmp_path: Pat
     assert not marker.exists()
     torch.load(hostile, weights_only=False)
     assert marker.exists(), "the file is as hostile as it looks"
-
-
-def test_flipped_bits_are_refused_or_harmless(make_plan: MakePlan, tmp_path: Path) -> None:
-    """A hundred copies, each with one wrong bit: a copy is refused, or every number in it is right."""
-    trained(make_plan, "model.hidden=[4]", "data=points", "max_epochs=1")
-    whole = tmp_path / "checkpoints" / "last.ckpt"
-    right, numbers = torch.load(whole, weights_only=True), whole.read_bytes()
-    flipped, refused = Path(shutil.copy(whole, tmp_path / "flipped.ckpt")), 0
-    plan = make_plan("max_epochs=2", "model.hidden=[4]", "data=points", f"ckpt_path={flipped}")
-    for index in range(100):
-        position = index * len(numbers) // 100
-        wrong = bytearray(numbers)
-        wrong[position] ^= 1 << index % 8
-        flipped.write_bytes(wrong)
-        try:
-            check_checkpoint(plan)
-        except ConfigError:
-            refused += 1
-        else:
-            assert state_bytes(torch.load(flipped, weights_only=True)) == state_bytes(right)
-    assert refused > 30, "most of a small file is what its parts say, not the gaps between them"
-
-
-def state_bytes(checkpoint: Mapping[str, Any]) -> list[bytes]:
-    return [tensor.numpy().tobytes() for tensor in checkpoint["state_dict"].values()]
 
 
 def test_checkpoint_of_another_program_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `resume` and `ckpt_path` mean: one search for the checkpoint, from which the run's folder follows."""
+"""What `resume` and `ckpt_path` mean: the newest undamaged checkpoint, and the folder of the run."""
 
 import os
 import time
@@ -15,21 +15,23 @@ from lockstep.config_error import ConfigError
 from tests.conftest import MakePlan
 
 
-def a_checkpoint(path: Path, age: float, whole: bool = True) -> Path:
+def a_checkpoint(path: Path, age: float, damaged: bool = False) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save({}, path)
-    if not whole:
+    if damaged:
         path.write_bytes(path.read_bytes()[:-5])
     os.utime(path, (time.time() - age,) * 2)
     return path
 
 
-def test_the_newest_is_searched_for_once(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newest_undamaged_checkpoint_is_chosen(
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     plan = make_plan("name=mine")
     one, two, other = (tmp_path / "logs" / name / FOLDER for name in ("mine/one", "mine/two", "other/run"))
     newest = a_checkpoint(one / PREVIOUS, age=30)
-    damaged = [a_checkpoint(two / LAST, age=10, whole=False), a_checkpoint(one / LAST, age=20, whole=False)]
+    damaged = [a_checkpoint(two / LAST, age=10, damaged=True), a_checkpoint(one / LAST, age=20, damaged=True)]
     a_checkpoint(two / PREVIOUS, age=40)
     a_checkpoint(other / LAST, age=5)
     read = []
@@ -48,13 +50,13 @@ def test_the_newest_is_searched_for_once(make_plan: MakePlan, tmp_path: Path, mo
     assert (inside.ckpt_path, inside.run_dir, torn) == (str(newest), str(one.parent), damaged[1:])
 
 
-def test_where_there_is_none(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = make_plan("name=mine")
     begun = replace(plan, resume=True)
     assert choose_checkpoint(plan, folder_given=False) == (plan, [])
-    assert choose_checkpoint(begun, folder_given=True) == (begun, []), "it begins anew"
-    for given, said in (
+    assert choose_checkpoint(begun, folder_given=True) == (begun, []), "it starts from scratch"
+    for options, message in (
         (
             {"resume": True},
             "^resume=true: no run below logs/mine has left an undamaged checkpoint; write resume=false, or",
@@ -69,5 +71,5 @@ def test_where_there_is_none(make_plan: MakePlan, tmp_path: Path, monkeypatch: p
             "^ckpt_path=.*/~no_such_user/x: there is no such file; write the path",
         ),
     ):
-        with pytest.raises(ConfigError, match=said):
-            choose_checkpoint(replace(plan, **given), folder_given=False)
+        with pytest.raises(ConfigError, match=message):
+            choose_checkpoint(replace(plan, **options), folder_given=False)

@@ -1,4 +1,4 @@
-"""What the keeper says: when a checkpoint is due, which epoch is the best, and where every generator stood."""
+"""The checkpoint manager: when a checkpoint is due, which epoch is the best, and the state of every generator."""
 
 import random
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.conftest import MakePlan
 NET = nn.Linear(1, 1)
 
 
-def a_keeper(plan: Plan) -> CheckpointManager:
+def manager_of(plan: Plan) -> CheckpointManager:
     return CheckpointManager(plan, 0, Recorder(plan, 0, NET))
 
 
@@ -28,16 +28,16 @@ def best_so_far(manager: CheckpointManager, metrics: dict[str, float]) -> bool:
 
 
 @pytest.mark.parametrize(("every", "due"), [("null", []), ("1", [1, 2, 3, 4, 5, 6]), ("3", [3, 6]), ("7", [])])
-def test_due_after_every_so_many_steps(every: str, due: list[int], make_plan: MakePlan) -> None:
-    manager = a_keeper(make_plan(f"checkpoint.every_n_steps={every}"))
+def test_checkpoint_is_due_every_n_steps(every: str, due: list[int], make_plan: MakePlan) -> None:
+    manager = manager_of(make_plan(f"checkpoint.every_n_steps={every}"))
     assert [step for step in range(1, 7) if manager.due(step)] == due
 
 
-def test_the_best_is_the_first_of_the_best_and_no_number_is_worst(make_plan: MakePlan) -> None:
+def test_best_is_the_first_of_equals_and_nan_is_worst(make_plan: MakePlan) -> None:
     accuracies = [float("nan"), 0.25, 0.5, 0.5, float("nan"), 0.25]
-    manager = a_keeper(make_plan())
+    manager = manager_of(make_plan())
     assert [best_so_far(manager, {"val/acc": accuracy}) for accuracy in accuracies] == [True] * 3 + [False] * 3
-    manager = a_keeper(make_plan("checkpoint.monitor=val/loss"))
+    manager = manager_of(make_plan("checkpoint.monitor=val/loss"))
     losses = (3.0, 4.0, 2.0, 2.0 + 1e-12)
     assert [best_so_far(manager, {"val/loss": loss}) for loss in losses] == [True, False, True, False]
 
@@ -46,29 +46,27 @@ def test_the_best_is_the_first_of_the_best_and_no_number_is_worst(make_plan: Mak
     ("overrides", "resume", "better"),
     [([], True, False), ([], False, True), (["checkpoint.monitor=val/f1"], True, True)],
 )
-def test_the_best_of_a_resumed_run_has_to_be_better_than_those_before(
-    overrides: list[str], resume: bool, better: bool, make_plan: MakePlan
-) -> None:
+def test_best_of_a_resumed_run(overrides: list[str], resume: bool, better: bool, make_plan: MakePlan) -> None:
     """By the same metric, in the same folder, where best.ckpt lies."""
-    before = a_keeper(make_plan("accelerator=cpu"))
+    before = manager_of(make_plan("accelerator=cpu"))
     before.update_best({"val/acc": 0.9})
     saved = before.extra_state(Progress(1, 0, 20), {"val/acc": 0.9}, {}, NET)[SECTION]
-    after = a_keeper(replace(make_plan("accelerator=cpu", *overrides), resume=resume))
+    after = manager_of(replace(make_plan("accelerator=cpu", *overrides), resume=resume))
     after.restore(Content.from_saved(saved), NET)
     assert best_so_far(after, {"val/acc": 0.8, "val/f1": 0.8}) == better
     assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95})
 
 
-def test_the_whole_one_takes_the_place_of_a_damaged_one(make_plan: MakePlan, tmp_path: Path) -> None:
-    """Else the first save would make what is damaged the one before."""
-    content = Content.from_saved(a_keeper(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[SECTION])
+def test_undamaged_checkpoint_replaces_the_damaged(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Else the first save would rotate the damaged one to previous.ckpt."""
+    content = Content.from_saved(manager_of(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[SECTION])
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / "previous.ckpt").write_text("whole")
     (folder / "last.ckpt").write_text("torn")
     (tmp_path / "link").symlink_to(folder)
     plan = replace(make_plan("accelerator=cpu"), ckpt_path=str(tmp_path / "link" / "previous.ckpt"), resume=True)
-    a_keeper(plan).restore(content, NET)
+    manager_of(plan).restore(content, NET)
     assert (folder / "last.ckpt").read_text() == "whole"
 
 
@@ -76,24 +74,24 @@ def draws() -> list[float]:
     return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()]
 
 
-def test_every_generator_goes_on_where_it_stood(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_every_generator_is_restored(make_plan: MakePlan, tmp_path: Path) -> None:
     """Through a file, in float64, with half of a pair of normal numbers still to come."""
-    plan, sums = make_plan("accelerator=cpu"), {"epoch": torch.tensor([0.1, 2.0, 3.0], dtype=torch.float64)}
+    plan, saved_sums = make_plan("accelerator=cpu"), {"epoch": torch.tensor([0.1, 2.0, 3.0], dtype=torch.float64)}
     random.seed(1), np.random.seed(2), torch.manual_seed(3)
     draws()
-    save(a_keeper(plan).extra_state(Progress(0, 3, 3), {"val/acc": 0.1}, sums, NET), tmp_path / "a.ckpt")
+    save(manager_of(plan).extra_state(Progress(0, 3, 3), {"val/acc": 0.1}, saved_sums, NET), tmp_path / "a.ckpt")
     expected = draws()
     content = Content.from_saved(torch.load(tmp_path / "a.ckpt", weights_only=True)[SECTION])
     assert draws() != expected
-    taken_up = a_keeper(plan).restore(content, NET)
+    sums = manager_of(plan).restore(content, NET)
     assert draws() == expected
-    assert taken_up["epoch"].tolist() == [0.1, 2.0, 3.0]
+    assert sums["epoch"].tolist() == [0.1, 2.0, 3.0]
     assert (content.position, content.results) == (Progress(0, 3, 3), {"val/acc": 0.1})
 
 
-def test_in_another_world_rank_zero_takes_the_sums_of_all(make_plan: MakePlan) -> None:
+def test_rank_0_takes_all_sums_in_another_world(make_plan: MakePlan) -> None:
     ranks = [{"random": {"torch": 1}, "sums": {"epoch": torch.tensor([1.0 + rank, 2.0])}} for rank in range(3)]
-    saved = a_keeper(make_plan()).extra_state(Progress(), {}, {}, NET)[SECTION] | {"ranks": ranks}
+    saved = manager_of(make_plan()).extra_state(Progress(), {}, {}, NET)[SECTION] | {"ranks": ranks}
     content = Content.from_saved(saved)
     assert content.of_rank(2, 3).sums["epoch"].tolist() == [3.0, 2.0]
     assert content.of_rank(0, 2).sums["epoch"].tolist() == [6.0, 6.0]
@@ -101,7 +99,7 @@ def test_in_another_world_rank_zero_takes_the_sums_of_all(make_plan: MakePlan) -
     assert not content.of_rank(0, 2).random
 
 
-def test_in_another_world_each_rank_takes_the_mean_gradient() -> None:
+def test_each_rank_takes_the_mean_gradient_in_another_world() -> None:
     """Of three ranks one had no sample in its share; the mean over any number of ranks stays what it was."""
     states = [RankState({}, {}, {"w": torch.tensor([3.0, 6.0])}), RankState(), RankState({}, {}, {"w": torch.ones(2)})]
     content = Content({}, Progress(), 1, {}, None, False, states, 0, "")

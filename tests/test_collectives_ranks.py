@@ -16,7 +16,6 @@ from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 
 BY_NAME = {primitive.name: primitive for primitive in PRIMITIVES}
-TIMEOUT = 3.0
 
 
 def incomplete_ring(input: Tensor, output: Tensor, root: int) -> None:
@@ -46,27 +45,13 @@ def writes_to_input(input: Tensor, output: Tensor, root: int) -> None:
     dist.all_gather_into_tensor(output.clone(), input)
 
 
-def unsupported(input: Tensor, output: Tensor, root: int) -> None:
-    raise RuntimeError("it is not implemented")
-
-
-def unsupported_on_one(input: Tensor, output: Tensor, root: int) -> None:
-    if dist.get_rank() == 1:
-        raise RuntimeError("it is not implemented")
-    dist.all_reduce(input)
-
-
 FAULTS = [
     replace(BY_NAME["ring all-reduce"], call=incomplete_ring),
     replace(BY_NAME["all-reduce (sum)"], call=not_a_number),
     replace(BY_NAME["barrier"], call=no_barrier),
     replace(BY_NAME["all-gather"], call=writes_to_input),
-    replace(BY_NAME["all-reduce (max)"], call=unsupported),
     BY_NAME["gather"],
-    replace(BY_NAME["all-reduce (avg)"], call=unsupported_on_one),
-    BY_NAME["scatter"],
 ]
-"""The last fault breaks the group, so that what comes after it isn't tried."""
 
 
 def tour_of_faults(plan: Plan, context: RankContext) -> Any:
@@ -74,23 +59,16 @@ def tour_of_faults(plan: Plan, context: RankContext) -> Any:
 
 
 def test_each_fault_is_reported_as_what_it_is(make_plan: MakePlan) -> None:
-    world = ("strategy=ddp", "devices=3", "batch_size=12", "accelerator=cpu", f"process_group.timeout={TIMEOUT}")
-    began = time.monotonic()
+    world = ("strategy=ddp", "devices=3", "batch_size=12", "accelerator=cpu")
     result: TourResult = on_ranks(make_plan(*world), tour_of_faults)  # type: ignore[assignment]
-    assert time.monotonic() - began < 2 * TIMEOUT + 15
     rows: dict[str, list[Check]] = {}
-    for row in check_all(FAULTS, result.observations, 3, 0, "gloo"):
+    for row in check_all(FAULTS, result.observations, 3, 0):
         rows.setdefault(row.primitive, []).append(row)
-    assert {name: [row.result for row in own] for name, own in rows.items()} == {
+    assert {name: [row.result for row in checks] for name, checks in rows.items()} == {
         "ring all-reduce": ["pass", "pass", "fail"],
         "all-reduce (sum)": ["pass", "fail", "pass"],
         "barrier": ["fail", "fail", "pass"],
         "all-gather": ["fail", "fail", "fail"],
-        "all-reduce (max)": ["–", "–", "–"],
         "gather": ["pass", "pass", "pass"],
-        "all-reduce (avg)": ["fail", "fail", "fail"],
-        "scatter": ["–", "–", "–"],
     }
     assert rows["all-reduce (sum)"][1].after.startswith("nan inf")
-    assert rows["all-reduce (max)"][0].explanation == "gloo: it is not implemented"
-    assert rows["scatter"][0].explanation == "not tried: all-reduce (avg) had broken the group"

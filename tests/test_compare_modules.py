@@ -1,4 +1,4 @@
-"""Why a LightningModule's runs in two worlds differ: the verdict has the likely reason beside the place."""
+"""The verdict names the likely reason if runs of a LightningModule in two worlds differ."""
 
 import json
 
@@ -13,14 +13,14 @@ JOB = ("model=regressor", "model._target_=strange_modules.AcrossSamples", "data=
 
 
 @pytest.mark.parametrize(
-    ("own", "reason"),
+    ("words", "reason"),
     [
         (("+model.loss=true",), "Their ranks have other shares of a batch: a loss across samples, statistics of"),
         ((), "The losses agree and the ranks have other shares of a batch: what the module logs is no mean over"),
     ],
 )
-def test_what_depends_on_the_ranks_is_said(own: tuple[str, ...], reason: str, make_own: MakeOwn) -> None:
-    job = (*JOB, *own, "engine=raw", "precision=64-true")
+def test_likely_reason_of_a_module(words: tuple[str, ...], reason: str, make_own: MakeOwn) -> None:
+    job = (*JOB, *words, "engine=raw", "precision=64-true")
     runs = [trained(make_own(*job, *world, folder=name)) for name, world in (("single", SINGLE), ("ddp", DDP))]
     verdict = compare(runs[0], runs[1])
     assert verdict.text().splitlines()[-1].startswith(reason)
@@ -32,11 +32,11 @@ PLAIN = {"strategy": "single", "devices": 1, "num_nodes": 1, "world_size": 1, "a
     "optimizer": "adam",
     "micro_batches": 1,
 }
-MODULE = {key: own for key, own in PLAIN.items() if key != "optimizer"}
+MODULE = {key: value for key, value in PLAIN.items() if key != "optimizer"}
 RANKS = {"strategy": "ddp", "devices": 2, "world_size": 2}
 
 
-def test_only_where_worlds_differ_and_the_loss_is_the_modules() -> None:
+def test_likely_reason_needs_other_worlds_and_a_module() -> None:
     assert likely_reason(MODULE, {**MODULE, **RANKS}, "loss") is not None
     assert likely_reason(MODULE, {**MODULE, **RANKS}, "learning rate") is None
     assert likely_reason(MODULE, MODULE, "loss") is None

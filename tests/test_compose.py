@@ -12,12 +12,12 @@ from lockstep.schemas.groups import GROUPS
 from tests.conftest import Command
 
 
-def test_an_unusual_value_in_quotes_is_taken() -> None:
+def test_an_unusual_value_in_quotes() -> None:
     config, _ = compose_job(["ckpt_path='logs/naïve run/epoch=3, step=4.ckpt'"])
     assert config.ckpt_path == "logs/naïve run/epoch=3, step=4.ckpt"
 
 
-def test_every_run_has_a_folder_of_its_own() -> None:
+def test_every_run_has_another_folder() -> None:
     folders = {compose_job(["name=here"])[1] for _ in range(5)}
     assert len(folders) == 5
     assert {folder.parent for folder in folders} == {Path("logs/here").absolute()}
@@ -28,7 +28,7 @@ def test_groups_offer_what_the_code_knows() -> None:
         paths = {getattr(option, "path", None): name for name, option in options.items()}
         texts = {path.stem: path.read_text() for path in (CONF / group).glob("*.yaml")}
         targets = {name: re.search(r"^ *_target_: (.*)", text, re.MULTILINE) for name, text in texts.items()}
-        assert {name for name, found in targets.items() if not found or paths.get(found[1]) == name} == set(options)
+        assert {name for name, match in targets.items() if not match or paths.get(match[1]) == name} == set(options)
 
 
 def test_every_option_and_key_is_explained() -> None:

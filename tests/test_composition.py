@@ -18,11 +18,11 @@ JOBS = [
 @pytest.mark.parametrize("words", JOBS, ids=" ".join)
 def test_it_is_what_is_composed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after somebody has written into what they got, and with another value before."""
-    own = [*words, "hydra.run.dir=there"]
-    compose_job([*own, "seed=3"])[0].optimizer.lr = 7
-    remembered = compose_job(own)
+    overrides = [*words, "hydra.run.dir=there"]
+    compose_job([*overrides, "seed=3"])[0].optimizer.lr = 7
+    remembered = compose_job(overrides)
     compose_by(monkeypatch, CREATE, COMPOSE)
-    anew = compose_job(own)
+    anew = compose_job(overrides)
     assert remembered[1] == anew[1]
     assert OmegaConf.to_yaml(remembered[0]) == OmegaConf.to_yaml(anew[0])
 

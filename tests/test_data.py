@@ -13,12 +13,6 @@ from lockstep.schemas import Digits, Line, Points, RandomRegression
 DIGITS = Digits("digits", val_size=180, test_size=360)
 
 
-def test_a_batch_is_fetched_at_once() -> None:
-    inputs, targets = Split(torch.arange(10).view(5, 2), torch.arange(5))[torch.tensor([3, 0])]
-    assert inputs.tolist() == [[6, 7], [0, 1]]
-    assert targets.tolist() == [3, 0]
-
-
 def test_splits_are_consecutive() -> None:
     rows = torch.arange(10)
     splits = split_three(rows, rows, val_size=3, test_size=2)
@@ -75,17 +69,12 @@ def test_digits_are_the_real_ones_each_in_one_split() -> None:
     ink = sorted(torch.cat([split.inputs.sum(dim=(1, 2, 3)) for split in splits]).tolist())
     originals = sorted((load_digits().images.sum(axis=(1, 2)) * 255 / 16 * 400 / 64).tolist())
     assert ink == pytest.approx(originals, rel=0.05), "enlarging 8×8 to 20×20 spreads each digit's ink over 400/64"
+    pixels, _ = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
+    assert [pixels.mean().item(), pixels.std().item()] == pytest.approx([0, 1], abs=0.005)
 
 
 def test_scikit_learns_file_is_read_as_by_its_own_loader() -> None:
     assert np.array_equal(read_rows(), np.column_stack(load_digits(return_X_y=True)))
-
-
-def test_digits_are_scaled_to_mean_0_and_deviation_1() -> None:
-    digits = data.load(DIGITS)
-    inputs, _targets = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
-    assert inputs.mean().item() == pytest.approx(0, abs=0.005)
-    assert inputs.std().item() == pytest.approx(1, abs=0.005)
 
 
 def test_a_line_through_given_points() -> None:

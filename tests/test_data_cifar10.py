@@ -132,5 +132,8 @@ def test_a_missing_archive_is_downloaded_and_checked(tmp_path: Path, monkeypatch
     assert (tmp_path / "new" / "cifar-10-binary.tar.gz").read_bytes() == content
     monkeypatch.setattr(cifar10_files, "URL", "http://127.0.0.1:1/")
     assert len(cifar10(str(tmp_path / "new"), val=3)["train"][0]) == 17, "it is there"
-    with pytest.raises(ConfigError, match=r"could not be downloaded \(http://127.0.0.1:1/: .*Connection refused"):
+    with pytest.raises(
+        ConfigError,
+        match=r"\(http://127.0.0.1:1/: .*Connection refused.*\); put it into .*/offline, or write data=digits",
+    ):
         cifar10(str(tmp_path / "offline"))

@@ -31,28 +31,26 @@ def digest_of(run: Path) -> str:
     return str(json.loads((run / "metrics.json").read_text())["digest"])
 
 
+def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_own: MakeOwn) -> None:
+    job = (*MLP, "data=mapped", "engine=raw", "strategy.in_process=true")
+    pairs = ("data.dataset._target_=strange_modules.BlobPairs", "~data.inputs", "~data.targets")
+    runs = (trained(make_own(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
+    assert len({digest_of(run) for run in runs}) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("data", "more"),
-    [
-        ("mapped", ()),
-        pytest.param("mapped", ("callbacks=timer",), marks=pytest.mark.slow),
-        pytest.param("mapped_stream", ("max_epochs=1",), marks=pytest.mark.slow),
-    ],
+    ("data", "more"), [("mapped", ()), ("mapped", ("callbacks=timer",)), ("mapped_stream", ("max_epochs=1",))]
 )
-def test_a_net_is_trained_on_the_named_keys(data: str, more: tuple[str, ...], make_own: MakeOwn) -> None:
-    """By both engines alike, by ranks as by one process; and as on the same samples as pairs."""
+def test_named_keys_in_every_world(data: str, more: tuple[str, ...], make_own: MakeOwn) -> None:
+    """By both engines alike, and by ranks as by one process."""
     job = (*MLP, f"data={data}", *more)
     runs = by_both(make_own(*job, *DDP, folder="both"))
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
-    verdict = compare(trained(make_own(*job, *SINGLE, "engine=raw", folder="single")), runs[1])
-    assert verdict.within_tolerance, verdict.text()
-    if data == "mapped":
-        pairs = ("data.dataset._target_=strange_modules.BlobPairs", "~data.inputs", "~data.targets")
-        assert digest_of(trained(make_own(*job, *DDP, *pairs, "engine=raw", folder="pairs"))) == digest_of(runs[1])
-    else:
-        virtual = trained(make_own(*job, *VIRTUAL, "engine=raw", folder="virtual"))
-        assert compare(virtual, runs[1]).within_tolerance
+    for world in (SINGLE, VIRTUAL):
+        verdict = compare(trained(make_own(*job, *world, "engine=raw", folder=world[0])), runs[1])
+        assert verdict.within_tolerance, verdict.text()
 
 
 @pytest.mark.parametrize(

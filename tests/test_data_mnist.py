@@ -169,21 +169,6 @@ def test_processes_that_start_together_download_once(mirror: Path, command: Comm
     assert sorted(requested) == sorted(f"/{name}.gz" for name in NAMES)
 
 
-def test_a_mirror_with_other_bits_is_rejected(mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(mirror / "t10k-labels-idx1-ubyte.gz", mirror / f"{IMAGES}.gz")
-    with served(partial(Handler, directory=str(mirror))) as (address, _):
-        monkeypatch.setattr(MNIST, "mirrors", [address])
-        with pytest.raises(ConfigError, match="expected 47040016 bytes, found 10008"):
-            prepare(str(tmp_path))
-    assert not list((tmp_path / "MNIST" / "raw").glob("train-images*"))
-
-
-def test_offline_without_files_says_where_to_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:1/"])
-    with pytest.raises(ConfigError, match=rf"^.*put it into {tmp_path / 'MNIST' / 'raw'}, or write data=digits.*$"):
-        prepare(str(tmp_path))
-
-
 class Trickle(Handler):
     def do_GET(self) -> None:
         self.send_response(200)

@@ -49,8 +49,8 @@ def commands(page: str) -> Iterator[Line]:
 
 
 def needs(text: str) -> str:
-    found = NEEDS.search(text)
-    return found[1] if found else ""
+    match = NEEDS.search(text)
+    return match[1] if match else ""
 
 
 OWN_TESTS = ("sources.md", "your_own.md")
@@ -201,7 +201,7 @@ AGREEMENTS = {name: agreements(PAGES[name]) for name in ("README.md", "agreement
 def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_plan: Callable[..., Plan]) -> None:
     assert len(AGREEMENTS[name]) == rows
     for one, other, both, expected in AGREEMENTS[name]:
-        plans = [make_plan(*own.split(), *both.split()) for own in (one, other)]
+        plans = [make_plan(*words.split(), *both.split()) for words in (one, other)]
         a, b = (run_metadata(plan, create_net(plan, data.load(plan.data))) for plan in plans)
         assert str(tolerance_between(a, b)) == expected, (one, other, both)
 

@@ -1,4 +1,4 @@
-"""Fingerprints: equal states are equal bytes, whoever holds them; one bit is seen, and in which kind."""
+"""Fingerprints: equal states are equal, and one changed bit is seen in its kind."""
 
 import hashlib
 import struct
@@ -38,12 +38,12 @@ def test_by_hand() -> None:
 
 
 def seen(change: Callable[[nn.Module, Any], object]) -> list[bool]:
-    """Of weights, buffers and optimizer: which have another fingerprint after a change."""
+    """Return whether the fingerprints of weights, buffers and optimizer differ after a change."""
     net, optimizer = trained()
     before = fingerprints(net, [optimizer])
     with torch.no_grad():
         change(net, optimizer)
-    return [own != before[kind] for kind, own in fingerprints(net, [optimizer]).items()]
+    return [after != before[kind] for kind, after in fingerprints(net, [optimizer]).items()]
 
 
 def in_the_last_bit(tensor: torch.Tensor) -> None:
@@ -84,5 +84,5 @@ def in_another_order(net: nn.Module, optimizer: Any) -> None:
         (in_another_order, ""),
     ],
 )
-def test_what_is_seen_and_in_which_kind(change: Callable[[nn.Module, Any], object], kinds: str) -> None:
+def test_changes_are_seen_in_their_kind(change: Callable[[nn.Module, Any], object], kinds: str) -> None:
     assert seen(change) == [kind == kinds for kind in ("weights", "buffers", "optimizer")]

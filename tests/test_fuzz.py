@@ -23,32 +23,25 @@ from tests.conftest import ROOT, Command
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "2000"))
 DERIVED = ("experiment", "batch_size_per_device", "scale_lr", "trainer.fast_dev_run", "trainer.barebones")
-"""Keys that change others, so that a plan need not have what another override says."""
+"""Keys that change others, so that a plan may differ from another override."""
 
 SMALL = (
-    *(
-        "strategy=single",
-        "devices=1",
-        "num_nodes=1",
-        "model=linear",
-        "data=points",
-        "data.samples=null",
-        "batch_size=5",
-    ),
-    *("max_epochs=1", "engine=raw", "logger=none", "threads=1", "experiment=null", "resume=false", "ckpt_path=null"),
+    *("strategy=single", "devices=1", "num_nodes=1", "model=linear", "data=points", "data.samples=null"),
+    *("batch_size=5", "max_epochs=1", "engine=raw", "logger=none", "threads=1", "experiment=null"),
+    *("resume=false", "ckpt_path=null"),
 )
-"""Behind random overrides of a real command: what is not refused trains for a moment."""
+"""Follow the random overrides of a real command: what is valid trains for a moment."""
 
 
-def named(key: str, value: object) -> object:
-    """An option that is code by its import path is called by the last part of it."""
+def option_name(key: str, value: object) -> object:
+    """Return the class of an option that is an import path, else its name."""
     path = CONF / key / f"{value}.yaml"
     target = re.search(r"^_target_: .*?(\w+)$", path.read_text(), re.MULTILINE) if path.is_file() else None
     return target[1] if target else value
 
 
 def outcome(words: list[str]) -> str:
-    """What becomes of overrides, from the words to the plan, as in job.py."""
+    """Return what becomes of overrides on their way to a plan, as in job.py."""
     try:
         with planning(words):
             plan = prepare(*compose_job(words), has_folder=True)
@@ -57,9 +50,9 @@ def outcome(words: list[str]) -> str:
     if not any(word.lstrip("+~").startswith(DERIVED) for word in words):
         last = {word.partition("=")[0].lstrip("+"): word for word in words}
         for key, value in filter(None, map(fuzz_overrides.wanted, last.values())):
-            found = fuzz_overrides.found(asdict(plan), key)
-            if found != value and str(found) not in (str(value), str(named(key, value))):
-                return f"wrong: {key} is {found}"
+            planned = fuzz_overrides.value_at(asdict(plan), key)
+            if planned != value and str(planned) not in (str(value), str(option_name(key, value))):
+                return f"wrong: {key} is {planned}"
     return "right"
 
 

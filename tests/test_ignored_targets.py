@@ -27,8 +27,8 @@ JOBS = {
     "padded": ("task=language_modelling", "task.ignore_index=0", "model=tokens", "data=sequences"),
 }
 NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], Any], int]] = {
-    "holes": (lambda: Pixels(3), lambda made: made, -100),
-    "padded": (lambda: Tokens(5), lambda made: made.mT, 0),
+    "holes": (lambda: Pixels(3), lambda outputs: outputs, -100),
+    "padded": (lambda: Tokens(5), lambda outputs: outputs.mT, 0),
 }
 FSDP = pytest.param(("strategy=fsdp", "devices=2"), marks=pytest.mark.slow)
 WORLDS = [("strategy=ddp", "devices=2"), FSDP]
@@ -83,7 +83,7 @@ def test_it_is_the_mean_over_those_that_count(name: str, make_own: MakeOwn) -> N
 @pytest.mark.parametrize("name", ["holes", pytest.param("padded", marks=pytest.mark.slow)])
 def test_engines_and_ranks_are_one(name: str, world: tuple[str, ...], make_own: MakeOwn) -> None:
     job = (*JOBS[name], *FAST, "gradient_clip_val=0.05")
-    runs = [trained(make_own(*job, *world, f"engine={own}", folder=own)) for own in ("lightning", "raw")]
+    runs = [trained(make_own(*job, *world, f"engine={engine}", folder=engine)) for engine in ("lightning", "raw")]
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
     require_alike(trained(make_own(*job, "engine=raw", folder="single")), runs[1])

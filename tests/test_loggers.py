@@ -191,7 +191,7 @@ def test_loggers_of_a_trainer(make_own: MakePlan, tmp_path: Path) -> None:
     events = events_of(tmp_path, images=0)
     assert (events.Tags()["images"], [point.step for point in events.Scalars("mine")]) == (["picture"], [3])
     written = b"".join(path.read_bytes() for path in (tmp_path / "tensorboard").glob("*/events*"))
-    assert all(name in written for name in (b"net/width", b"MSELoss", b"seed"))
+    assert all(name in written for name in (b"width", b"MSELoss", b"seed"))
     assert (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0].endswith(",mine")
 
 

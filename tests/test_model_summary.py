@@ -1,4 +1,4 @@
-"""The table of a net's layers: what it counts, that it fits, that training does not notice it, in both engines."""
+"""The table of a net's layers: what it counts, and that training is unchanged by it in both engines."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,19 +42,19 @@ class Net(nn.Module):
         return y + torch.randn_like(y), y
 
 
-def test_what_is_counted() -> None:
+def test_parameters_and_flops_of_layers() -> None:
     """A product of (n, k) and (k, m) is 2 n k m operations; torch counts none of an LSTM or attention in one piece."""
     net = Net().eval()
     with torch.no_grad():
-        found = {own.name: own for own in layers_of(net, lambda: net(torch.zeros(1, 3, 16)))}
+        layers = {layer.name: layer for layer in layers_of(net, lambda: net(torch.zeros(1, 3, 16)))}
     product = 2 * 3 * 16 * 16
-    assert found["(itself)"].flops == found["first"].flops == found["again"].flops == product
-    assert (found["first"].parameters, found["again"].parameters) == (256, 0), "one weight counts once"
-    assert (found["recurrent"].flops, found["recurrent"].output) == (8 * product, "1×3×16")
-    attention = sum(own.flops for name, own in found.items() if name.startswith("attention"))
+    assert layers["(itself)"].flops == layers["first"].flops == layers["again"].flops == product
+    assert (layers["first"].parameters, layers["again"].parameters) == (256, 0), "one weight counts once"
+    assert (layers["recurrent"].flops, layers["recurrent"].output) == (8 * product, "1×3×16")
+    attention = sum(layer.flops for name, layer in layers.items() if name.startswith("attention"))
     assert attention == 4 * product + 2 * product + 2 * 2 * 3 * 3 * 16, "projections, two layers, scores and values"
-    assert (found["unused"].flops, found["unused"].output, found["unused"].parameters) == (0, "", 9)
-    assert sum(own.parameters for own in found.values()) == sum(own.numel() for own in net.parameters())
+    assert (layers["unused"].flops, layers["unused"].output, layers["unused"].parameters) == (0, "", 9)
+    assert sum(layer.parameters for layer in layers.values()) == sum(weight.numel() for weight in net.parameters())
     assert not net.first._forward_hooks, "none is left"
 
 
@@ -64,7 +64,7 @@ def test_text_of_the_table() -> None:
     assert {"Linear", "1×1000", "1,001,000", "total", "3.57"} <= {*text.split()}
 
 
-def test_training_does_not_notice(make_plan: MakePlan, capsys: pytest.CaptureFixture[str]) -> None:
+def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.CaptureFixture[str]) -> None:
     plan, net = make_plan("model_summary=true", "logger=none"), Net()
     net.first.eval()
     before = torch.get_rng_state()
@@ -86,7 +86,7 @@ def test_training_does_not_notice(make_plan: MakePlan, capsys: pytest.CaptureFix
         ("one without a forward", MODULES["classifier"], "Classifier: parameters; it has no forward"),
     ],
 )
-def test_each_kind_of_net(
+def test_summary_of_each_kind_of_net(
     name: str,
     job: tuple[str, ...],
     said: str,
@@ -106,6 +106,6 @@ def test_each_kind_of_net(
     assert digests[0] == digests[1]
 
 
-def test_a_net_that_is_only_tested_has_none(make_plan: MakePlan, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="model_summary=true: it is printed before training, and there is none"):
+def test_summary_needs_training(make_plan: MakePlan, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="model_summary=true: it is printed before training; write"):
         make_plan("train=false", f"ckpt_path={tmp_path}", "model_summary=true")

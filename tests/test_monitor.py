@@ -209,9 +209,9 @@ def test_confusion_picture_shades_shares_of_a_row() -> None:
 def test_module_draws_with_its_experiment(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "own_code"))
-    own = f"hydra.searchpath=[file://{ROOT / 'tests' / 'own_code' / 'conf'}]"
+    searchpath = f"hydra.searchpath=[file://{ROOT / 'tests' / 'own_code' / 'conf'}]"
     words = ("model=drawing", "data=model", "max_epochs=1", "threads=1", "test=false", f"hydra.run.dir={tmp_path}")
-    run([own, f"engine={engine}", *words])
+    run([searchpath, f"engine={engine}", *words])
     events = events_of(tmp_path, images=0)
     assert [one.step for one in events.Images("mine")] == [1]
     assert {"work/samples_per_second", "work/memory_GiB"} <= {*events.Tags()["scalars"]}

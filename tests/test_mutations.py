@@ -11,5 +11,5 @@ def test_each_text_is_in_its_file_once_and_each_test_exists() -> None:
         assert f"def {test.partition('[')[0]}" in (ROOT / file).read_text(), mutation.name
 
 
-def test_there_are_a_hundred_with_names_of_their_own() -> None:
+def test_there_are_a_hundred_with_unique_names() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 100

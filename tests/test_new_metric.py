@@ -1,4 +1,4 @@
-"""A metric that is added in one place is everywhere: the proof is two real runs, of a copy with two entries more."""
+"""A metric that is added in one place appears everywhere: two runs of a copy with two more entries."""
 
 import csv
 import json
@@ -13,10 +13,10 @@ import torch
 from sklearn.metrics import balanced_accuracy_score
 
 from lockstep import data
-from lockstep.compare import compare
 from lockstep.plan import Plan
 from lockstep.session.create_model import create_net
 from tests.checkpoints import net_state
+from tests.comparing import require_identical
 from tests.conftest import ROOT, Command, events_of
 
 PLACE = '    Mean("acc", "max", correct),\n'
@@ -58,7 +58,7 @@ def test_one_entry_is_a_metric_everywhere(command: Command, make_plan: Callable[
         assert "train/miss3" in metrics
         assert "train/recall" not in metrics
         check_validation(job, metrics["val/miss3"])
-    check_compare(table.parent / "0", table.parent / "1", command.folder / "copy")
+    require_identical(table.parent / "0", table.parent / "1")
 
 
 def expected(job: Path, plan: Plan) -> tuple[float, float]:
@@ -85,16 +85,3 @@ def check_validation(job: Path, last: float) -> None:
     events = events_of(job)
     assert [point.value for point in events.Scalars("val/miss3")] == pytest.approx(missed, abs=1e-6)
     assert {"val/recall", "test/miss3", "test/recall"} <= {*events.Tags()["scalars"]}
-
-
-def check_compare(raw: Path, lightning: Path, copy: Path) -> None:
-    """The engines agree on them; a value that is another one is told, of the record and of the results."""
-    comparison = compare(raw, lightning)
-    assert comparison.verdict == "identical", comparison.text()
-    shutil.copytree(raw, copy)
-    metrics = json.loads((copy / "metrics.json").read_text())
-    (copy / "metrics.json").write_text(json.dumps({**metrics, "test/miss3": 0.5}))
-    assert "metrics.json, test/miss3: " in str(compare(raw, copy).first_divergence)
-    record = (copy / "record.jsonl").read_text()
-    (copy / "record.jsonl").write_text(record.replace('"val/recall": 0.', '"val/recall": 1.', 1))
-    assert "epoch 1, val/recall: " in str(compare(raw, copy).first_divergence)

@@ -1,4 +1,4 @@
-"""A loss that is no number any more ends the run with its step named; what was saved before is kept, and finite."""
+"""A NaN or infinite loss ends the run with the number of its step; earlier checkpoints are kept, and finite."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
-from tests.conftest import Command, MakePlan
+from tests.conftest import MakePlan
 from tests.rank_helpers import with_engine
 
 SAMPLES, BATCH, SEED = 16, 4, 3
@@ -27,25 +27,20 @@ WRITE = "write a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan
 
 
 def where(world: int, accumulate: int) -> tuple[int, int]:
-    """The step and the rank that meet the poisoned sample first, as docs/agreement.md says who sees what when."""
+    """Return the step and the rank of the poisoned sample, by the order in docs/agreement.md."""
     order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(SEED)).tolist()
     position = order.index(POISON)
     return position // BATCH // accumulate + 1, position % BATCH % world
 
 
-def is_whole_and_finite(path: Path) -> bool:
+def is_undamaged_and_finite(path: Path) -> bool:
     return damage(path) is None and all(bool(tensor.isfinite().all()) for tensor in net_state(path).values())
-
-
-def test_the_sample_is_met_late_and_by_rank_1() -> None:
-    assert where(2, 1) == (4, 1)
-    assert where(2, 2) == (2, 1)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("strategy", WORLDS)
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_poisoned_sample_ends_the_run(
+def test_infinite_loss_ends_the_run(
     engine: str, strategy: str, accumulate: int, make_plan: MakePlan, tmp_path: Path
 ) -> None:
     world = (f"strategy={strategy}", f"devices={WORLDS[strategy]}", f"accumulate_grad_batches={accumulate}")
@@ -56,19 +51,8 @@ def test_a_poisoned_sample_ends_the_run(
     sentence = f"the loss of step {step} is inf; the checkpoints before it are kept; {WRITE}"
     assert str(failed.value) == f"rank {rank} failed: {sentence}"
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    assert is_whole_and_finite(last)
+    assert is_undamaged_and_finite(last)
     assert torch.load(last, weights_only=True)["global_step"] == step - 1
-
-
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_the_command_ends_in_one_sentence(command: Command, engine: str) -> None:
-    ended = command.train(*JOB, "strategy=ddp", "devices=2", f"engine={engine}", "accelerator=cpu")
-    assert ended.status == 1
-    assert ended.err.startswith("rank 1 failed: the loss of step 4 is inf; the checkpoints before it are kept; write ")
-    assert ended.err.count("\n") == 1
-    assert "Traceback" not in ended.out + ended.err
-    assert is_whole_and_finite(ended.run_dir / "checkpoints" / "last.ckpt")
-    assert not (ended.run_dir / "metrics.json").exists()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -81,7 +65,7 @@ def test_detect_nan_false_trains_on(engine: str, make_plan: MakePlan, tmp_path: 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_weights_that_are_no_numbers_are_not_saved(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_infinite_weights_are_not_saved(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """The first loss is finite, and so large a step down it is not."""
     plan = make_plan(*JOB, "data.inputs=[1,2,3,4,5,6,7,8]", "optimizer.lr=3e38", "accelerator=cpu")
     with pytest.raises(RankFailed, match=r"rank 0 failed: after step 1 the weight \S+ is -?inf; the check"):
@@ -89,7 +73,7 @@ def test_weights_that_are_no_numbers_are_not_saved(engine: str, make_plan: MakeP
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
-def test_the_step_is_counted_over_epochs_and_resumes(make_plan: MakePlan) -> None:
+def test_steps_are_counted_over_epochs_and_resumes(make_plan: MakePlan) -> None:
     """Four steps of two batches an epoch: in the third epoch, three batches done, the fourth is of the tenth step."""
     plan = make_plan(*LINE, "batch_size=2", "accumulate_grad_batches=2", "max_epochs=5", "accelerator=cpu")
     recorder = Recorder(plan, 1, torch.nn.Linear(1, 1), epoch=2, batch=3)

@@ -48,7 +48,7 @@ def test_from_another_folder_by_both_engines(command: Command) -> None:
     assert command.survivors() == []
 
 
-def test_code_beside_the_command_is_found(command: Command) -> None:
+def test_code_in_the_working_directory_can_be_imported(command: Command) -> None:
     for name in ("strange_nets.py", "strange_data.py"):
         (command.folder / name).write_text((OWN / name).read_text())
     job = ("model=around", "data=three", "engine=raw", "strategy=ddp_spawn", "devices=2", *QUIET)
@@ -171,7 +171,7 @@ def test_invalid_input_ends_before_any_rank_starts(command: Command) -> None:
     ended = command.train("--config-dir", str(OWN / "conf"), "model=residual", *words, PYTHONPATH=str(OWN))
     assert (ended.status, ended.out) == (2, "")
     assert ended.err == (
-        "model._target_=strange_net.Residual: there is no module strange_net (did you mean strange_nets?); write "
+        "model._target_=strange_net.Residual: there is no module strange_net; write "
         "the path of one that can be imported from this folder, or set PYTHONPATH to its folder.\n"
     )
     assert not (command.folder / "logs").exists()
@@ -186,14 +186,14 @@ def test_any_torch_optimizer(engine: str, make_own: MakeOwn, monkeypatch: pytest
 
     torch.manual_seed(plan.seed)
     net = Residual((4,), 3, 8).double()
-    decayed = [own for own in net.parameters() if own.dim() > 1]
-    spared = [own for own in net.parameters() if own.dim() <= 1]
+    decayed = [weight for weight in net.parameters() if weight.dim() > 1]
+    spared = [weight for weight in net.parameters() if weight.dim() <= 1]
     groups: list[dict[str, Any]] = [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
     optimizer = torch.optim.RMSprop(groups, lr=0.01, alpha=0.9, weight_decay=0.1)
-    own = load(plan.data, plan.seed)  # type: ignore[arg-type]
+    data = load(plan.data, plan.seed)  # type: ignore[arg-type]
     for epoch in range(2):
         order = torch.randperm(96, generator=torch.Generator().manual_seed(plan.seed + epoch))
-        loss = torch.nn.functional.cross_entropy(net(own.train.inputs[order].double()), own.train.targets[order])
+        loss = torch.nn.functional.cross_entropy(net(data.train.inputs[order].double()), data.train.targets[order])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -203,7 +203,7 @@ def test_any_torch_optimizer(engine: str, make_own: MakeOwn, monkeypatch: pytest
     same_after_kill(plan, 2, expected, monkeypatch)
 
 
-def test_an_import_error_is_the_users_own(command: Command) -> None:
+def test_an_import_error_has_the_users_lines(command: Command) -> None:
     """With their file and line, once, and none of ours."""
     job = ("model=residual", "model._target_=strange_broken.Net", "data=blobs", "strategy=ddp", "devices=2", *QUIET)
     ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
@@ -217,7 +217,7 @@ def test_an_import_error_is_the_users_own(command: Command) -> None:
     ]
 
 
-def test_an_error_of_their_data_is_told_before_ranks_start(command: Command) -> None:
+def test_an_error_of_the_data_ends_before_ranks_start(command: Command) -> None:
     job = ("model=residual", "data=blobs", "data._target_=strange_data.no_folder", "strategy=ddp", "devices=2", *QUIET)
     ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
     assert (ended.status, ended.out) == (2, "")

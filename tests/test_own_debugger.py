@@ -1,4 +1,4 @@
-"""A debugger in the user's code: a prompt in their net, their lines as breakpoints, a look at what failed."""
+"""A debugger in a user's code: a prompt in a net, breakpoints, post-mortem debugging."""
 
 import os
 import shutil
@@ -56,6 +56,7 @@ def test_breakpoint_in_their_net(engine: str, world: tuple[str, ...], at_termina
     assert terminal.end() == 0
 
 
+@pytest.mark.slow
 def test_under_pdb_their_lines_stop_and_their_errors_are_looked_at(at_terminal: Callable[..., Terminal]) -> None:
     lines = Path(strange_nets.__file__).read_text().splitlines()
     line = 2 + lines.index("        self.calls += 1")
@@ -69,22 +70,3 @@ def test_under_pdb_their_lines_stop_and_their_errors_are_looked_at(at_terminal: 
     ask(terminal, "q", "will be restarted")
     ask(terminal, "q", "")
     assert terminal.end() == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "called"),
-    [
-        (("model._target_=strange_nets.Wrong", "~model.width", "+model.kind=raises"), "__init__"),
-        (("data._target_=strange_data.no_folder",), "no_folder"),
-    ],
-)
-def test_under_pdb_what_a_call_raises_is_looked_at(
-    words: tuple[str, ...], called: str, at_terminal: Callable[..., Terminal]
-) -> None:
-    terminal = at_terminal(*PDB, "train.py", "engine=raw", "strategy=single", *words)
-    ask(terminal, "c", "Entering post mortem debugging")
-    terminal.wait_for(f"{called}()")
-    ask(terminal, "q", "will be restarted")
-    ask(terminal, "q", "")
-    terminal.end()

@@ -64,7 +64,7 @@ def test_of_virtual_ranks_it_says_which(engine: str, make_own: MakeOwn) -> None:
 
 
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_a_lightning_module_fails_in_its_own_line(engine: str, make_own: MakeOwn) -> None:
+def test_a_lightning_module_fails_in_its_line(engine: str, make_own: MakeOwn) -> None:
     job = ("model=classifier", "model._target_=strange_modules.Failing", "data=blobs_data", f"engine={engine}")
     text = shown(make_own(*job, "strategy=virtual", "devices=2", "strategy.in_process=true"))
     assert frames(text) == [("strange_modules.py", "training_step")]
@@ -91,7 +91,9 @@ def test_an_error_in_a_data_set_with_its_cause(
     assert re.findall(r"\nIn (.*) worker process \d.$", text) == ["DataLoader"] * (workers > 0)
 
 
-def test_an_error_of_ours_is_shown_whole(make_plan: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_lockstep_is_shown_with_all_frames(
+    make_plan: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(importlib.import_module("lockstep.raw.run"), "RawTrainer", None)
     text = shown(make_plan("engine=raw", "logger=none", "strategy.in_process=true"))
     assert frames(text) == [("in_process.py", "run_in_process"), ("worker.py", "run_engine"), ("run.py", "run")]
@@ -112,6 +114,6 @@ def test_torchrun_shows_it_once(command: Command) -> None:
 def test_which_files_are_the_users() -> None:
     """A package beside ours whose name begins like it, an installed one, a cell of a notebook."""
     ours = str(Path(lockstep.__file__).parent)
-    theirs = [f"{ours}_nets/net.py", "/venv/lib/python3.11/site-packages/their_nets/net.py", "<ipython-input-3>"]
-    assert all(map(is_user_file, theirs))
+    user_files = [f"{ours}_nets/net.py", "/venv/lib/python3.11/site-packages/their_nets/net.py", "<ipython-input-3>"]
+    assert all(map(is_user_file, user_files))
     assert not any(map(is_user_file, [f"{ours}/job.py", pytest.__file__.replace("pytest", "torch"), re.__file__]))

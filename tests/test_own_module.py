@@ -1,4 +1,4 @@
-"""A stranger's LightningModule and data, unchanged: both engines, every world, the same numbers, also after a kill."""
+"""A user's LightningModule and data, unmodified: both engines and all worlds compute the same numbers."""
 
 import csv
 import json
@@ -15,14 +15,14 @@ from torch.utils.data import DataLoader, Sampler
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
-from lockstep.loaders.global_batches import GlobalBatches
+from lockstep.loaders.map_loader import GlobalBatches
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
+from tests.comparing import require_close, require_identical
 from tests.conftest import OWN, QUIET, Command, MakeOwn
 from tests.rank_helpers import by_engines, on_ranks
-from tests.test_resume import same_after_kill, start
 
 MODULES = {
     "classifier": ("model=classifier", "data=blobs_data"),
@@ -32,7 +32,7 @@ MODULES = {
     "late": ("model=late", "data=model"),
 }
 PLAIN = {"classifier": ("+model.norm=false",)}
-"""Without BatchNorm of each rank's own the number of ranks changes nothing."""
+"""Without BatchNorm per rank the number of ranks changes nothing."""
 SINGLE, DDP = ("strategy=single",), ("strategy=ddp", "devices=2")
 VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=false")
 
@@ -44,30 +44,27 @@ def trained(plan: Plan) -> Path:
 
 
 def by_both(plan: Plan) -> list[Path]:
-    """The folders of the plan's runs by Lightning and by the raw engine, one after the other on the same ranks."""
+    """Run the plan by both engines on the same ranks, one after the other, and return the folders."""
     on_ranks(plan, by_engines)
     return [Path(plan.run_dir) / name for name in ENGINES]
 
 
 def in_both_worlds(make_own: MakeOwn, *job: str, single: Sequence[str] = SINGLE) -> list[Path]:
-    """The runs of one process and of two ranks; in each world both engines are identical."""
-    found = []
-    for world, own in (("single", single), ("ddp", DDP)):
-        runs = by_both(make_own(*job, *own, folder=world))
-        verdict = compare(runs[0], runs[1])
-        assert verdict.verdict == "identical", verdict.text()
-        found.append(runs[1])
-    return found
+    """Return the runs of one process and of two ranks, after checking that both engines are identical in each."""
+    runs_by_world = []
+    for world, overrides in (("single", single), ("ddp", DDP)):
+        runs = by_both(make_own(*job, *overrides, folder=world))
+        require_identical(runs[0], runs[1])
+        runs_by_world.append(runs[1])
+    return runs_by_world
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_engines_and_worlds_agree(name: str, make_own: MakeOwn) -> None:
-    """Bit-equal by either engine; in float64 two ranks are one process to 1e-10; another seed is another run."""
+    """Engines are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
     single, ddp = in_both_worlds(make_own, *job)
-    verdict = compare(single, ddp)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_close(single, ddp)
     if name != "classifier":
         return
     other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
@@ -75,29 +72,25 @@ def test_engines_and_worlds_agree(name: str, make_own: MakeOwn) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["classifier", *(pytest.param(own, marks=pytest.mark.slow) for own in ("gan", "stream"))]
+    "name", ["classifier", *(pytest.param(slow_name, marks=pytest.mark.slow) for slow_name in ("gan", "stream"))]
 )
 def test_virtual_ranks_equal_ddp(name: str, make_own: MakeOwn) -> None:
-    """Dropout and BatchNorm of each rank's own."""
-    own = () if name == "stream" else ("+model.dropout=0.3",)
-    job = (*MODULES[name], *own, "precision=64-true")
+    """With dropout and BatchNorm per rank."""
+    overrides = () if name == "stream" else ("+model.dropout=0.3",)
+    job = (*MODULES[name], *overrides, "precision=64-true")
     ddp = trained(make_own(*job, "engine=raw", *DDP, folder="ddp"))
     lightning, raw = by_both(make_own(*job, *VIRTUAL, folder="virtual"))
-    assert compare(lightning, raw).verdict == "identical"
-    verdict = compare(ddp, raw)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_identical(lightning, raw)
+    require_close(ddp, raw)
 
 
 def test_unequal_shares_are_weighted_and_step_values_are_reduced(make_own: MakeOwn) -> None:
     """Ranks without a sample, batches of a dataclass, a schedule that steps by the loss of each batch."""
     job = ("model=uneven", "data=uneven_data", "precision=64-true", "engine=raw", "logger=csv", "log_every_n_steps=1")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
-    runs = {name: trained(make_own(*job, *own, folder=name)) for name, own in worlds.items()}
+    runs = {name: trained(make_own(*job, *overrides, folder=name)) for name, overrides in worlds.items()}
     for name in ("ddp", "virtual"):
-        verdict = compare(runs["single"], runs[name])
-        assert verdict.within_tolerance, verdict.text()
-        assert verdict.max_diff < 1e-10
+        require_close(runs["single"], runs[name])
     lines = [json.loads(line) for line in (runs["ddp"] / "record.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines if "step" in line]
     assert [step["logged"]["count_step"] for step in steps] == [5, 1, 3, 2, 5] * 2
@@ -108,101 +101,26 @@ def test_unequal_shares_are_weighted_and_step_values_are_reduced(make_own: MakeO
     assert curve == pytest.approx([step["logged"]["synced"] for step in steps], rel=1e-12)
 
 
-def test_a_metric_of_all_epochs_is_resumed(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that on_train_start resets, as in lightning-hydra-template."""
-    plan = make_own("model=uneven", "data=uneven_data", "engine=lightning", *SINGLE, "max_epochs=3")
-    expected = start(plan, monkeypatch)
-    assert "worst" in expected
-    same_after_kill(plan, 11, expected, monkeypatch)
-
-
-def test_metrics_of_all_epochs_are_counted_once(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of them have a value before training; in another world rank 0 restores the states of both ranks."""
-    job = ("model=tracing", "+model.norm=false", "data=blobs_data", "engine=raw")
-    plan = make_own(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
-    whole = start(plan, monkeypatch)
-    assert (whole["before"], whole["starts"]) == (5, 2)
-    same_after_kill(plan, 3, whole, monkeypatch)
-    begun = trained(make_own(*job, *DDP, "max_epochs=1", folder="begun"))
-    path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
-    ended = start(make_own(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
-    assert (ended["before"], ended["starts"]) == (5, 2)
-    assert ended["worst"] == whole["worst"]
-
-
 THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64-true")
-"""Of 33 samples in batches of 8 the last has one, and a second rank none."""
+"""The last of 33 samples in batches of 8 leaves the second rank without samples."""
 
 
 def test_layers_thawed_later(make_own: MakeOwn) -> None:
-    """DDP averages no gradient of what was frozen when it was made; a layer's own state goes along."""
+    """DDP averages no gradients of parameters that were frozen at its start; extra state of a layer is saved."""
     single, ddp = in_both_worlds(make_own, *THAWING)
-    verdict = compare(single, ddp)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_close(single, ddp)
     weights = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     assert weights["net.5._extra_state"] == {"calls": 10}
-
-
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_frozen_layers_are_resumed(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the second epoch, whose beginning is not called again."""
-    plan = make_own(*THAWING, f"engine={engine}", *DDP, "checkpoint.every_n_steps=1")
-    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
-
-
-GROWING = ("model=growing", *THAWING[1:], "max_epochs=3", "checkpoint.every_n_steps=1")
-BY_CALLBACK = ("+model.adds=false", "callbacks=thaw")
-
-
-@pytest.mark.parametrize(
-    ("adds", "engine", "world", "step"),
-    [
-        ((), "raw", DDP, 13),
-        pytest.param(BY_CALLBACK, "lightning", DDP, 13, marks=pytest.mark.slow),
-        pytest.param(BY_CALLBACK, "raw", SINGLE, 8, marks=pytest.mark.slow),
-        pytest.param((), "lightning", ("strategy=fsdp", "devices=2"), 7, marks=pytest.mark.slow),
-    ],
-)
-def test_added_parameter_groups_are_resumed(
-    adds: Sequence[str],
-    engine: str,
-    world: Sequence[str],
-    step: int,
-    make_own: MakeOwn,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In the epoch in which they are added, and after it."""
-    plan = make_own(*GROWING, *adds, f"engine={engine}", *world)
-    same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
-
-
-@pytest.mark.slow
-def test_added_parameter_groups_are_equal_in_every_world(make_own: MakeOwn) -> None:
-    single, ddp = in_both_worlds(make_own, *GROWING)
-    verdict = compare(single, ddp)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
-    [state] = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"]
-    assert [len(group["params"]) for group in state["param_groups"]] == [2, 2]
 
 
 TUNED = ("model=tuned", "data=sizes", "max_epochs=3")
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_frozen_statistics_are_resumed(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A BackboneFinetuning stops those of BatchNorm, and starts them again with the second epoch."""
-    plan = make_own(*TUNED, "callbacks=thaw_all", f"engine={engine}", *SINGLE, "checkpoint.every_n_steps=1")
-    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
-
-
 def test_evaluations_keep_their_own_batch_size(make_own: MakeOwn) -> None:
-    """That of one process: 12 of validation, shared by ranks, whatever training has; a schedule of numpy's numbers."""
+    """Ranks share validation batches of 12 samples, whatever the batch size of training; rates are numpy numbers."""
     for world, shares in ((SINGLE, 12), (DDP, 6)):
         runs = by_both(make_own(*TUNED, "+model.cosine=true", *world, folder=f"shares of {shares}"))
-        verdict = compare(runs[0], runs[1])
-        assert verdict.verdict == "identical", verdict.text()
+        require_identical(runs[0], runs[1])
         assert json.loads((runs[0] / "metrics.json").read_text())["val_size"] == shares
     larger = trained(make_own(*TUNED, *SINGLE, "engine=raw", "batch_size=19", folder="larger"))
     lines = [json.loads(line) for line in (larger / "record.jsonl").read_text().splitlines()]
@@ -213,13 +131,11 @@ def test_evaluations_keep_their_own_batch_size(make_own: MakeOwn) -> None:
 def test_a_rank_without_samples_draws_nothing(make_own: MakeOwn) -> None:
     job = (*THAWING, "+model.dropout=0.3", "+model.counts=false", "engine=raw")
     ddp, virtual = (trained(make_own(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))
-    verdict = compare(ddp, virtual)
-    assert verdict.within_tolerance, verdict.text()
-    assert verdict.max_diff < 1e-10
+    require_close(ddp, virtual)
 
 
 class Drawn(Sampler[int]):
-    """As people write it: its numbers are a generator's of its own, which nobody seeds anew."""
+    """A sampler with a generator that is never seeded again."""
 
     def __init__(self) -> None:
         self.generator_within = np.random.default_rng(0)
@@ -232,7 +148,7 @@ class Drawn(Sampler[int]):
 
 
 def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
-    """However often its batches are asked for, and from whichever epoch on."""
+    """Regardless of how often batches are requested, and from which epoch."""
     again, resumed = (
         GlobalBatches(DataLoader(list(range(9)), batch_size=4, sampler=Drawn()), seed=0)  # type: ignore[arg-type]
         for _ in range(2)
@@ -245,47 +161,20 @@ def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
 
 
 def test_epochs_ended_early(make_own: MakeOwn) -> None:
-    """Both engines as Lightning does it; the checkpoint is one that can be tested."""
+    """Both engines end them as Lightning does; the checkpoint can be tested."""
     job = ("model=short", "data=model", *SINGLE)
     runs = by_both(make_own(*job, folder="both"))
-    verdict = compare(runs[0], runs[1])
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(runs[0], runs[1])
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
-    assert [own["steps"] for own in metrics] == [4, 4]
+    assert [values["steps"] for values in metrics] == [4, 4]
     last = f"ckpt_path={runs[0] / 'checkpoints' / 'last.ckpt'}"
     again = trained(make_own(*job, "engine=raw", "train=false", last, folder="tested"))
     assert json.loads((again / "metrics.json").read_text())["test_loss"] == metrics[0]["test_loss"]
 
 
-WORLDS = (SINGLE, DDP, VIRTUAL)
-KILLS = [
-    (name, world, [*ENGINES][(number + place) % 2], (3, 7)[(number + (place + 1) // 2) % 2])
-    for number, name in enumerate(MODULES)
-    for place, world in enumerate(WORLDS)
-]
-QUICK_KILLS = [own for own in KILLS if own[1] == DDP and own[0] in ("classifier", "gan")]
-
-
-@pytest.mark.parametrize(
-    ("name", "world", "engine", "step"),
-    [pytest.param(*own, marks=() if own in QUICK_KILLS else pytest.mark.slow) for own in KILLS],
-)
-def test_resumed_after_a_kill_in_any_step(
-    name: str,
-    world: tuple[str, ...],
-    engine: str,
-    step: int,
-    make_own: MakeOwn,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Metrics and means of an epoch under way, schedules, samples drawn anew: the record is the same to the byte."""
-    plan = make_own(*MODULES[name], *world, f"engine={engine}", "checkpoint.every_n_steps=2")
-    same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path) -> None:
-    """Weights and every logged value of an epoch, by an ordinary Trainer on an ordinary loader in the same order."""
+    """Compare weights and logged values with an ordinary Trainer and loader in the same order."""
     folder = trained(make_own(*MODULES["classifier"], "engine=raw", "seed=7", "+data.noise=0", *SINGLE))
     import strange_modules  # type: ignore[import-not-found]
 
@@ -296,7 +185,7 @@ def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path
     data.setup("fit")
 
     class Ordered:
-        """The order of the contract."""
+        """Batches in the order of an epoch here."""
 
         epoch = 0
 
@@ -316,9 +205,9 @@ def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path
     torch.set_num_threads(1)  # as on the ranks: more add in another order
     trainer.fit(module, DataLoader(data.train, batch_sampler=Ordered()), data.val_dataloader())
     torch.set_num_threads(threads)
-    own = net_state(folder / "checkpoints" / "last.ckpt")
+    weights = net_state(folder / "checkpoints" / "last.ckpt")
     assert {name: tensor.tolist() for name, tensor in module.state_dict().items()} == {
-        name: tensor.tolist() for name, tensor in own.items()
+        name: tensor.tolist() for name, tensor in weights.items()
     }
     metrics = json.loads((folder / "metrics.json").read_text())
     logged = {name: value.item() for name, value in trainer.callback_metrics.items()}

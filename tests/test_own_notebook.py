@@ -42,9 +42,9 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     monkeypatch.syspath_prepend(str(tmp_path))
     runs: list[Path] = []
 
-    def start(*words: str, **own: Any) -> Path:
+    def start(*words: str, **code: Any) -> Path:
         runs.append(tmp_path / f"run-{len(runs)}")
-        run([*QUIET, "engine=raw", *words, f"hydra.run.dir={runs[-1]}"], **{"data": DATA, **own})
+        run([*QUIET, "engine=raw", *words, f"hydra.run.dir={runs[-1]}"], **{"data": DATA, **code})
         return runs[-1]
 
     return start
@@ -135,7 +135,7 @@ def local() -> type:
 
 
 @pytest.mark.parametrize(
-    ("words", "own", "sentence"),
+    ("words", "code", "sentence"),
     [
         (
             (),
@@ -149,11 +149,11 @@ def local() -> type:
     ],
 )
 def test_what_cannot_come_along(
-    words: tuple[str, ...], own: dict[str, Any], sentence: str, train: Train, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], code: dict[str, Any], sentence: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_main(LAYERS.format(argument="width", layer="first"), monkeypatch)
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
-        train(*DDP, *words, **own)
+        train(*DDP, *words, **code)
 
 
 @pytest.mark.slow

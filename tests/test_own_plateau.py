@@ -1,4 +1,4 @@
-"""What a ReduceLROnPlateau of a LightningModule monitors: named where it is missing, alike in both engines."""
+"""The monitor of a LightningModule's ReduceLROnPlateau, and the forms of configure_optimizers."""
 
 import pytest
 import torch

@@ -1,9 +1,9 @@
-"""Steps of a LightningModule without a loss, or without an optimizer: alike in both engines, and no rank waits."""
+"""Steps of a LightningModule without a loss or an optimizer: both engines agree, and no rank waits."""
 
 import pytest
 
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from tests.comparing import require_identical
 from tests.conftest import MakeOwn
 from tests.test_own_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
@@ -14,9 +14,7 @@ SKIPPING = ("model=regressor", "model._target_=strange_modules.Skipping", "data=
 
 @pytest.mark.filterwarnings("ignore:.*returned `None`")
 def test_one_rank_may_leave_out_a_step(make_own: MakeOwn) -> None:
-    runs = by_both(make_own(*SKIPPING, *SINGLE, folder="both"))
-    verdict = compare(runs[0], runs[1])
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(*by_both(make_own(*SKIPPING, *SINGLE, folder="both")))
 
 
 @pytest.mark.parametrize(("ranks", "world", "engine"), [("[1]", DDP, "lightning"), ("[0,1]", VIRTUAL, "raw")])
@@ -43,9 +41,7 @@ def test_outputs_without_a_loss_are_rejected(make_own: MakeOwn) -> None:
 def test_steps_of_no_optimizer_are_counted_alike(make_own: MakeOwn) -> None:
     job = ("model=untrained", "data=uneven_data")
     for name, world in (("single", SINGLE), ("ddp", DDP)):
-        runs = by_both(make_own(*job, *world, folder=name))
-        verdict = compare(runs[0], runs[1])
-        assert verdict.verdict == "identical", verdict.text()
+        require_identical(*by_both(make_own(*job, *world, folder=name)))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +66,6 @@ def test_gradients_that_nobody_averages_are_refused(world: tuple[str, ...], engi
 
 def test_a_rank_that_leaves_out_a_backward_pass_is_not_waited_for(make_own: MakeOwn) -> None:
     """Whose weights lie in shards: the others would wait for its part of the gradient."""
-    own = ("+model.zeroed=true", "+model.skips=[1]", "process_group.timeout=60", "engine=raw")
+    options = ("+model.zeroed=true", "+model.skips=[1]", "process_group.timeout=60", "engine=raw")
     with pytest.raises(ConfigError, match=r"calls self\.manual_backward as often on every rank"):
-        trained(make_own(*ONCE, *FSDP, *own))
+        trained(make_own(*ONCE, *FSDP, *options))

@@ -29,8 +29,8 @@ SLOW_JOBS = {
 @pytest.mark.parametrize(
     ("job", "ranks"),
     [
-        *(pytest.param(*own, id=name) for name, own in JOBS.items()),
-        *(pytest.param(*own, id=name, marks=pytest.mark.slow) for name, own in SLOW_JOBS.items()),
+        *(pytest.param(*job, id=name) for name, job in JOBS.items()),
+        *(pytest.param(*job, id=name, marks=pytest.mark.slow) for name, job in SLOW_JOBS.items()),
     ],
 )
 def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], make_own: MakeOwn) -> None:
@@ -47,14 +47,14 @@ def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], m
         other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
         assert not compare(runs[1], other).within_tolerance
     lines = [json.loads(line) for line in (runs[1] / "record.jsonl").read_text().splitlines()]
-    held = [line["fingerprint"] for line in lines if "fingerprint" in line]
-    assert all(line["sharded"] and len({*line["weights"]}) > 1 for line in held)
+    fingerprints = [line["fingerprint"] for line in lines if "fingerprint" in line]
+    assert all(line["sharded"] and len({*line["weights"]}) > 1 for line in fingerprints)
 
 
-def test_each_rank_may_choose_its_own_layers(make_own: MakeOwn) -> None:
+def test_each_rank_may_choose_its_layers(make_own: MakeOwn) -> None:
     """Where one is no other's, nobody may add their gradients."""
     job = ("model=experts", "data=rows", "precision=64-true", "engine=raw")
-    runs = [trained(make_own(*job, *own, folder=own[0])) for own in (VIRTUAL, TWO)]
+    runs = [trained(make_own(*job, *world, folder=world[0])) for world in (VIRTUAL, TWO)]
     verdict = compare(runs[0], runs[1])
     assert verdict.within_tolerance, verdict.text()
     assert verdict.max_diff < 1e-10
@@ -76,16 +76,16 @@ def test_killed_in_a_step_it_ends_the_same(
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_checkpoints_are_whole_and_any_strategy_goes_on_with_them(engine: str, make_own: MakeOwn) -> None:
+def test_checkpoints_resume_under_other_strategies(engine: str, make_own: MakeOwn) -> None:
     job = (*TEACHER, "precision=64-true")
-    whole = trained(make_own(*job, "engine=raw", *SINGLE, folder="whole"))
+    uninterrupted = trained(make_own(*job, "engine=raw", *SINGLE, folder="uninterrupted"))
     for name, first, second in (("from single", SINGLE, TWO), ("from shards", TWO, SINGLE)):
         begun = trained(make_own(*job, f"engine={engine}", *first, "max_epochs=1", folder=f"{name}, begun"))
         path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
         ended = trained(make_own(*job, f"engine={engine}", *second, path, folder=name))
-        wanted, found = (net_state(run / "checkpoints" / "last.ckpt") for run in (whole, ended))
-        for key, own in wanted.items():
-            torch.testing.assert_close(found[key], own, rtol=0, atol=1e-10)
+        expected, resumed = (net_state(run / "checkpoints" / "last.ckpt") for run in (uninterrupted, ended))
+        for key, tensor in expected.items():
+            torch.testing.assert_close(resumed[key], tensor, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_checkpoints_are_whole_and_any_strategy_goes_on_with_them(engine: str, m
     ],
 )
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_what_shards_would_deceive_is_refused(
+def test_modules_that_shards_break_are_rejected(
     engine: str, overrides: tuple[str, ...], sentence: str, make_own: MakeOwn
 ) -> None:
     with pytest.raises(ConfigError) as refused:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.launch.private_dir import make_private_dir, remove_abandoned_dirs, require_safe
+from lockstep.launch.private_dir import make_private_dir, remove_abandoned_dirs, remove_private_dir, require_safe
 from tests.conftest import ROOT, Command
 from tests.sockets import tree
 
@@ -52,6 +52,7 @@ def test_only_abandoned_folders_are_removed(tmp_path: Path) -> None:
     descriptor = os.open(locked, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     remove_abandoned_dirs(base)
+    remove_private_dir(users)
     assert set(base.iterdir()) == others | {locked}
     assert outside.is_dir()
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Dropout and BatchNorm are found in the net that was built, whatever its configuration calls them."""
+"""Dropout and BatchNorm are recognized by the types of a net's layers."""
 
 from collections.abc import Callable
 

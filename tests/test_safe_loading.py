@@ -38,23 +38,23 @@ def packed(value: Any) -> io.BytesIO:
         datetime.timedelta(1),
         np.random.default_rng(0).bit_generator.state,
     ],
-    ids=lambda own: type(own).__name__,
+    ids=lambda saved: type(saved).__name__,
 )
-def test_values_are_there_again(value: Any) -> None:
+def test_values_are_loaded(value: Any) -> None:
     assert load(packed(value)) == value
     assert type(load(packed(value))) is type(value)
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8", "i8", "u1", "?", "c16", "U3", "M8[s]"])
-def test_arrays_are_there_again(kind: str) -> None:
-    own = np.array([[0, 1], [2, 3]]).astype(kind)
-    again = load(packed(own))
-    assert again.dtype == own.dtype
-    assert np.array_equal(again, own)
+def test_arrays_are_loaded(kind: str) -> None:
+    saved = np.array([[0, 1], [2, 3]]).astype(kind)
+    loaded = load(packed(saved))
+    assert loaded.dtype == saved.dtype
+    assert np.array_equal(loaded, saved)
 
 
-class Running:
-    """Runs a command where it is loaded."""
+class Hostile:
+    """An object that creates a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,10 +64,10 @@ class Running:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_nothing_runs(wrapped: bool, tmp_path: Path) -> None:
-    """Neither by itself nor within an array of objects."""
-    own: Any = Running(tmp_path / "ran")
-    file = packed(np.array([own], dtype=object) if wrapped else own)
+def test_no_code_is_executed(wrapped: bool, tmp_path: Path) -> None:
+    """Neither directly nor within an array of objects."""
+    saved: Any = Hostile(tmp_path / "ran")
+    file = packed(np.array([saved], dtype=object) if wrapped else saved)
     with pytest.raises(Exception, match="Weights only load failed"):
         load(file)
     assert not (tmp_path / "ran").exists()
@@ -77,17 +77,17 @@ def test_nothing_runs(wrapped: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_module_that_keeps_arrays(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its on_save_checkpoint puts in, its on_load_checkpoint looks at."""
+def test_module_saves_arrays(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its on_load_checkpoint checks what its on_save_checkpoint has saved."""
     job = (*MODULES["autoencoder"], *SINGLE, "checkpoint.every_n_steps=2")
     plan = make_own(*job, f"engine={engine}")
     same_after_kill(plan, 7, start(plan, monkeypatch), monkeypatch)
 
 
-def test_what_else_a_module_keeps_is_left_out_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    own = {"array": np.zeros(1), "counts": defaultdict(list), "mixed": {"kept": 1, "lost": deque([1])}}
-    assert loadable(own).keys() == {"array", "mixed"}
-    assert loadable(own)["mixed"] == {"kept": 1}
+def test_other_values_of_a_module_are_left_out_with_a_notice(capsys: pytest.CaptureFixture[str]) -> None:
+    saved = {"array": np.zeros(1), "counts": defaultdict(list), "mixed": {"kept": 1, "lost": deque([1])}}
+    assert loadable(saved).keys() == {"array", "mixed"}
+    assert loadable(saved)["mixed"] == {"kept": 1}
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(":")[0] for line in said] == [
         "checkpoints hold no defaultdict of counts",

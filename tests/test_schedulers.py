@@ -28,7 +28,7 @@ STEPS = 4
 
 
 def named(target: str, *arguments: str) -> tuple[str, ...]:
-    return (f"+scheduler._target_={target}", *(f"+scheduler.{own}" for own in arguments))
+    return (f"+scheduler._target_={target}", *(f"+scheduler.{argument}" for argument in arguments))
 
 
 SEQUENCE = (
@@ -38,27 +38,29 @@ SEQUENCE = (
 )
 Make = Callable[[torch.optim.Optimizer], LRScheduler]
 SCHEDULES: dict[str, tuple[tuple[str, ...], int, Make]] = {
-    "epochs": (named(f"{TORCH}.StepLR", "step_size=2"), STEPS, lambda own: StepLR(own, 2)),
+    "epochs": (named(f"{TORCH}.StepLR", "step_size=2"), STEPS, lambda optimizer: StepLR(optimizer, 2)),
     "steps": (
         named(f"{TORCH}.CosineAnnealingLR", "T_max=7", "_interval_=step"),
         1,
-        lambda own: CosineAnnealingLR(own, 7),
+        lambda optimizer: CosineAnnealingLR(optimizer, 7),
     ),
     "whole run": (
         named(f"{TORCH}.OneCycleLR", "max_lr=0.5", "cycle_momentum=false", "_interval_=step"),
         1,
-        lambda own: OneCycleLR(own, 0.5, total_steps=20, cycle_momentum=False),
+        lambda optimizer: OneCycleLR(optimizer, 0.5, total_steps=20, cycle_momentum=False),
     ),
     "a function": (
         named(f"{TORCH}.LambdaLR", "lr_lambda={_target_:strange_schedules.half,_partial_:true,share:0.5}"),
         STEPS,
-        lambda own: ExponentialLR(own, 0.5),
+        lambda optimizer: ExponentialLR(optimizer, 0.5),
     ),
     "one after the other": (
         named(f"{TORCH}.SequentialLR", *SEQUENCE),
         STEPS,
-        lambda own: SequentialLR(
-            own, [torch.optim.lr_scheduler.ConstantLR(own, 0.5, 2), ExponentialLR(own, 0.5)], milestones=[2]
+        lambda optimizer: SequentialLR(
+            optimizer,
+            [torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, 2), ExponentialLR(optimizer, 0.5)],
+            milestones=[2],
         ),
     ),
 }
@@ -102,9 +104,16 @@ PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "thres
     ],
     ids=["usual", "loss", "no validation"],
 )
-def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, better: str, make_own: MakeOwn) -> None:
+def test_a_plateau_of_the_monitored_metric(
+    monitor: tuple[str, ...], epochs: int, better: str, make_own: MakeOwn
+) -> None:
     """By itself what best.ckpt is best by, in its direction; the rule worked out here from the record's metrics."""
-    job = (*JOB, *PLATEAU, *(f"+{own}" if own.startswith("data") else own for own in monitor), f"max_epochs={epochs}")
+    job = (
+        *JOB,
+        *PLATEAU,
+        *(f"+{each}" if each.startswith("data") else each for each in monitor),
+        f"max_epochs={epochs}",
+    )
     raw = trained(make_own(*job, "engine=raw", folder="raw"))
     steps = lines(raw, "step")
     if better == "max":
@@ -112,8 +121,8 @@ def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, b
     elif "data" not in monitor[0]:
         measured = [line["val/loss"] for line in lines(raw, "validation")]
     else:
-        parts = [[own for own in steps if own["epoch"] == epoch] for epoch in range(1, epochs + 1)]
-        measured = [sum(own["loss_sum"] for own in part) / 108 for part in parts]
+        by_epoch = [[line for line in steps if line["epoch"] == epoch] for epoch in range(1, epochs + 1)]
+        measured = [sum(line["loss_sum"] for line in epoch) / 108 for epoch in by_epoch]
     rate, rates = 0.5, []
     best: float | None = None
     for value in measured:
@@ -123,7 +132,7 @@ def test_a_plateau_of_what_is_monitored(monitor: tuple[str, ...], epochs: int, b
             best = value
         else:
             rate /= 2
-    assert [next(own["lr"] for own in steps if own["epoch"] == epoch) for epoch in range(1, epochs + 1)] == rates
+    assert [next(line["lr"] for line in steps if line["epoch"] == epoch) for epoch in range(1, epochs + 1)] == rates
     assert rates[-1] < 0.5
     lightning = trained(make_own(*job, "engine=lightning", folder="lightning"))
     assert compare(raw, lightning).verdict == "identical"
@@ -194,6 +203,6 @@ def test_ranks_agree_with_one_device(make_own: MakeOwn) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_before_any_rank_starts(typed: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_errors_come_before_any_rank_starts(typed: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         make_own(*JOB, *typed)

@@ -1,4 +1,4 @@
-"""What must be equal on all ranks (weights, order) is, and what must differ (random streams, dropout masks) does."""
+"""Weights and order are equal on all ranks; random streams and dropout masks differ."""
 
 import random
 from collections.abc import Callable
@@ -23,16 +23,16 @@ def streams(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: rank 0 returns how many different ones there are of each thing."""
     net = create_net(plan, data.load(plan.data))
     seed_rank(plan.seed, context.rank)
-    own = {
+    values = {
         "weights": digest(net.state_dict()),
         "order": epoch_order(plan.data.train_samples, plan.seed, 3).tolist(),
         "masks": nn.Dropout(0.5)(torch.ones(64)).tolist(),
         "python": random.random(),
         "numpy": float(np.random.random()),
     }
-    everyone = [own] * context.world_size
-    dist.all_gather_object(everyone, own)
-    return {key: len({str(one[key]) for one in everyone}) for key in own}
+    everyone = [values] * context.world_size
+    dist.all_gather_object(everyone, values)
+    return {key: len({str(one[key]) for one in everyone}) for key in values}
 
 
 def test_ranks_share_weights_and_order_and_nothing_else(make_plan: Callable[..., Plan]) -> None:

@@ -5,9 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from lockstep.data.tensors import Split, TensorData
-from lockstep.loaders import in_memory
-from lockstep.loaders.in_memory import ALIGNED, to_device_if_fits
+from lockstep.data import tensors
+from lockstep.data.tensors import ALIGNED, Split, TensorData, to_device_if_fits
 from lockstep.sampler import epoch_order, rank_slices
 from tests.split_loading import CPU, split_loader
 
@@ -30,7 +29,7 @@ def test_blocks_change_nothing(
     create: Callable[[], TensorData], block: int, rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three ranks, of which the last has nothing of the ragged batch; the epoch begins at its second batch."""
-    monkeypatch.setattr(in_memory, "BLOCK_BYTES", block)
+    monkeypatch.setattr(tensors, "BLOCK_BYTES", block)
     data = create()
     loader = split_loader(data, rank=rank, world=3, begin=(4, 1))
     slices = [*rank_slices(epoch_order(23, 1, 4), 7, rank, 3)][1:]
@@ -63,7 +62,7 @@ def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(
     device, data = torch.device("cuda", 0), create()
     resident = to_device_if_fits(data, device)
     assert resident.train.inputs.device == device
-    monkeypatch.setattr(in_memory, "RESIDENT", 0.0)
+    monkeypatch.setattr(tensors, "RESIDENT", 0.0)
     assert to_device_if_fits(data, device) is data
     for one, other in zip(split_loader(resident, device=device), split_loader(data, device=device), strict=True):
         assert all(map(torch.equal, one, other))

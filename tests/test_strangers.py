@@ -57,15 +57,15 @@ WORLDS = [
 def folder(tmp_path: Path) -> Path:
     """Where local data lies: a text of a few words; shards come as they are prepared."""
     words = random.Random(1).choices([f"word{number}" for number in range(25)], k=600)
-    own = tmp_path / "local"
-    own.mkdir()
+    folder = tmp_path / "local"
+    folder.mkdir()
     lines = (" ".join(words[start : start + 20]) for start in range(0, len(words), 20))
-    (own / "wikitext-2.txt").write_text("\n".join(lines))
-    return own
+    (folder / "wikitext-2.txt").write_text("\n".join(lines))
+    return folder
 
 
 def in_folder(job: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    return tuple(own.format(folder=folder) if "{folder}" in own else own for own in job)
+    return tuple(word.format(folder=folder) if "{folder}" in word else word for word in job)
 
 
 @pytest.mark.parametrize(("job", "bound"), WORLDS)

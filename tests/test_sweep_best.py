@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from lockstep.sweep.best import RankingMetric, best_text, ranking_metric
-from lockstep.sweep.jobs import SweepJob
+from lockstep.sweep.jobs import RankingMetric, SweepJob, best_text, ranking_metric
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
 

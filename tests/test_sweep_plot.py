@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from lockstep.plot import saved_figure
 from lockstep.sweep import plot
-from lockstep.sweep.best import RankingMetric
+from lockstep.sweep.jobs import RankingMetric
 from lockstep.sweep.plot import Panel, chosen_panels, label
 from lockstep.sweep.rows import SweepRow
 

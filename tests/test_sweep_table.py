@@ -6,7 +6,7 @@ from pathlib import Path
 from lockstep import run
 from lockstep.sweep.jobs import SweepJob
 from lockstep.sweep.rows import SweepRow, rows_of
-from lockstep.sweep.table import format_table
+from lockstep.sweep.summary import format_table
 
 
 def rows() -> list[SweepRow]:

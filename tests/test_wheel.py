@@ -15,7 +15,7 @@ BUILT_FROM = ("src", "conf", "pyproject.toml", "setup.py", "MANIFEST.in", "READM
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """The folder of the commands of an environment that has the wheel, and the other packages of this one."""
+    """Install the wheel in a new environment beside the packages of this one; return its folder of commands."""
     if missing := [name for name in ("pip", "setuptools") if importlib.util.find_spec(name) is None]:
         pytest.skip(f"needs {missing[0]} to build and install a wheel")
     tree, wheels, environment = tmp_path / "tree", tmp_path / "wheels", tmp_path / "environment"
@@ -36,8 +36,8 @@ def installed(tmp_path: Path) -> Path:
     others = [path for path in sys.path if path.endswith("-packages")]  # their own .pth files are not read
     (packages / "others.pth").write_text("\n".join(others))
     [wheel] = wheels.glob("*.whl")
-    own = ["--python", str(environment / "bin" / "python")]
-    subprocess.run([*pip, *own, "install", *without_network, str(wheel)], check=True, timeout=60, capture_output=True)
+    pip += ["--python", str(environment / "bin" / "python")]
+    subprocess.run([*pip, "install", *without_network, str(wheel)], check=True, timeout=60, capture_output=True)
     return environment / "bin"
 
 
@@ -53,8 +53,10 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     ended = command(lockstep, "strategy=ddp", "devices=2", "max_epochs=1")
     assert ended.status == 0, ended.err
     assert (ended.run_dir / "metrics.json").is_file()
-    assert (found := command(str(installed / "python"), "-c", "import lockstep.conf; print(lockstep.conf.CONF)").out)
-    assert Path(found.strip()).is_relative_to(installed.parent)
+    conf = command(str(installed / "python"), "-c", "import lockstep.conf; print(lockstep.conf.CONF)").out
+    assert Path(conf.strip()).is_relative_to(installed.parent)
+    bench = command(str(installed / "python"), "-m", "bench")
+    assert (bench.status, "No module named bench" in bench.err) == (1, True)
 
     new = command(str(installed / "python"), "-m", "lockstep.new", "mine")
     assert (new.status, len(new.out.splitlines())) == (0, 12), new.err
@@ -74,8 +76,8 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     assert f"write lockstep {hint}" in command(lockstep, predicts).err
     assert f"write python -m lockstep {hint}" in command(str(installed / "python"), "-m", "lockstep", predicts).err
 
-    own = command(lockstep, "--config-dir", str(configs), "experiment=mine", "strategy=single", "data=points")
-    assert own.status == 0, own.err
-    assert "epoch 1/1" in own.out
+    mine = command(lockstep, "--config-dir", str(configs), "experiment=mine", "strategy=single", "data=points")
+    assert mine.status == 0, mine.err
+    assert "epoch 1/1" in mine.out
     text = command(lockstep, "data=text", "task=language_modelling", "model=char_rnn", "model.width=4", "max_epochs=1")
     assert text.status == 0, text.err

@@ -38,9 +38,7 @@ HIGH = 200
 REQUESTS = 3
 """The only other descriptor of a copy that waits."""
 FORK_SERVER = "from multiprocessing.forkserver import main"
-PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
-SPARE, USUAL = "spare", "python"
-"""The process names of a copy that waits to be the fork server, and of any other interpreter."""
+PR_SET_PDEATHSIG = 1
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -185,12 +183,10 @@ class Spare:
         with here:  # the lowest numbers are the command's
             self.here = socket.socket(fileno=fcntl.fcntl(here, fcntl.F_DUPFD_CLOEXEC, HIGH - 1))
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they are sent to all processes of the command
-        call_itself(SPARE)  # the copy has its name from its first moment on
         self.pid = os.fork()
         if self.pid == 0:
             place_descriptors(dict.fromkeys(range(3), os.open(os.devnull, os.O_RDWR)) | {REQUESTS: there.detach()})
             self._wait(socket.socket(fileno=REQUESTS), path)
-        call_itself(USUAL)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()
         self.used = False
@@ -222,7 +218,6 @@ class Spare:
         if not message:
             os._exit(0)
         ends_with_parent(0)
-        call_itself(USUAL)
         end_with(as_fork_server(json.loads(message), descriptors, path))
 
 
@@ -253,11 +248,6 @@ def as_fork_server(request: dict[str, Any], descriptors: list[int], path: list[s
 def ends_with_parent(number: int) -> None:
     """End this process by a signal when its parent ends; 0: do not."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
-
-
-def call_itself(name: str) -> None:
-    """Set the name in the table of processes."""
-    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
 def streams_open() -> bool:

@@ -1,23 +1,17 @@
-"""`python -m bench`: measure each workload, print the table, and save it with a plot.
+"""`python -m bench`: measure each workload, print the table and save it."""
 
-This process computes nothing. The output of the runs goes to runs.log, and only the bench prints to the terminal.
-"""
-
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
 
 from bench import workloads
-from bench.measurement import INCONCLUSIVE, Measurement, bench_table, draw
+from bench.measurement import INCONCLUSIVE, Measurement, bench_table
 from bench.runs import BASELINES, BenchContext
-from lockstep.config_error import ConfigError, option_error, require
+from lockstep.config_error import ConfigError, option_error
 from lockstep.entry_point import make_output_dir, options, output_dir, run_command
 from lockstep.files import save_table
 from lockstep.launch import forkserver
@@ -25,25 +19,20 @@ from lockstep.launch.accelerator import gpu_count
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.private_dir import private_folder
 from lockstep.schemas.engine import ENGINES
-from lockstep.streams import safe_stream
 from lockstep.text_table import width_shown
 
 COMMAND = "python -m bench"
-HELP = (
-    """Measure what training and starting cost, each beside its baseline:  python -m bench quick=true
+HELP = f"""Measure what training and starting cost, each beside its baseline:  python -m bench quick=true
 
 Each ratio is of two variants that took turns on this machine; the table shows the median over the rounds with the least
 and the most. A goal is judged only where the rounds are long and alike enough to tell.
-The table goes to the terminal, and with a plot into logs/bench/<date>_<time>/.
+The table goes to the terminal, and as a CSV into logs/bench/<date>_<time>/.
 
-  quick: false   true: fewer rounds over fewer samples, in about 4 minutes on 2 cores
+  quick: false   true: 2 rounds, in place of 3, over fewer samples, in about 4 minutes on 2 cores
   only: all      one workload or several, only=linear,startup
-  rounds: null   how often each variant takes its turn; null: 3, with quick=true 2
   root: data     the folder that holds MNIST/raw; workloads on MNIST are left out if it does not
 
-Workloads"""
-    + workloads.HELP
-)
+Workloads{workloads.HELP}"""
 
 
 @dataclass(frozen=True)
@@ -52,12 +41,7 @@ class BenchOptions:
 
     quick: bool = False
     only: str = "all"
-    rounds: int | None = None
     root: str = "data"
-
-    def __post_init__(self) -> None:
-        if self.rounds is not None:
-            require(self.rounds >= 1, "rounds", self.rounds, "it must be 1 or more", "rounds=3, say")
 
     def names(self, known: Collection[str]) -> list[str]:
         """Return the chosen workloads in the order of the table."""
@@ -79,9 +63,8 @@ def run_bench(options: BenchOptions) -> int:
     make_output_dir(folder)
     machine = {"date": f"{datetime.now():%Y-%m-%d %H:%M}", **versions_and_machine(gpu=gpu_count() > 0)}
     print("".join(f"{key}: {value}\n" for key, value in machine.items() if value), end="", flush=True)
-    with redirected_output(folder / "runs.log") as terminal:
-        rows = measure(names, options, folder, terminal)
-    draw(rows, folder / "bench.png")
+    sys.stdin = None  # with a terminal as stdin, runs would be in this process
+    rows = measure(names, options, folder)
     results = [row.goal_met for row in rows if row.goal is not None]
     count = f"{results.count('yes')} of {len(results)} goals met, {results.count(INCONCLUSIVE)} {INCONCLUSIVE}"
     print(f"\n{bench_table(rows, width_shown())}\n", flush=True)
@@ -89,7 +72,7 @@ def run_bench(options: BenchOptions) -> int:
     return 0
 
 
-def measure(names: Sequence[str], options: BenchOptions, folder: Path, terminal: TextIO) -> list[Measurement]:
+def measure(names: Sequence[str], options: BenchOptions, folder: Path) -> list[Measurement]:
     """Return all rows, saved after each workload; leave out what cannot be measured here.
 
     Raises:
@@ -102,10 +85,9 @@ def measure(names: Sequence[str], options: BenchOptions, folder: Path, terminal:
         for number, name in enumerate(names, start=1):
 
             def report(step: str, prefix: str = f"bench {number}/{len(names)}: {name}") -> None:
-                print(f"{prefix}, {step}", file=terminal, flush=True)
+                print(f"{prefix}, {step}", flush=True)
 
-            rounds = options.rounds or (2 if options.quick else 3)
-            context = BenchContext(options.quick, rounds, options.root, Path(scratch), report)
+            context = BenchContext(options.quick, options.root, Path(scratch), report)
             try:
                 rows += workloads.WORKLOADS[name](context)
             except ConfigError as error:
@@ -116,28 +98,6 @@ def measure(names: Sequence[str], options: BenchOptions, folder: Path, terminal:
     if last_error is not None and not rows:
         raise last_error
     return rows
-
-
-@contextmanager
-def redirected_output(log: Path) -> Iterator[TextIO]:
-    """Send all output of this process and its children to a file, and empty its stdin; yield the terminal."""
-    saved = [os.dup(number) for number in range(3)]
-    terminal = safe_stream(saved[1], sys.stdout)
-    with (
-        Path(os.devnull).open() as null,
-        log.open("w", buffering=1) as file,
-        redirect_stdout(file),
-        redirect_stderr(file),
-    ):
-        for number, source in enumerate((null, file, file)):  # with a terminal as stdin, runs would be in this process
-            os.dup2(source.fileno(), number)
-        try:
-            yield terminal
-        finally:
-            terminal.close()
-            for number, descriptor in enumerate(saved):
-                os.dup2(descriptor, number)
-                os.close(descriptor)
 
 
 def bench(words: Sequence[str]) -> int:

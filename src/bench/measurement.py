@@ -3,10 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
 from statistics import median, stdev
 
-from lockstep.plot import saved_figure
 from lockstep.text_table import figures, fitted_text
 
 LONG_ENOUGH = 0.3
@@ -15,8 +13,6 @@ CONFIDENCE = 0.9
 """One-sided confidence (Student's t) that the mean over rounds lies on one side of the goal."""
 INCONCLUSIVE = "inconclusive"
 HEADINGS = ("workload", "variant", "median", "min … max", "against", "ratio", "min … max", "goal", "met")
-COLORS = {"yes": "tab:green", "no": "tab:red", INCONCLUSIVE: "tab:orange", "": "tab:blue"}
-LABELS = {"yes": "goal met", "no": "goal missed", INCONCLUSIVE: INCONCLUSIVE, "": "no goal"}
 
 
 @dataclass(frozen=True)
@@ -106,27 +102,3 @@ def signed(value: float) -> str:
 
 def span(values: Sequence[float]) -> str:
     return f"{signed(min(values))} … {signed(max(values))}" if len(values) > 1 else "–"
-
-
-def draw(measurements: Sequence[Measurement], path: Path) -> None:
-    """Plot the ratios of seconds, if there are any, beside their goals: medians with the least and the most."""
-    rows = [row for row in measurements if row.baseline and row.unit == "s"]
-    if not rows:
-        return
-    with saved_figure(path, width=8, height=max(4.0, 1.5 + 0.3 * len(rows))) as figure:
-        axes = figure.subplots()
-        for index, row in enumerate(rows):
-            errors = [[row.score - min(row.ratios)], [max(row.ratios) - row.score]]
-            color, label = COLORS[row.goal_met], LABELS[row.goal_met]
-            axes.errorbar(row.score, index, xerr=errors, fmt="o", color=color, label=label, capsize=3)
-            if row.goal is not None:
-                axes.plot(row.goal, index, "|", color="black", label="goal: at most", markersize=16, markeredgewidth=2)
-        axes.axvline(1, color="grey", linestyle="--", linewidth=1)
-        names = [f"{row.workload}: {row.variant} / {row.baseline}" for row in rows]
-        axes.set_yticks(range(len(rows)), names, fontsize="small")
-        axes.invert_yaxis()
-        title, xlabel = "median of the rounds (bars: least and most)", "time / the baseline's time"
-        axes.set(title=title, xlabel=xlabel, xlim=(0, None))
-        handles, labels = axes.get_legend_handles_labels()
-        legend = dict(zip(labels, handles, strict=True))  # each label once
-        axes.legend(legend.values(), legend.keys(), fontsize="small")

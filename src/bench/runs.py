@@ -42,10 +42,13 @@ class BenchContext:
     """How thoroughly to measure; MNIST is below `root`, runs write into `scratch`, `report` prints the progress."""
 
     quick: bool
-    rounds: int
     root: str
     scratch: Path
     report: Callable[[str], None]
+
+    @property
+    def rounds(self) -> int:
+        return 2 if self.quick else 3
 
     @contextmanager
     def folder(self) -> Iterator[Path]:

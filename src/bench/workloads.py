@@ -116,18 +116,6 @@ TRAINING = {
         quick=("data.samples=20000",),
         on_mnist=True,
     ),
-    "threads": Training(
-        {
-            "raw": Variant("raw", overrides=("threads=2", "accelerator=cpu")),
-            "raw ddp 2": Variant("raw", {"raw": 1.05}, ("threads=1", *DDP)),
-            "lightning": Variant("lightning", overrides=("threads=2", "accelerator=cpu")),
-            "lightning ddp 2": Variant("lightning", {"lightning": 1.05}, ("threads=1", *DDP)),
-        },
-        ("experiment=mnist_cnn", "max_epochs=1"),
-        full=("data.samples=20000", "batch_size=2000"),
-        quick=("data.samples=2000", "batch_size=1000"),
-        on_mnist=True,
-    ),
     "scaling": Training(
         {
             f"ranks: {ranks}": Variant("raw", {"ranks: 1": None} if ranks > 1 else {}, (f"devices={ranks}",))
@@ -230,7 +218,6 @@ HELP = """
   cnn            SimpleCNN on MNIST, batch 2000: the source's loop, both engines, and both in bf16
   module         a user's LightningModule, 2 epochs: Lightning's own Trainer, both engines; three forms of data
   monitoring     the MLP on MNIST by each engine, with TensorBoard as it is by default and without a logger
-  threads        SimpleCNN on two ranks of one thread, against one process of two threads
   scaling        the time over 1 to 8 ranks of one thread, an MLP on digits
   collectives    calls to other ranks in a step and in an epoch, counted
   startup        whole commands, beyond importing Lightning or torch: single, ddp, ddp_spawn, raw; --help; a wrong key

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.command_line.compose import compose_job, sets_folder
+from lockstep.command_line.compose import sets_folder
 from lockstep.command_line.hydra_errors import explain
 from lockstep.command_line.overrides import check_groups, check_merged_options, swept_keys
 from lockstep.conf import CONF
@@ -102,7 +102,7 @@ def run_hydra(arguments: list[str]) -> None:
     except Exception as error:
         if FULL_ERRORS or (job.count and not isinstance(error, HydraException | OmegaConfBaseException)):
             raise
-        refusal = explain(error, arguments, compose_job)
+        refusal = explain(error, arguments)
         raise refusal from refusal.__cause__
     finally:
         if not FULL_ERRORS:

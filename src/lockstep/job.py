@@ -61,7 +61,7 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
 
 def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
     """Raise a ConfigError that names the override for any error within."""
-    return errors_as_config_errors(overrides, lambda words: plan_from(*compose_job(words)))
+    return errors_as_config_errors(overrides)
 
 
 def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:

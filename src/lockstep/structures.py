@@ -1,4 +1,4 @@
-"""The tensors within a net's outputs (one, or any nesting of tuples, lists and mappings of them), and in its state."""
+"""The tensors in nested structures, such as outputs of a net, and in its state."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -33,11 +33,12 @@ def map_tensors(function: Callable[..., Any], first: Any, *others: Any) -> Any:
 
 
 def tensors_in(structure: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    map_tensors(found.append, structure)
-    return found
+    """Return the tensors of a structure, in their order."""
+    tensors: list[Tensor] = []
+    map_tensors(tensors.append, structure)
+    return tensors
 
 
 def tensors_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Of a net's state_dict: without what layers put in by `get_extra_state`, which may be anything."""
-    return {name: own for name, own in state.items() if isinstance(own, Tensor)}
+    """Return the tensors of a state_dict by name, without the extra state of layers, which may be any object."""
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}

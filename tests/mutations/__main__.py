@@ -36,7 +36,7 @@ def copy_of_the_tree(folder: Path) -> Path:
 
 
 def planted(mutation: Mutation, folder: Path) -> Path:
-    """A copy of the tree with the bug in it."""
+    """Copy the tree and plant the bug in it."""
     copy_of_the_tree(folder)
     file = folder / "src" / "lockstep" / mutation.file
     text = file.read_text()
@@ -47,13 +47,13 @@ def planted(mutation: Mutation, folder: Path) -> Path:
 
 
 def status_of(tests: Sequence[str], folder: Path) -> int:
-    """pytest's, of these tests in the copy."""
+    """Return pytest's exit status for these tests in the copy."""
     words = ("-q", "-x", "-p", "no:cacheprovider", "-m", "slow or not slow", *tests)
-    own = {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "LOCKSTEP_MNIST": str(MNIST_ROOT)}
+    environment = {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "LOCKSTEP_MNIST": str(MNIST_ROOT)}
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         cwd=folder,
-        env={**os.environ, **own, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=LIMIT + 60 * len(tests),
@@ -65,7 +65,7 @@ def status_of(tests: Sequence[str], folder: Path) -> int:
 
 
 def chosen(names: Sequence[str], sample: int | None) -> list[Mutation]:
-    """By name; or so many of all, others each day."""
+    """Return the bugs of these names, or a sample of all that changes each day."""
     known = {mutation.name: mutation for mutation in MUTATIONS}
     if names:
         if unknown := [name for name in names if name not in known]:
@@ -80,8 +80,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description="Plant bugs; see that tests fail.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--sample", type=int, help="so many of them, by today's date")
-    given = parser.parse_args()
-    mutations, worst = chosen(given.names, given.sample), 0
+    arguments = parser.parse_args()
+    mutations, worst = chosen(arguments.names, arguments.sample), 0
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         tests = [*dict.fromkeys(mutation.test for mutation in mutations)]

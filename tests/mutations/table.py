@@ -28,7 +28,7 @@ BENCH, STREAMS = (
 )
 HERE = "tests/test_in_process.py::test_the_process_is_left_as_it_was[raw]"
 BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read"
-FINGER = "tests/test_fingerprint.py::test_what_is_seen_and_in_which_kind"
+FINGER = "tests/test_fingerprint.py::test_changes_are_seen_in_their_kind"
 ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]"
 FORMAT, SIGNED = "tests/test_memory_format.py", "tests/test_intruder.py::test_unsigned_values_are_missing"
@@ -97,21 +97,21 @@ MUTATIONS = [
         "lit/callback.py",
         "        self.trainer.accumulate_grad_batches = self.progress.batches_per_step",
         "        # self.trainer.accumulate_grad_batches = self.progress.batches_per_step",
-        "tests/test_callbacks.py::test_killed_in_an_epoch_of_other_steps[lightning]",
+        "tests/test_callbacks.py::test_resumed_in_an_epoch_of_other_steps[lightning]",
     ),
     Mutation(
         "the record joins batches by the first epoch's number",
         "record/step_buffer.py",
         "self.plan.steps.batches_per_step(self.epoch)",
         "self.plan.steps.batches_per_step(0)",
-        "tests/test_callbacks.py::test_batches_of_a_step_change_with_the_epochs[module]",
+        "tests/test_callbacks.py::test_batches_of_a_step_change_by_epoch[module]",
     ),
     Mutation(
         "a resume counts twice what a metric has measured before training",
         "session/module_state.py",
         "                if metric.update_count:\n                    metric.reset()",
         "                pass",
-        "tests/test_own_module.py::test_metrics_of_all_epochs_are_counted_once",
+        "tests/test_module_resume.py::test_metrics_of_all_epochs_are_counted_once",
     ),
     Mutation(
         "metrics of a sanity check stay",
@@ -394,7 +394,7 @@ MUTATIONS = [
         "checkpoint/choice.py",
         "        if is_readable(path):",
         "        if path:",
-        "tests/test_checkpoint_choice.py::test_the_newest_is_searched_for_once",
+        "tests/test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen",
     ),
     Mutation(
         "sums of other metrics are gone on from",
@@ -415,14 +415,14 @@ MUTATIONS = [
         "steps/task_module.py",
         'config |= {"interval": "epoch", "monitor"',
         'config |= {"interval": "epoch", "frequency": 2, "monitor"',
-        "tests/test_schedulers.py::test_a_plateau_of_what_is_monitored[usual]",
+        "tests/test_schedulers.py::test_a_plateau_of_the_monitored_metric[usual]",
     ),
     Mutation(
         "a user's mean loss is added as it is",
         "targets/task.py",
         "return tensor if is_sum else tensor * count",
         "return tensor",
-        "tests/test_task.py::test_it_is_what_a_plain_loop_over_single_samples_does[variational]",
+        "tests/test_task.py::test_a_plain_loop_over_single_samples_computes_the_same[variational]",
     ),
     Mutation(
         "a ring that loses a share",
@@ -462,8 +462,8 @@ MUTATIONS = [
     Mutation(
         "ranks may step by gradients that are not averaged",
         "steps/module_step.py",
-        "require(self.backward_passes > 0,",
-        "require(True,",
+        "averaged = self.backward_passes > 0 or",
+        "averaged = True or",
         "tests/test_own_steps.py::test_gradients_that_nobody_averages_are_refused",
     ),
     Mutation(
@@ -538,7 +538,7 @@ MUTATIONS = [
     ),
     Mutation(
         "what is overfitted is shuffled",
-        "loaders/global_batches.py",
+        "loaders/map_loader.py",
         "if fixed or type(sampler)",
         "if type(sampler)",
         "tests/test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch",
@@ -598,7 +598,7 @@ MUTATIONS = [
         PIECES,
         "if is_used and parameter.grad is None:",
         "if False:",
-        f"{SHARDS}::test_each_rank_may_choose_its_own_layers",
+        f"{SHARDS}::test_each_rank_may_choose_its_layers",
     ),
     Mutation(
         "gradients of manual optimization are forgotten",
@@ -637,7 +637,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the worst job of a sweep is called the best",
-        "sweep/best.py",
+        "sweep/jobs.py",
         '(min if self.mode == "min" else max)(',
         "min(",
         "tests/test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint",
@@ -654,7 +654,7 @@ MUTATIONS = [
         "monitor/net.py",
         "    finally:\n        restore_random_state(state, [device])\n",
         "    finally:\n",
-        "tests/test_model_summary.py::test_training_does_not_notice",
+        "tests/test_model_summary.py::test_net_and_generators_are_unchanged",
     ),
     Mutation(
         "gradients of thawed layers stay with their rank",
@@ -675,6 +675,6 @@ MUTATIONS = [
         "monitor/model_summary.py",
         " - sum(totals.get(child, 0) for child in children)",
         "",
-        "tests/test_model_summary.py::test_what_is_counted",
+        "tests/test_model_summary.py::test_parameters_and_flops_of_layers",
     ),
 ]

@@ -77,11 +77,10 @@ def points(samples: int) -> Tensor:
     return torch.randn(samples, 4, generator=torch.Generator().manual_seed(2))
 
 
-def sequences(samples: int, pairs: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+def sequences(samples: int) -> Tensor:
     """Of 7 tokens among 5, in uint8 as bytes are."""
     steps = torch.randint(3, (samples, 7), generator=torch.Generator().manual_seed(3))
-    tokens = (steps.cumsum(dim=1) % 5).to(torch.uint8)
-    return (tokens[:, :-1], tokens[:, 1:]) if pairs else tokens
+    return (steps.cumsum(dim=1) % 5).to(torch.uint8)
 
 
 def masks(samples: int) -> tuple[Tensor, Tensor]:

@@ -38,11 +38,7 @@ class CheckpointManager:
         self.monitor = plan.monitor
         self.best: float | None = None
         self.best_yet = False
-        self.folder = Path(plan.run_dir) / FOLDER
-
-    @property
-    def last(self) -> Path:
-        return self.folder / LAST
+        self.last = Path(plan.run_dir) / FOLDER / LAST
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint is due after an optimizer step, whatever its place in the epoch."""
@@ -64,8 +60,9 @@ class CheckpointManager:
         if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
             self.best = content.best[1]  # in a new folder the best is that of its own epochs
             self.monitor = content.best[0], self.monitor[1]
-        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == (self.folder / PREVIOUS).resolve():
-            hardlink(self.folder / PREVIOUS, LAST)  # don't rotate a corrupt last.ckpt
+        previous = self.last.with_name(PREVIOUS)
+        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == previous.resolve():
+            hardlink(previous, LAST)  # don't rotate a corrupt last.ckpt
         return state.sums
 
     def _state_of_rank(self, content: Content) -> RankState:

@@ -4,7 +4,6 @@ Times span five orders of magnitude, so the fit minimizes the squares of relativ
 neither α nor β below 0: plain least squares would fit the largest message alone.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,9 +16,6 @@ from scipy.optimize import nnls
 from lockstep.collectives.timing import Timing
 from lockstep.plot import saved_figure
 from lockstep.text_table import figures, fitted_text
-
-COLUMNS = 4
-"""Panels of the plot beside each other."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +62,16 @@ def fit_table(fits: Sequence[Fit], width: int | None = None) -> str:
 
 
 def draw(timings: Sequence[Timing], fits: Sequence[Fit], path: Path) -> None:
-    """Plot a panel for each primitive that moves bytes: measured points and the fitted line, on logarithmic axes."""
-    points = {fit: [row for row in timings if row.primitive == fit.primitive and row.bytes] for fit in fits}
-    fits = [fit for fit in fits if points[fit]]
-    rows = max(1, math.ceil(len(fits) / COLUMNS))
-    with saved_figure(path, width=14, height=3.2 * rows) as figure:
-        panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False).flatten()
-        for panel, fit in zip(panels, fits, strict=False):
-            sizes = [row.bytes for row in points[fit]]
-            slope = f" + n / ({figures(fit.algorithm_GB_per_s)} GB/s)" if fit.algorithm_GB_per_s else ""
-            panel.loglog(sizes, [1e6 * row.seconds for row in points[fit]], "o", markersize=4, label="measured")
-            label = f"fit: {figures(fit.alpha_us)} µs{slope}"
-            panel.loglog(sizes, [1e6 * fit.seconds(size) for size in sizes], label=label)
-            panel.set_title(fit.primitive, fontsize="medium")
-            panel.tick_params(labelbottom=True)
-            panel.legend(fontsize="x-small", loc="upper left")
-        for panel in panels[len(fits) :]:
-            panel.set_visible(False)
-        figure.supxlabel("message size n in bytes")
-        figure.supylabel("time t in µs on the slowest rank")
+    """Plot the measured points and the fitted line of each primitive that moves bytes, on logarithmic axes."""
+    with saved_figure(path, width=12, height=8) as figure:
+        axes = figure.subplots()
+        for fit in fits:
+            points = [(row.bytes, 1e6 * row.seconds) for row in timings if row.primitive == fit.primitive and row.bytes]
+            if points:
+                sizes, times = zip(*points, strict=True)
+                [markers] = axes.loglog(sizes, times, "o", markersize=4)
+                lines = [1e6 * fit.seconds(size) for size in sizes]
+                axes.loglog(sizes, lines, color=markers.get_color(), label=f"{fit.primitive}: measured and fitted")
+        axes.set(xlabel="message size n in bytes", ylabel="time t in µs on the slowest rank")
+        if axes.lines:
+            axes.legend(fontsize="small")

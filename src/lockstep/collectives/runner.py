@@ -51,7 +51,7 @@ def run_tour(options: TourOptions) -> int:
     with external_process_group(world) as external:
         payload = TourPayload(world, options.root, options.bench)
         result: TourResult = start_ranks(payload, "lockstep.collectives.ranks", external)
-    checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root, world.backend)
+    checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root)
     failed = [check.primitive for check in checks if check.result == "fail"]
     if prints:
         print(tour_table(checks, terminal_width()), flush=True)

@@ -57,10 +57,8 @@ def repetitions(size: int) -> tuple[int, int]:
     return (2, 15) if size <= 2**20 else (1, 5)
 
 
-def measure(
-    primitives: Sequence[Primitive], root: int, group: dist.ProcessGroup | None, sizes: Sequence[int] = SIZES
-) -> list[Timing]:
-    """Time all primitives at all sizes, or once if they move nothing; `group` exchanges the times."""
+def measure(primitives: Sequence[Primitive], root: int, sizes: Sequence[int] = SIZES) -> list[Timing]:
+    """Time all primitives at all sizes, or once if they move nothing."""
     world, timings = dist.get_world_size(), []
     for number, primitive in enumerate(primitives, start=1):
         if dist.get_rank() == 0:
@@ -68,16 +66,16 @@ def measure(
         for size in (0,) if primitive.cost is NOTHING else sizes:
             count = primitive.divisible(-(-size // BYTES), world)
             warm_up, timed = repetitions(size)
-            ranks = all_gather(time_calls(primitive, count, root, warm_up + timed), group)
+            ranks = all_gather(time_calls(primitive, count, root, warm_up + timed))
             slowest = [max(times) for times in zip(*ranks, strict=True)]
             seconds = median(slowest[warm_up:]) / primitive.trips
             timings.append(Timing(primitive.name, BYTES * count, seconds, timed, primitive.cost.factor(world)))
     return timings
 
 
-def all_gather(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
+def all_gather(value: Any) -> list[Any]:
     """Return the values of all ranks, sent as JSON: no rank unpickles what another sent."""
-    return [json.loads(message) for message in all_gather_bytes(json.dumps(value).encode(), group)]
+    return [json.loads(message) for message in all_gather_bytes(json.dumps(value).encode())]
 
 
 def time_calls(primitive: Primitive, count: int, root: int, calls: int) -> list[float]:

@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from lockstep.collectives.primitives import Numbers, Primitive
-from lockstep.collectives.ranks import Observation, is_broken
+from lockstep.collectives.ranks import Observation
 from lockstep.collectives.timing import BYTES
 from lockstep.text_table import columns_text
 
@@ -29,41 +29,22 @@ class Check:
 
 
 def check_all(
-    primitives: Sequence[Primitive],
-    observations: Mapping[str, Sequence[Observation]],
-    world: int,
-    root: int,
-    backend: str,
+    primitives: Sequence[Primitive], observations: Mapping[str, Sequence[Observation]], world: int, root: int
 ) -> list[Check]:
-    """Return all rows of the tour; primitives without observations were not tried."""
-    table: list[Check] = []
+    """Return a row for each primitive and rank; a primitive without observations needs more ranks."""
+    table = []
     for primitive in primitives:
-        if primitive.name in observations:
-            table += check(primitive, observations[primitive.name], root, backend)
-            continue
-        reason = f"not tried: {list(observations)[-1]} had broken the group"
-        if primitive.min_ranks > world:
+        ranks = observations.get(primitive.name)
+        if ranks is None:
             reason = f"it needs {primitive.min_ranks} ranks, and there is one"
-        table += [Check(primitive.name, rank, "–", "–", "–", reason) for rank in range(world)]
-    return table
-
-
-def check(primitive: Primitive, ranks: Sequence[Observation], root: int, backend: str) -> list[Check]:
-    """Return a row for each rank: an error on all of them means no support, an error on some is a failure of all."""
-    explanation = primitive.explain(BYTES * primitive.count(len(ranks)), len(ranks))
-    errors = {number: " ".join(rank.error.split()) for number, rank in enumerate(ranks) if rank.error}
-    if is_broken(ranks):
-        results = ["fail"] * len(ranks)
-        explanation = "; ".join(f"rank {rank}: {error}" for rank, error in errors.items())
-    elif errors:
-        results, explanation = ["–"] * len(ranks), f"{backend}: {errors[0]}"
-    else:
+            table += [Check(primitive.name, rank, "–", "–", "–", reason) for rank in range(world)]
+            continue
+        explanation = primitive.explain(BYTES * primitive.count(world), world)
         expected = primitive.expected([rank.before for rank in ranks], root)
-        results = [compare(rank.after, numbers) for rank, numbers in zip(ranks, expected, strict=True)]
-    return [
-        Check(primitive.name, number, text_of(rank.before), text_of(rank.after), result, explanation)
-        for number, (rank, result) in enumerate(zip(ranks, results, strict=True))
-    ]
+        for number, ((before, after), numbers) in enumerate(zip(ranks, expected, strict=True)):
+            result = compare(after, numbers)
+            table.append(Check(primitive.name, number, text_of(before), text_of(after), result, explanation))
+    return table
 
 
 def compare(after: Sequence[float], expected: Numbers | None) -> str:

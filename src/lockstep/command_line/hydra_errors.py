@@ -3,31 +3,25 @@
 The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its traceback.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from lockstep.command_line.overrides import OPTIONS, known_keys, parse
 from lockstep.config_error import ConfigError, config_error, errors_as, option_error, shorten, typed_command
 from lockstep.schemas.coerce import unknown_key
 
-Attempt = Callable[[list[str]], object]
-"""What raised the error, to be called again with fewer overrides."""
 
-
-def errors_as_config_errors(overrides: Sequence[str], attempt: Attempt) -> AbstractContextManager[None]:
+def errors_as_config_errors(overrides: Sequence[str]) -> AbstractContextManager[None]:
     """Raise a ConfigError for whatever error composing a configuration or building a plan raises."""
-    return errors_as(lambda error: explain(error, overrides, attempt))
+    return errors_as(lambda error: explain(error, overrides))
 
 
-def explain(error: Exception, overrides: Sequence[str], attempt: Attempt) -> ConfigError:
+def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     """Return a ConfigError that names the override which causes the error, with the error as its cause."""
-    words = [word for word in overrides if not word.startswith("-")]
-    culprits = _culprits(error, words, attempt)
-    parsed = parse(culprits)
     refusal = None
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")
@@ -36,10 +30,11 @@ def explain(error: Exception, overrides: Sequence[str], attempt: Attempt) -> Con
     elif isinstance(error, OverrideParseException):
         hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
-    elif len(culprits) == len(parsed) == 1:
-        refusal = _explain_override(error, parsed[0])
+    elif isinstance(error, ConfigCompositionException):
+        refusal = next(filter(None, (_explain_override(error, override) for override in parse(overrides))), None)
     if refusal is None:
-        named, reason = shorten(" ".join(culprits)) or "the configuration", shorten(" ".join(str(error).split()))
+        words = [word for word in overrides if not word.startswith("-")]
+        named, reason = shorten(" ".join(words)) or "the configuration", shorten(" ".join(str(error).split()))
         if not isinstance(error, HydraException | OmegaConfBaseException):
             hint = f"KEY=VALUE as {typed_command()} --help lists them"
             reason = f"this cannot be composed ({type(error).__name__}: {reason}); write {hint}."
@@ -48,23 +43,12 @@ def explain(error: Exception, overrides: Sequence[str], attempt: Attempt) -> Con
     return refusal
 
 
-def _culprits(error: Exception, words: list[str], attempt: Attempt) -> list[str]:
-    """Return the override that raises the same error alone, or all of them if none does."""
-    for word in words:
-        try:
-            attempt([word])
-        except Exception as other:
-            if (type(other), str(other)) == (type(error), str(error)):
-                return [word]
-    return words
-
-
-def _explain_override(error: Exception, override: Override) -> ConfigError | None:
-    """Return what is wrong with an override that Hydra could parse, or None if nothing is known of it."""
+def _explain_override(error: ConfigCompositionException, override: Override) -> ConfigError | None:
+    """Return what is wrong with an override, or None if it is not the one that Hydra names."""
     key, typed = override.key_or_group, shorten(override.input_line or "")
     value = typed.partition("=")[2]
-    if not key:
-        return ConfigError(f"{typed}: this has no key; write KEY=VALUE.")
+    if not any(quoted in str(error) for quoted in (f"'{key}'", f"'{key}=", f" {key}.")):
+        return None
     if override.is_sweep_override():
         first = value.partition(",")[0]
         return ConfigError(f"{typed}: several values make a sweep; write -m in front of them, or {key}={first}.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
+from hydra.core.override_parser.types import Override
 
 from lockstep.build import named_options
 from lockstep.conf import CONF
@@ -27,24 +27,15 @@ def parse(words: Iterable[str]) -> list[Override]:
 
 
 def check_groups(words: Iterable[str]) -> None:
-    """Check that each group gets the name of an option, or names if it takes several.
-
-    Of a list Hydra would use the last name, and fail deep inside at anything that is no name.
+    """Check that no group that takes one option gets a list, of which Hydra would use the last.
 
     Raises:
         ConfigError: names the group.
     """
     for override in parse(words):
         group, value = override.key_or_group, override.value()
-        if group not in OPTIONS or override.is_delete() or isinstance(value, dict):
-            continue
-        for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
-            names = _texts(choice)
-            takes_any_number = group == "experiment" or (group in SEVERAL and names)
-            if not all(map(_is_name, names)) or not (takes_any_number or len(names) == 1):
-                known = [name for name in names if name in OPTIONS[group]]
-                hint = f"{group}={known[0]}" if known else f"one of {', '.join(OPTIONS[group])}"
-                raise config_error(group, _typed(override), "a group takes the name of one of its options", hint)
+        if group in GROUPS and group not in SEVERAL and isinstance(value, list) and len(value) > 1:
+            raise config_error(group, _typed(override), "this group takes one option", f"{group}={value[0]}")
 
 
 def check_merged_options(words: Iterable[str], config: Mapping[str, Any]) -> None:
@@ -58,21 +49,12 @@ def check_merged_options(words: Iterable[str], config: Mapping[str, Any]) -> Non
         if group in SEVERAL and group in config and isinstance(value, list):
             reason = "two of these files have a _target_, and were merged into one"
             hint = f"'# @package {group}.NAME' as the first line of each"
-            all_there = len(named_options(group, config[group])) >= len({*_texts(value)})
+            all_there = len(named_options(group, config[group])) >= len({*map(str, value)})
             require(all_there, group, _typed(override), reason, hint)
 
 
 def _typed(override: Override) -> str:
     return (override.input_line or "").partition("=")[2]
-
-
-def _texts(choice: Any) -> list[Any]:
-    names = choice if isinstance(choice, list) else [choice]
-    return [name.text if isinstance(name, QuotedString) else name for name in names]
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != "" and "${" not in value
 
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:

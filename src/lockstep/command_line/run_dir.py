@@ -17,7 +17,6 @@ from omegaconf.errors import OmegaConfBaseException
 from lockstep.config_error import ConfigError, require
 from lockstep.disk import folder_error
 from lockstep.launch.failure import print_exit_reason
-from lockstep.plan_checks import require_run_name
 
 
 class RunFolder(Callback):
@@ -31,7 +30,7 @@ class RunFolder(Callback):
 def create_folder(config: DictConfig, key: str) -> None:
     """Create the folder of a run or a sweep, to be removed at exit if it is empty; exit if it cannot be created."""
     try:
-        folder, name = OmegaConf.select(config, key), config.name
+        folder = OmegaConf.select(config, key)
     except OmegaConfBaseException:
         return  # Hydra raises it again
     path = Path(str(folder)).absolute()
@@ -39,7 +38,6 @@ def create_folder(config: DictConfig, key: str) -> None:
     atexit.register(remove_empty, missing)
     try:
         require(folder not in ("", None), key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
-        require_run_name(name)
         Path(str(folder)).mkdir(parents=True, exist_ok=True)
     except (ConfigError, OSError) as error:
         print_exit_reason(str(folder_error(error, key) if isinstance(error, OSError) else error), None)

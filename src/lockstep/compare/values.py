@@ -53,11 +53,9 @@ def furthest(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _as_tensor(value: Any) -> Any:
-    """Return a numpy array as a tensor, a number, or text; other values unchanged."""
+    """Return a numpy array of numbers as a tensor; other values of numpy as Python has them."""
     if type(value).__module__ != "numpy":
         return value
     import torch
 
-    if value.ndim == 0:
-        return value.item()
-    return torch.from_numpy(value.copy()) if value.dtype.kind in "biufc" else str(value.tolist())
+    return torch.from_numpy(value.copy()) if value.ndim and value.dtype.kind in "biufc" else value.tolist()

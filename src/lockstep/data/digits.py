@@ -36,8 +36,6 @@ def load(val_size: int, test_size: int) -> TensorData:
 
 def read_rows() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Return the rows of scikit-learn's file, (1797, 65): 64 pixels from 0 to 16, then the class."""
-    package = find_spec("sklearn")
-    assert package is not None
-    assert package.origin is not None
-    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
+    package = Path(str(getattr(find_spec("sklearn"), "origin", ""))).parent
+    with gzip.open(package / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
         return np.loadtxt(lines, delimiter=",", ndmin=2)

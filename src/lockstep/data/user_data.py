@@ -166,31 +166,27 @@ def _three_datasets(choice: UserData, created: Any) -> dict[str, Any]:
         reason = f"it leaves nothing of {len(dataset)} samples to train on"
         require(bool(rows["train"]), "data.split", choice.split, reason, "less")
         return {name: Subset(dataset, rows[name]) for name in NAMES}
-    fits = "train" in splits and {*splits} <= {*NAMES}
+    fits = splits.get("train") is not None and {*splits} <= {*NAMES}
     require(fits, key, path, _not_data(created), "train, val and test")
     reason = "the data is in three parts already"
     require(not choice.split, "data.split", choice.split, reason, "no split, or data in one part")
-    train = _dataset(choice, splits["train"])
-    require(len(train) > 0, key, path, "it has no samples to train on", "another")
-    rest = {name: splits.get(name) for name in NAMES[1:]}
-    return {"train": train} | {
-        name: Subset(train, []) if split is None else _dataset(choice, split) for name, split in rest.items()
-    }
+    datasets = {name: _dataset(choice, split) for name, split in splits.items() if split is not None}
+    require(len(datasets["train"]) > 0, key, path, "it has no samples to train on", "another")
+    return {name: datasets.get(name, Subset(datasets["train"], [])) for name in NAMES}
 
 
 def _dataset(choice: UserData, data: Any) -> Any:
     """Return a Dataset, or tensors as one."""
-    if isinstance(data, Tensor):
-        return TensorDataset(data)
-    if _is_pair(data):
-        inputs, targets = data
-        reason = f"inputs of {len(inputs)} rows and targets of {len(targets)}"
-        require(len(inputs) == len(targets), f"{choice.key}.{KEY}", choice.call[KEY], reason, "as many of both")
-        return TensorDataset(inputs, targets)
+    key, path = f"{choice.key}.{KEY}", choice.call[KEY]
+    if isinstance(data, Tensor) or _is_pair(data):
+        tensors = [data] if isinstance(data, Tensor) else data
+        reason = " and ".join(f"{len(tensor)} rows" for tensor in tensors)
+        require(len({*map(len, tensors)}) == 1, key, path, f"its tensors have {reason}", "as many of both")
+        return TensorDataset(*tensors)
     has_index = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    fits = has_index and not isinstance(data, str | list | tuple | dict)
+    fits = isinstance(data, IterableDataset) or (has_index and not isinstance(data, str | list | tuple | dict))
     hint = "the path of what makes a map-style Dataset, a pair of tensors, or a mapping of train, val and test to such"
-    require(fits or isinstance(data, IterableDataset), f"{choice.key}.{KEY}", choice.call[KEY], _not_data(data), hint)
+    require(fits, key, path, _not_data(data), hint)
     return data
 
 

@@ -1,6 +1,5 @@
 """Resolve a run's accelerator and backend on this machine, or reject one that is not available."""
 
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +18,7 @@ BACKEND_HINTS = {
 
 def gpu_count() -> int:
     """Return the number of GPUs that torch can use."""
-    if sys.platform == "linux" and not any(path for pattern in GPU_FILES for path in Path("/dev").glob(pattern)):
+    if not any(path for pattern in GPU_FILES for path in Path("/dev").glob(pattern)):
         return 0
     import torch
 

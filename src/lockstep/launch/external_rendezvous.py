@@ -2,8 +2,7 @@
 
 Rank 0 writes a secret to a file that only its own user can read. Each other rank sends a nonce through the store, and
 rank 0 replies with the file's path and an HMAC over both. So a rank trusts a reply if the file belongs to its own user
-alone and the HMAC fits. On one machine the ranks then leave the port and rendezvous at a file beside the secret. Ranks
-on several machines stay at the port, with every value signed (signed_store.py).
+alone and the HMAC fits. Every other value at the port is signed with the secret (signed_store.py).
 """
 
 import hmac
@@ -40,8 +39,8 @@ SECRET_HEADER = b"secret of a Lockstep rendezvous\n"
 NONCE = re.compile(rb"[0-9a-f]{32}")
 MAX_REPLY = 4096
 """Bytes of a reply: a path and an HMAC."""
-GROUP, SECRET = "group", "secret"
-"""Names of two files: the store of ranks on one machine, and the secret."""
+SECRET = "secret"
+"""The name of the secret's file."""
 
 
 class AuthenticationError(Exception):
@@ -72,27 +71,20 @@ def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Ren
 
 @contextmanager
 def exchange_secret(world: World, context: RankContext, endpoint: PortRendezvous) -> Iterator[Rendezvous]:
-    """Yield the authenticated rendezvous of ranks that connect to the store at `endpoint`."""
+    """Yield the rendezvous at `endpoint` with a secret that all ranks know."""
     deadline = time.monotonic() + world.process_group.timeout
     store = endpoint.connect(world, deadline)
     if context.rank:
-        yield authenticated(world, endpoint, *request_secret(world, context, endpoint, store, deadline))
+        yield replace(endpoint, secret=request_secret(world, context, endpoint, store, deadline))
         return
     secret = secrets.token_hex(HMAC_DIGITS // 2).encode()
     path = write_secret(world, secret)
+    remove = partial(shutil.rmtree, path.parent, ignore_errors=True)
     try:
         reply = partial(reply_to_all, world, context, endpoint, store, str(path), secret)
-        yield replace(authenticated(world, endpoint, str(path), secret), while_waiting=reply)
+        yield replace(endpoint, secret=secret, while_waiting=reply, when_joined=remove)
     finally:
-        shutil.rmtree(path.parent, ignore_errors=True)
-
-
-def authenticated(world: World, endpoint: PortRendezvous, path: str, secret: bytes) -> Rendezvous:
-    """Return the rendezvous at a file beside the secret on one machine, else at the endpoint with the secret."""
-    folder = Path(path).parent
-    if world.num_nodes == 1:
-        return Rendezvous(str(folder / GROUP), endpoint.address, endpoint.port)
-    return replace(endpoint, secret=secret, when_joined=partial(shutil.rmtree, folder, ignore_errors=True))
+        remove()
 
 
 def write_secret(world: World, secret: bytes) -> Path:
@@ -131,8 +123,8 @@ def reply_to_all(
 
 def request_secret(
     world: World, context: RankContext, endpoint: PortRendezvous, store: Store, deadline: float
-) -> tuple[str, bytes]:
-    """Return the secret's path, and the secret, from rank 0's reply to a new nonce.
+) -> bytes:
+    """Return the secret from the file that rank 0's reply to a new nonce names.
 
     Keys of earlier ranks may be in an agent's store. The number of restarts would not tell them apart: an agent that
     restarts its ranks because another machine's agent does so does not count that.
@@ -154,8 +146,8 @@ def request_secret(
     raise RendezvousTimeout(f"rank 0 of {context.world_size} did not join within {timeout_text(world)}{reason}")
 
 
-def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: bytes) -> tuple[str, bytes]:
-    """Return the secret's path, and the secret.
+def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: bytes) -> bytes:
+    """Return the secret from the file that a reply names.
 
     Raises:
         AuthenticationError: the reply is malformed, its HMAC is wrong, or the file is not this user's alone.
@@ -170,7 +162,7 @@ def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: byte
     secret = read_secret(Path(path))
     if not hmac.compare_digest(mac, reply_hmac(secret, nonce, path, world, endpoint).encode()):
         raise forged
-    return path, secret
+    return secret
 
 
 def reply_hmac(secret: bytes, nonce: str, path: str, world: World, endpoint: PortRendezvous) -> str:

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from types import FrameType, ModuleType
 
 from lockstep.launch.failure import exit_reason
@@ -42,7 +41,7 @@ def start_forkserver(*modules: str) -> None:
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload([FIRST, *PRELOADED, *LAST])
     ensure_forkserver()
-    end_server_at_exit()
+    multiprocessing.util.Finalize(None, cpython.kill_forkserver, exitpriority=-1)  # after everything that needs it
 
 
 def ensure_forkserver() -> None:
@@ -88,12 +87,6 @@ def hide_main_module() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = script
-
-
-@cache
-def end_server_at_exit() -> None:
-    """Register the end of the fork server once, after everything that needs it."""
-    multiprocessing.util.Finalize(None, cpython.kill_forkserver, exitpriority=-1)
 
 
 def end_server_on_signals() -> None:

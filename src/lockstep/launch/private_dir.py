@@ -139,6 +139,12 @@ def remove_private_folder() -> None:
         remove_abandoned_dirs(folder.parent)
 
 
+def remove_private_dir(folder: Path) -> None:
+    """Remove a private folder, by whose name no other folder is ever removed."""
+    if NAMES.fullmatch(folder.name):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_abandoned_dirs(base: Path) -> None:
     """Remove this user's unlocked private folders. Symbolic links are not followed."""
     with suppress(OSError), os.scandir(base) as entries:

@@ -8,7 +8,6 @@ import gc
 import importlib
 import multiprocessing
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,7 +30,7 @@ from lockstep.disk import (
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import failure_report, wait_for_first_failure
 from lockstep.launch.peers import local_peer_pids, stopped_peer
-from lockstep.launch.private_dir import lock_private_dir
+from lockstep.launch.private_dir import lock_private_dir, remove_private_dir
 from lockstep.launch.rendezvous import Rendezvous, interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
@@ -60,16 +59,6 @@ class LaunchSpec:
     main: bytes | None = None
     restarts: int = 0
 
-    @property
-    def elastic_variables(self) -> dict[str, str]:
-        """The variables by which torch and Lightning recognize ranks that can be restarted."""
-        return {
-            "TORCHELASTIC_RUN_ID": self.folder.name,
-            "TORCHELASTIC_RESTART_COUNT": str(self.restarts),
-            "TORCHELASTIC_MAX_RESTARTS": str(self.work.world.max_restarts),
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
-        }
-
 
 @dataclass(frozen=True)
 class Done:
@@ -85,8 +74,9 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     collect_rarely()
     world = job.work.world
     context = RankContext(rank, world.local_world_size, rank, world.local_world_size, job.restarts)
-    elastic = job.elastic_variables if world.start == "elastic" else {}
-    variables = {**job.environment, **elastic, **context.variables, **job.rendezvous.variables}
+    variables = {**job.environment, **context.variables, **job.rendezvous.variables}
+    if world.start == "elastic":  # by these variables torch and Lightning recognize ranks that can be restarted
+        variables |= {"TORCHELASTIC_RUN_ID": job.folder.name, "TORCHELASTIC_RESTART_COUNT": str(job.restarts)}
     ignore_signals(job.folder)
     outlive_readers()
     exit_with_command(job.folder.parent)
@@ -124,7 +114,7 @@ def exit_with_command(private_folder: Path) -> None:
 
     def wait() -> None:
         command.join()
-        shutil.rmtree(private_folder, ignore_errors=True)
+        remove_private_dir(private_folder)
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

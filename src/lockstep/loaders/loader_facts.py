@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 from lockstep import schemas
@@ -20,19 +21,12 @@ from lockstep.targets.locate import user_errors
 SINGLE = RankSlice(0, 1)
 
 
-class OneProcess:
-    """A stand-in for `self.trainer` before any rank starts: a world of one."""
-
-    world_size = num_devices = num_nodes = 1
-    global_rank = local_rank = node_rank = 0
-    is_global_zero = True
-
-    def __init__(self, attributes: Mapping[str, Any]) -> None:
-        vars(self).update(attributes)
-
-    @property
-    def strategy(self) -> "OneProcess":
-        return self
+ONE_PROCESS = {
+    **dict.fromkeys(("world_size", "num_devices", "num_nodes"), 1),
+    **dict.fromkeys(("global_rank", "local_rank", "node_rank"), 0),
+    "is_global_zero": True,
+}
+"""Attributes of `self.trainer` and of its strategy before any rank starts."""
 
 
 def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, schemas.LoaderDefaults]:
@@ -47,7 +41,8 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
     owner, name = source.owner, source.choice.name
     with user_errors(f"data.{KEY}={name}", "its loaders cannot be made."):
         if owner is not None:
-            owner.trainer = OneProcess(trainer)
+            owner.trainer = SimpleNamespace(**ONE_PROCESS, **trainer)
+            owner.trainer.strategy = owner.trainer
             owner.prepare_data()
             seeded(source.seed, lambda: owner.setup("fit"))
         if not source.has("train"):

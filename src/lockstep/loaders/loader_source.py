@@ -1,6 +1,7 @@
 """Where the batches of a run come from: a user's loaders, or data sets with a loader for each."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -8,8 +9,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from lockstep import data, schemas
 from lockstep.config_error import ConfigError, config_error
 from lockstep.data.samples import SampleData
-from lockstep.data.tensors import TensorData
-from lockstep.loaders.in_memory import InMemory, to_device_if_fits
+from lockstep.data.tensors import InMemory, TensorData, to_device_if_fits
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.stream_loader import StreamLoader
@@ -23,9 +23,9 @@ from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides
 STAGES = ("train", "val", "test")
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
 STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
-CreateLoaders = Mapping[str, Callable[[], Any]]
 
 
+@dataclass
 class LoaderSource:
     """The source of a user's loaders.
 
@@ -33,11 +33,12 @@ class LoaderSource:
     owner: the LightningDataModule or LightningModule whose methods they are; None if there are only data sets.
     """
 
-    def __init__(
-        self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None, create: CreateLoaders, owner: Any
-    ) -> None:
-        self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
-        self.create, self.owner = create, owner
+    choice: schemas.Data
+    module: Any
+    seed: int
+    batch_size: int | None
+    create: Mapping[str, Callable[[], Any]]
+    owner: Any = None
 
     @property
     def is_data_module(self) -> bool:
@@ -154,7 +155,7 @@ def _dataset_source(
         for stage, dataset in datasets.items()
         if isinstance(dataset, IterableDataset) or len(dataset) > 0
     }
-    return LoaderSource(choice, module, seed, batch_size, functions, owner=None)
+    return LoaderSource(choice, module, seed, batch_size, functions)
 
 
 def is_map_style(loader: Any) -> bool:

@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.loggers.csv_table import CSVWriter, version
-from lockstep.loggers.tensorboard import FOLDER, HyperParameter, TensorBoardWriter
+from lockstep.loggers.tensorboard import FOLDER, TensorBoardWriter, plain_hparam
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
 from lockstep.targets import locate
@@ -124,7 +124,8 @@ class TrainerLogger(pl_loggers.Logger):
         self.target.log_metrics({name: float(value) for name, value in metrics.items()}, step or 0)
 
     def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
-        self.target.log_hyperparams(plain_hparams(params))
+        params = vars(params) if isinstance(params, Namespace) else params
+        self.target.log_hyperparams({name: plain_hparam(value) for name, value in params.items()})
 
     def save(self) -> None:
         self.target.save()
@@ -146,14 +147,3 @@ class TrainerTensorBoardLogger(TrainerLogger, pl_loggers.TensorBoardLogger):
     def experiment(self) -> Any:
         assert isinstance(self.target, TensorBoardWriter)
         return self.target.writer
-
-
-def plain_hparams(params: Mapping[str, Any] | Namespace, prefix: str = "") -> dict[str, HyperParameter]:
-    """Return a module's hyper-parameters as numbers and text, those of a nested mapping as `name/inner`."""
-    plain: dict[str, HyperParameter] = {}
-    for name, value in (vars(params) if isinstance(params, Namespace) else params).items():
-        if isinstance(value, Mapping | Namespace):
-            plain |= plain_hparams(value, f"{prefix}{name}/")
-        else:
-            plain[f"{prefix}{name}"] = value if isinstance(value, str | int | float) else str(value)
-    return plain

@@ -1,10 +1,12 @@
 """Curves, texts and hyper-parameters for TensorBoard, which names a run by its folder below tensorboard/."""
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lockstep.config_error import truncate
 from lockstep.loggers.run_label import run_label
 from lockstep.plan import Plan
 
@@ -24,6 +26,11 @@ def folder_of(plan: Plan) -> Path:
     folder = Path(plan.run_dir) / FOLDER
     existing = [path.parent for path in folder.glob(f"*/{EVENTS}")] if plan.resume else []
     return max(existing, key=lambda path: path.stat().st_mtime, default=folder / run_label(plan))
+
+
+def plain_hparam(value: Any) -> HyperParameter:
+    """Return a number or a text; null is a text too, since TensorBoard would show no difference from it."""
+    return value if isinstance(value, str | int | float) else truncate(json.dumps(value, default=str), 100)
 
 
 class TensorBoardWriter:

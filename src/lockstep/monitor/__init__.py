@@ -3,18 +3,16 @@
 Both engines call the same methods at the same moments; above rank 0 nothing is written.
 """
 
-import json
 import resource
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
 from lockstep import loggers
-from lockstep.config_error import truncate
 from lockstep.loggers import HyperParameter, Loggers
 from lockstep.loggers.run_label import MONITORING
+from lockstep.loggers.tensorboard import plain_hparam
 from lockstep.monitor.texts import texts_of
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_text
@@ -43,12 +41,7 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     What follows from them (world size, backend) is left out: TensorBoard would list it as one more difference.
     """
     left_out = *MONITORING, "run_dir", "command", *(MODULE_KEYS if plan.model.lightning else ())
-    return {key: _plain(value) for key, value in flatten(asdict(plan)).items() if not is_below(key, left_out)}
-
-
-def _plain(value: Any) -> HyperParameter:
-    """Return a number or a text; null is a text too, since TensorBoard would show no difference from it."""
-    return value if isinstance(value, str | int | float) else truncate(json.dumps(value, default=str), 100)
+    return {key: plain_hparam(value) for key, value in flatten(asdict(plan)).items() if not is_below(key, left_out)}
 
 
 def layout_of(plan: Plan) -> dict[str, dict[str, tuple[str, list[str]]]]:

@@ -66,7 +66,8 @@ class Recorder:
         """
         if self.plan.accelerator == "cpu":
             self._check_losses([stats], self.steps.next_batch)
-        self.steps.batch(stats, ids)
+        self.steps.batches.append(stats)
+        self.steps.ids.append(ids)
 
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
         """Return the norm of each gradient that is not None, reduced over all ranks."""

@@ -47,10 +47,6 @@ class StepBuffer:
         """Return the number of batches of the epoch that are done."""
         return self.first_batch + len(self.batches)
 
-    def batch(self, stats: BatchStats, ids: Tensor) -> None:
-        self.batches.append(stats)
-        self.ids.append(ids)
-
     def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
         self.norms += map(to_scalar, norms)
         self.norm_counts.append(len(norms))

@@ -20,13 +20,13 @@ class EpochTiming:
     def __init__(self, plan: Plan, device: torch.device) -> None:
         self.plan, self.device, self.phases = plan, device, Phases()
         self.seconds, self.samples = 0.0, 0
-        self.seconds_before, self.samples_before = 0.0, 0
         self.started: float | None = None
         self.is_paused = False
         self.work: dict[str, float] = {}
         self.epoch_seconds: list[float] = []
 
     def begin_epoch(self) -> None:
+        """Start the clock of an epoch."""
         self.seconds_before, self.samples_before = self.seconds, self.samples
         self.started = time.perf_counter()
         self.phases.begin()

@@ -29,6 +29,7 @@ class Results:
     """`values`: the latest by name; `epoch_values`: those of the current epoch, for the record.
 
     validated: whether the current epoch has been validated.
+    recorder, checkpoints: set when a session that trains begins.
     """
 
     recorder: Recorder
@@ -43,9 +44,6 @@ class Results:
         self.epoch_values: dict[str, float] = {}
         self.validated = False
         self.digest = ""
-
-    def begin(self, recorder: Recorder, checkpoints: CheckpointManager) -> None:
-        self.recorder, self.checkpoints = recorder, checkpoints
 
     def end_stage(self, trainer: Any, stage: str) -> None:
         """Reduce the values of a stage over all ranks, for the trainer's metrics and the loggers.

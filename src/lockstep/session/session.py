@@ -105,7 +105,7 @@ class Session:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             self.recorder = self.start.recorder(plan, self.context.rank, self.net)
             self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
-            self.results.begin(self.recorder, self.checkpoints)
+            self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
         if plan.trainer.enable_model_summary and self.context.rank == 0:
             from lockstep.private_api.lightning import summary  # with Lightning
 
@@ -218,7 +218,7 @@ class Session:
         if log.step_values:
             log.sync_steps()
             trainer.callback_metrics.update(as_tensors(log.monitored()))
-            trainer.progress_bar_metrics.update(log.bar())
+            trainer.progress_bar_metrics.update(log.step("prog_bar"))
         metrics.record_batch(self.recorder)
         self.timing.samples += self.share.samples
         position.batch += 1
@@ -230,7 +230,7 @@ class Session:
             self.recorder.stepped(*trainer.optimizers, last=last)
         metrics.log_points(position.steps if is_step_boundary else None, rate)
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
-            self.results.to_loggers(log.step(), position.epochs)
+            self.results.to_loggers(log.step("logger"), position.epochs)
         log.end_batch()
         self.progress.time_limit.ends(position.steps)
         self.phases.step()

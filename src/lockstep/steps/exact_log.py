@@ -7,7 +7,7 @@ Values of a single step are this rank's, as in Lightning; the record has their m
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -132,13 +132,10 @@ class ExactLog:
 
     # results of a batch
 
-    def step(self) -> dict[str, float]:
-        """Return the values of the batch for loggers: this rank's, or those of all ranks with `sync_dist`."""
-        return {value.entry.step_name: value.shown for value in self.step_values.values() if value.entry.logger}
-
-    def bar(self) -> dict[str, float]:
-        """Return the values of the batch for the progress bar."""
-        return {value.entry.step_name: value.shown for value in self.step_values.values() if value.entry.prog_bar}
+    def step(self, target: Literal["logger", "prog_bar"]) -> dict[str, float]:
+        """Return the values of the batch for a target: this rank's, or those of all ranks with `sync_dist`."""
+        values = [value for value in self.step_values.values() if getattr(value.entry, target)]
+        return {value.entry.step_name: value.shown for value in values}
 
     def monitored(self) -> dict[str, float]:
         """Return the values of a training batch that callbacks may monitor."""

@@ -121,7 +121,8 @@ class ModuleStep:
         if not self.module.automatic_optimization and self.ranks > 1 and self.plan.ckpt_path is None:
             reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
             hint = "one that calls self.manual_backward(loss) instead"
-            require(self.backward_passes > 0, "model", self.plan.model.name, reason, hint)
+            averaged = self.backward_passes > 0 or all(parameter.grad is None for parameter in parameters)
+            require(averaged, "model", self.plan.model.name, reason, hint)
         if self.averaged is not None:
             average_late(parameters, self.averaged)
         return recorder.norms(parameters)

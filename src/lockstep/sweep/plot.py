@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.config_error import is_number, truncate
 from lockstep.plot import saved_figure
 from lockstep.schemas.keys import short_keys
-from lockstep.sweep.best import RankingMetric
-from lockstep.sweep.jobs import SweepJob
+from lockstep.sweep.jobs import RankingMetric, SweepJob
 from lockstep.sweep.rows import WORLD, SweepRow, worlds_differ
 
 if TYPE_CHECKING:

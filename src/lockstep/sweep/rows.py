@@ -8,8 +8,7 @@ from typing import Any
 from lockstep.compare import compare_runs
 from lockstep.config_error import ConfigError
 from lockstep.run_files import net_metrics
-from lockstep.sweep.best import RankingMetric
-from lockstep.sweep.jobs import SweepJob
+from lockstep.sweep.jobs import RankingMetric, SweepJob
 
 WORLD = ("engine", "strategy", "devices")
 MAY_DIFFER = (

@@ -6,11 +6,8 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import functools
 import importlib
 import inspect
-import os
-import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -84,16 +81,16 @@ def locate(key: str, path: Any) -> Any:
     if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
         raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
     name, *names = path.split(".")
-    found: Any = _import(key, path, name, None)
+    target: Any = _import(key, path, name, None)
     for name in names:
-        if not hasattr(found, name):
-            if not hasattr(found, "__path__"):
-                raise _not_found(key, path, name, found)
-            _import(key, path, f"{found.__name__}.{name}", found)
-        found = getattr(found, name)
-    reason = f"it is a {type(found).__name__}, and not a class or a function"
-    require(callable(found), key, path, reason, "one of them")
-    return found
+        if not hasattr(target, name):
+            if not hasattr(target, "__path__"):
+                raise _not_found(key, path, name, target)
+            _import(key, path, f"{target.__name__}.{name}", target)
+        target = getattr(target, name)
+    reason = f"it is a {type(target).__name__}, and not a class or a function"
+    require(callable(target), key, path, reason, "one of them")
+    return target
 
 
 def _import(key: str, path: str, name: str, package: ModuleType | None) -> ModuleType:
@@ -109,10 +106,8 @@ def _import(key: str, path: str, name: str, package: ModuleType | None) -> Modul
 def _not_found(key: str, path: str, name: str, parent: Any) -> ConfigError:
     """Return the error for a name that a module or a class does not have; without a parent, for a missing module."""
     if parent is None:
-        folders = [str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        near = nearest(name, [module.name for module in pkgutil.iter_modules(folders)])
         hint = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
-        return config_error(key, path, f"there is no module {name}{_suggestion(near)}", hint)
+        return config_error(key, path, f"there is no module {name}", hint)
     near = nearest(name, [attribute for attribute in dir(parent) if not attribute.startswith("_")])
     corrected = ".".join(str(near) if part == name else part for part in path.split("."))
     hint = f"{key}={corrected}" if near else "another path"

@@ -1,0 +1,114 @@
+"""A user's LightningModule after a kill: the resumed run ends as an unbroken one, to the byte of its record."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from lockstep.schemas.engine import ENGINES
+from tests.comparing import require_close
+from tests.conftest import MakeOwn
+from tests.test_own_module import DDP, MODULES, SINGLE, THAWING, TUNED, VIRTUAL, in_both_worlds, trained
+from tests.test_resume import same_after_kill, start
+
+
+def test_a_metric_of_all_epochs_is_resumed(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that on_train_start resets, as in lightning-hydra-template."""
+    plan = make_own("model=uneven", "data=uneven_data", "engine=lightning", *SINGLE, "max_epochs=3")
+    expected = start(plan, monkeypatch)
+    assert "worst" in expected
+    same_after_kill(plan, 11, expected, monkeypatch)
+
+
+def test_metrics_of_all_epochs_are_counted_once(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them have a value before training; in another world rank 0 restores the states of both ranks."""
+    job = ("model=tracing", "+model.norm=false", "data=blobs_data", "engine=raw")
+    plan = make_own(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
+    expected = start(plan, monkeypatch)
+    assert (expected["before"], expected["starts"]) == (5, 2)
+    same_after_kill(plan, 3, expected, monkeypatch)
+    begun = trained(make_own(*job, *DDP, "max_epochs=1", folder="begun"))
+    path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
+    ended = start(make_own(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
+    assert (ended["before"], ended["starts"]) == (5, 2)
+    assert ended["worst"] == expected["worst"]
+
+
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_frozen_layers_are_resumed(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the second epoch, whose beginning is not called again."""
+    plan = make_own(*THAWING, f"engine={engine}", *DDP, "checkpoint.every_n_steps=1")
+    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+
+
+GROWING = ("model=growing", *THAWING[1:], "max_epochs=3", "checkpoint.every_n_steps=1")
+
+
+BY_CALLBACK = ("+model.adds=false", "callbacks=thaw")
+
+
+@pytest.mark.parametrize(
+    ("adds", "engine", "world", "step"),
+    [
+        ((), "raw", DDP, 13),
+        pytest.param(BY_CALLBACK, "lightning", DDP, 13, marks=pytest.mark.slow),
+        pytest.param(BY_CALLBACK, "raw", SINGLE, 8, marks=pytest.mark.slow),
+        pytest.param((), "lightning", ("strategy=fsdp", "devices=2"), 7, marks=pytest.mark.slow),
+    ],
+)
+def test_added_parameter_groups_are_resumed(
+    adds: Sequence[str],
+    engine: str,
+    world: Sequence[str],
+    step: int,
+    make_own: MakeOwn,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the epoch in which they are added, and after it."""
+    plan = make_own(*GROWING, *adds, f"engine={engine}", *world)
+    same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
+
+
+@pytest.mark.slow
+def test_added_parameter_groups_are_equal_in_every_world(make_own: MakeOwn) -> None:
+    single, ddp = in_both_worlds(make_own, *GROWING)
+    require_close(single, ddp)
+    [state] = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"]
+    assert [len(group["params"]) for group in state["param_groups"]] == [2, 2]
+
+
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_frozen_statistics_are_resumed(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A BackboneFinetuning stops those of BatchNorm, and starts them again with the second epoch."""
+    plan = make_own(*TUNED, "callbacks=thaw_all", f"engine={engine}", *SINGLE, "checkpoint.every_n_steps=1")
+    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+
+
+WORLDS = (SINGLE, DDP, VIRTUAL)
+
+
+KILLS = [
+    (name, world, [*ENGINES][(number + place) % 2], (3, 7)[(number + (place + 1) // 2) % 2])
+    for number, name in enumerate(MODULES)
+    for place, world in enumerate(WORLDS)
+]
+
+
+QUICK_KILLS = [kill for kill in KILLS if kill[1] == DDP and kill[0] in ("classifier", "gan")]
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "engine", "step"),
+    [pytest.param(*kill, marks=() if kill in QUICK_KILLS else pytest.mark.slow) for kill in KILLS],
+)
+def test_resumed_after_a_kill_in_any_step(
+    name: str,
+    world: tuple[str, ...],
+    engine: str,
+    step: int,
+    make_own: MakeOwn,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Metrics and means of an epoch under way, schedules, samples drawn anew: the record is the same to the byte."""
+    plan = make_own(*MODULES[name], *world, f"engine={engine}", "checkpoint.every_n_steps=2")
+    same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
