@@ -313,3 +313,8 @@ def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(make_own: MakeOw
     plan = make_own("model=uneven", "data=uneven_data", "engine=raw", *SINGLE, "checkpoint.every_n_steps=2")
     with pytest.raises(ConfigError, match=r"^checkpoint.every_n_steps=2: ReduceLROnPlateau steps after each batch"):
         trained(plan)
+
+
+def test_the_former_name_of_a_loss_reduction_is_accepted(make_own: MakeOwn, capfd: pytest.CaptureFixture[str]) -> None:
+    assert make_own(*MODULES["classifier"], *SINGLE, "loss_reduction=as_is").loss_reduction == "none"
+    assert "loss_reduction=as_is is now loss_reduction=none\n" in capfd.readouterr().err
