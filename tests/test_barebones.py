@@ -23,7 +23,7 @@ WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
         pytest.param(("model=residual", "data=noisy", "batch_size=16", "callbacks=timer"), marks=pytest.mark.slow),
     ],
 )
-def test_what_watches_is_left_out_and_the_numbers_stay(job: tuple[str, ...], make_own: MakeOwn) -> None:
+def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_own: MakeOwn) -> None:
     """By either engine. What a module logs is in no file; the record has each step and each tensor."""
     usual = trained(make_own(*job, *DDP, *WATCHED, "engine=raw", folder="usual"))
     runs = by_both(make_own(*job, *DDP, WATCHED[0], BARE, folder="both"))
@@ -52,7 +52,7 @@ def test_options_that_barebones_disables(override: str, make_plan: Callable[...,
         make_plan("data=digits", BARE, override)
 
 
-def test_of_a_module_what_needs_its_values(make_own: MakeOwn) -> None:
+def test_options_of_a_module_that_barebones_disables(make_own: MakeOwn) -> None:
     job = (*MODULES["classifier"], *SINGLE, BARE)
     with pytest.raises(ConfigError, match=r"^trainer.barebones=true: it disables checkpoint.monitor; "):
         make_own(*job, "checkpoint.monitor=val_loss")

@@ -114,7 +114,7 @@ STRANGERS: list[Callable[[], nn.Module]] = [
 
 
 @pytest.mark.parametrize("create", STRANGERS)
-def test_what_was_not_tested_stays_contiguous_on_a_cpu(create: Callable[[], nn.Module], make_plan: MakePlan) -> None:
+def test_untested_nets_stay_contiguous_on_a_cpu(create: Callable[[], nn.Module], make_plan: MakePlan) -> None:
     plan = make_plan("model=cnn", "accelerator=cpu")
     assert memory_format_of(plan, create()) == torch.contiguous_format
     flat = not isinstance(create(), nn.Conv3d)
@@ -122,7 +122,7 @@ def test_what_was_not_tested_stays_contiguous_on_a_cpu(create: Callable[[], nn.M
     assert memory_format_of(replace(plan, accelerator="gpu"), create()) == on_gpu
 
 
-def test_channels_last_may_be_asked_for_but_not_where_it_is_known_to_be_bad(make_plan: MakePlan) -> None:
+def test_unsafe_channels_last_is_refused(make_plan: MakePlan) -> None:
     plan = make_plan("model=cnn", "accelerator=cpu", "memory_format=channels_last")
     for good in (nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 8, 1), nn.Conv2d(16, 8, 1, stride=2), nn.Linear(2, 2)):
         assert memory_format_of(plan, nn.Sequential(good)) == torch.channels_last

@@ -147,7 +147,7 @@ def test_a_plan_travels_as_json(overrides: tuple[str, ...], make_plan: MakePlan)
     assert from_json(to_json(plan)) == plan
 
 
-def test_the_global_batch_is_what_the_world_shares(make_plan: MakePlan) -> None:
+def test_the_global_batch_size(make_plan: MakePlan) -> None:
     assert make_plan("strategy=ddp", "devices=4").batch_size == 64
     assert make_plan("strategy=ddp", "devices=4", "batch_size_per_device=32").batch_size == 128
 
@@ -185,7 +185,7 @@ def test_threads_are_the_cores_shared_and_at_least_one(make_plan: MakePlan, monk
     assert make_plan("threads=5").threads == 5
 
 
-def test_the_best_is_judged_by_what_there_is(make_plan: MakePlan) -> None:
+def test_the_default_monitor(make_plan: MakePlan) -> None:
     assert make_plan().monitor == ("val/acc", "max")
     assert make_plan("model=linear", "data=line").monitor == ("val/loss", "min")
     assert make_plan("data=points").monitor == ("train/loss", "min")
@@ -193,7 +193,7 @@ def test_the_best_is_judged_by_what_there_is(make_plan: MakePlan) -> None:
     assert make_plan("checkpoint.monitor=train/loss").monitor == ("train/loss", "min")
 
 
-def test_whole_floats_are_whole_numbers(make_plan: MakePlan) -> None:
+def test_integral_floats_are_ints(make_plan: MakePlan) -> None:
     assert make_plan("data=points", "data.samples=1e3").data.train_samples == 1000
 
 

@@ -32,8 +32,8 @@ DDP = ("strategy=ddp", "devices=2")
 
 
 def lines(folder: Path, kind: str) -> list[Any]:
-    found = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
-    return [line[kind] for line in found if kind in line]
+    records = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    return [line[kind] for line in records if kind in line]
 
 
 def by_both(plan: Plan, folder: Path) -> Path:
@@ -44,16 +44,16 @@ def by_both(plan: Plan, folder: Path) -> Path:
     return folder / "raw"
 
 
-def test_limits_cut_what_would_have_come(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_limits_end_an_epoch_early(make_plan: MakePlan, tmp_path: Path) -> None:
     """Bit for bit the first steps of an unlimited epoch, on two ranks, three batches a step."""
     job = (*DDP, "accumulate_grad_batches=3", "max_epochs=2", "test=false", "precision=64-true")
-    whole = by_both(make_plan(*SMALL, *job), tmp_path / "whole")
+    unlimited = by_both(make_plan(*SMALL, *job), tmp_path / "unlimited")
     few = ("trainer.limit_train_batches=7", "trainer.limit_val_batches=2")
     limited = by_both(make_plan(*SMALL, *job, *few), tmp_path / "limited")
     steps = lines(limited, "step")
-    assert steps[:2] == lines(whole, "step")[:2]
+    assert steps[:2] == lines(unlimited, "step")[:2]
     assert [step["samples"] for step in steps] == [180, 180, 60] * 2
-    assert steps[2]["ids"] != lines(whole, "step")[2]["ids"]
+    assert steps[2]["ids"] != lines(unlimited, "step")[2]["ids"]
     shares = [line["val/acc"] * 120 for line in lines(limited, "validation")]
     assert shares == pytest.approx([round(share) for share in shares], abs=1e-9), "of 2 batches of 60"
 
@@ -110,34 +110,34 @@ CUT = ("max_epochs=3", "trainer.limit_train_batches=4", "checkpoint.every_n_step
 def test_max_steps_ends_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
     """By both engines the same steps as without it, and no validation of the part."""
     job = (*SMALL, *DDP, "precision=64-true")
-    whole = by_both(make_plan(*job, *CUT[:3]), tmp_path / "whole")
+    unlimited = by_both(make_plan(*job, *CUT[:3]), tmp_path / "unlimited")
     cut = by_both(make_plan(*job, *CUT), tmp_path / "cut")
-    assert lines(cut, "step") == lines(whole, "step")[:6]
+    assert lines(cut, "step") == lines(unlimited, "step")[:6]
     assert [line["epoch"] for line in lines(cut, "validation")] == [1]
     plans = make_plan(*job, *CUT), make_plan(*job, "trainer.max_steps=500")
     assert [plan.steps.total_steps for plan in plans] == [6, 500]
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_a_cut_run_resumes_as_if_it_had_never_been(
+def test_a_limited_run_resumes_as_an_unlimited_one(
     engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before the cut, and gone on with behind it under a higher bound: the same as the run without a bound."""
-    own_masks = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5")
-    plan = make_plan(*own_masks, *DDP, *CUT, f"engine={engine}")
+    lenet = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5")
+    plan = make_plan(*lenet, *DDP, *CUT, f"engine={engine}")
     expected = start(plan, monkeypatch)
     assert (expected["steps"], expected["epochs"]) == (6, 2)
-    own = same_after_kill(plan, 6, expected, monkeypatch)
-    again = replace(own, ckpt_path=str(Path(own.run_dir) / "checkpoints" / "last.ckpt"))
+    resumed = same_after_kill(plan, 6, expected, monkeypatch)
+    again = replace(resumed, ckpt_path=str(Path(resumed.run_dir) / "checkpoints" / "last.ckpt"))
     alike(start(again, monkeypatch), expected)  # what was left is the test
-    (Path(own.run_dir) / "metrics.json").write_text("{}")
+    (Path(resumed.run_dir) / "metrics.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"=6: .*last.ckpt: it has trained for 6 steps already; write trainer.max_s"):
         check_checkpoint(again)
     further = start(replace(again, trainer=replace(plan.trainer, max_steps=-1)), monkeypatch)
     unbound = replace(plan, run_dir=str(tmp_path / "unbound"), trainer=replace(plan.trainer, max_steps=-1))
     Path(unbound.run_dir).mkdir()
     alike(further, start(unbound, monkeypatch))
-    assert record(own) == record(unbound)
+    assert record(resumed) == record(unbound)
 
 
 def test_max_time_ends_all_ranks_behind_the_same_batch(
@@ -145,7 +145,7 @@ def test_max_time_ends_all_ranks_behind_the_same_batch(
 ) -> None:
     """Within an accumulated step, and resume=true goes on from there; rank 1's clock says nothing."""
     few = ("accumulate_grad_batches=3", "precision=64-true", "max_epochs=1")
-    whole = by_both(make_plan(*SMALL, *DDP, *few), tmp_path / "whole")
+    unlimited = by_both(make_plan(*SMALL, *DDP, *few), tmp_path / "unlimited")
     for name, path in ENGINES.items():
         plan = make_plan(*SMALL, *DDP, *few, "trainer.max_time={seconds:0.0001}", f"engine={name}")
         plan = replace(plan, run_dir=str(tmp_path / name))
@@ -154,8 +154,8 @@ def test_max_time_ends_all_ranks_behind_the_same_batch(
         assert lines(tmp_path / name, "validation") == []
         more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
         assert start_ranks(more, path)["steps"] == 7
-        assert lines(tmp_path / name, "step") == lines(whole, "step")
-        assert lines(tmp_path / name, "tensor") == lines(whole, "tensor")
+        assert lines(tmp_path / name, "step") == lines(unlimited, "step")
+        assert lines(tmp_path / name, "tensor") == lines(unlimited, "tensor")
 
 
 def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_overfitting_takes_the_same_batches_in_each_epoch(make_plan: MakePlan, t
     assert digests == digests[:2] * 3
     assert digests[0] == f"{int(id_digests([torch.arange(60)], 0, 60, 0, 1)) % 2**64:016x}"
     correct = [line["val/acc"] * 120 for line in lines(folder, "validation")]
-    assert correct == pytest.approx([round(own) for own in correct], abs=1e-9), "of 2 batches of 60"
+    assert correct == pytest.approx([round(count) for count in correct], abs=1e-9), "of 2 batches of 60"
     other = by_both(make_plan(*SMALL, *DDP, "trainer.limit_train_batches=2", "max_epochs=3"), tmp_path / "limited")
     assert len({line["ids"] for line in lines(other, "step")}) == 6
 
@@ -193,8 +193,8 @@ WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epo
 
 
 def places(folder: Path) -> list[tuple[int, int | None, int | None]]:
-    found = lines(folder, "validation")
-    return [(line["epoch"], line.get("after_batch"), line.get("after_step")) for line in found]
+    records = lines(folder, "validation")
+    return [(line["epoch"], line.get("after_batch"), line.get("after_step")) for line in records]
 
 
 def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
@@ -216,12 +216,12 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
 def test_killed_behind_a_validation_within_an_epoch(
     engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not repeated, and what follows is the same: dropout of each rank's own, a bound behind one."""
-    own_masks = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5", "test=false")
+    """It is not repeated, and what follows is the same: dropout of each rank's resumed, a bound behind one."""
+    lenet = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5", "test=false")
     within = ("trainer.limit_train_batches=5", "trainer.val_check_interval=3", "max_epochs=2", "trainer.max_steps=8")
-    plan = make_plan(*own_masks, *DDP, *within, f"engine={engine}")
-    own = same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
-    assert places(Path(own.run_dir)) == [(1, 3, 3), (2, 3, 8)]
+    plan = make_plan(*lenet, *DDP, *within, f"engine={engine}")
+    resumed = same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    assert places(Path(resumed.run_dir)) == [(1, 3, 3), (2, 3, 8)]
 
 
 def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def flags() -> tuple[bool, ...]:
     return torch.are_deterministic_algorithms_enabled(), warns, torch.backends.cudnn.benchmark
 
 
-def test_flags_that_nobody_asks_for_are_left(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_that_are_not_set_stay(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     with torch_flags(make_plan(*SMALL).trainer):
         assert torch.backends.cudnn.benchmark

@@ -27,8 +27,8 @@ from tests.test_resume import going_on_with, record, same_after_kill, start, unt
 
 
 def lines(folder: Path, kind: str) -> list[Any]:
-    found = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
-    return [line[kind] for line in found if kind in line]
+    records = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    return [line[kind] for line in records if kind in line]
 
 
 def by_both(make: MakeOwn, *job: str) -> Path:
@@ -45,9 +45,9 @@ def by_both(make: MakeOwn, *job: str) -> Path:
 def test_max_steps_counts_what_optimizers_step(name: str, steps: int, batches: int, make_own: MakeOwn) -> None:
     """5 batches an epoch; of the GAN's two optimizers one steps in each, one in every other. No part is validated."""
     job = (*MODULES[name], *DDP, "precision=64-true")
-    whole = by_both(make_own, *job)
+    unlimited = by_both(make_own, *job)
     cut = by_both(make_own, *job, "max_epochs=9", f"trainer.max_steps={steps}")
-    assert lines(cut, "step") == lines(whole, "step")[:batches]
+    assert lines(cut, "step") == lines(unlimited, "step")[:batches]
     assert [line["epoch"] for line in lines(cut, "validation")] == [1]
     saved = torch.load(cut / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] >= steps > saved["global_step"] - 2
@@ -57,28 +57,31 @@ def test_max_steps_counts_what_optimizers_step(name: str, steps: int, batches: i
     ("name", "bound", "engine"),
     [
         *(("classifier", 12, "lightning"), ("gan", 14, "raw")),
-        *(pytest.param(*own, marks=pytest.mark.slow) for own in (("classifier", 12, "raw"), ("gan", 14, "lightning"))),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("classifier", 12, "raw"), ("gan", 14, "lightning"))
+        ),
     ],
 )
-def test_a_cut_run_resumes_as_if_it_had_never_been(
+def test_a_limited_run_resumes_as_an_unlimited_one(
     name: str, bound: int, engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before the cut, and gone on with behind it, once within an epoch, once at its end: as without a bound."""
     job = (*MODULES[name], *SINGLE, f"engine={engine}", "max_epochs=4")
     plan = make_own(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
     expected = start(plan, monkeypatch)
-    own = same_after_kill(plan, 6, expected, monkeypatch)
-    again = replace(own, ckpt_path=str(Path(own.run_dir) / "checkpoints" / "last.ckpt"))
+    resumed = same_after_kill(plan, 6, expected, monkeypatch)
+    again = replace(resumed, ckpt_path=str(Path(resumed.run_dir) / "checkpoints" / "last.ckpt"))
     assert start(again, monkeypatch)["digest"] == expected["digest"]  # what was left is the test
-    (Path(own.run_dir) / "metrics.json").write_text("{}")
+    (Path(resumed.run_dir) / "metrics.json").write_text("{}")
     with pytest.raises(ConfigError, match=rf"trainer.max_steps={bound}: .*last.ckpt: it has trained for 1\d steps alr"):
         check_checkpoint(again)
     longer = [with_bound(again, most) for most in (15, -1)]  # of the classifier 15 steps are three epochs
-    further = [untimed(start(own, monkeypatch)) for own in longer][-1]
+    further = [untimed(start(bounded, monkeypatch)) for bounded in longer][-1]
     unbound = replace(with_bound(plan, -1), run_dir=str(tmp_path / "unbound"))
     Path(unbound.run_dir).mkdir()
     assert further == untimed(start(unbound, monkeypatch))
-    assert record(own) == record(unbound)
+    assert record(resumed) == record(unbound)
 
 
 def with_bound(plan: Plan, most: int) -> Plan:
@@ -88,14 +91,14 @@ def with_bound(plan: Plan, most: int) -> Plan:
 @pytest.mark.slow
 def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn) -> None:
     job = (*MODULES["gan"], *DDP)
-    whole = by_both(make_own, *job)
+    unlimited = by_both(make_own, *job)
     for name, path in ENGINES.items():
         plan = make_own(*job, f"engine={name}", "trainer.max_time={seconds:0.0001}", folder=f"cut-{name}")
         assert start_ranks(plan, path)["steps"] == 1
         more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
         assert start_ranks(more, path)["steps"] == 10
-        assert lines(Path(plan.run_dir), "step") == lines(whole, "step")
-        assert lines(Path(plan.run_dir), "tensor") == lines(whole, "tensor")
+        assert lines(Path(plan.run_dir), "step") == lines(unlimited, "step")
+        assert lines(Path(plan.run_dir), "tensor") == lines(unlimited, "tensor")
 
 
 def test_overfitting_takes_the_same_batches_in_each_epoch(make_own: MakeOwn) -> None:
@@ -116,7 +119,7 @@ def test_a_summary_of_the_module(engine: str, make_own: MakeOwn, capsys: pytest.
 def test_the_callback_of_a_summary_is_heard() -> None:
     """Under Lightning, whose other lines are silenced."""
     silence_warnings()
-    heard = [logging.getLogger(f"lightning.pytorch.{own}").isEnabledFor(logging.INFO) for own in SUMMARY_AND_ANOTHER]
+    heard = [logging.getLogger(f"lightning.pytorch.{name}").isEnabledFor(logging.INFO) for name in SUMMARY_AND_ANOTHER]
     assert heard == [True, False]
 
 
@@ -129,8 +132,8 @@ def test_validation_within_an_epoch(make_own: MakeOwn) -> None:
     stops = ("callbacks=early_stopping", "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
     patience = ("callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=10")
     folder = by_both(make_own, *MODULES["classifier"], *DDP, *WITHIN, *stops, *patience)
-    found = [(line["epoch"], line.get("after_batch")) for line in lines(folder, "validation")]
-    assert found == [(1, 2), (1, None)], "the second validation ended training"
+    records = [(line["epoch"], line.get("after_batch")) for line in lines(folder, "validation")]
+    assert records == [(1, 2), (1, None)], "the second validation ended training"
     assert len(lines(folder, "step")) == 4
 
 
@@ -147,8 +150,8 @@ def test_killed_behind_a_validation_within_an_epoch(
     name: str, engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_own(*MODULES[name], *SINGLE, *WITHIN, f"engine={engine}")
-    own = same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
-    assert any("after_batch" in line for line in lines(Path(own.run_dir), "validation"))
+    resumed = same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+    assert any("after_batch" in line for line in lines(Path(resumed.run_dir), "validation"))
 
 
 def test_validation_after_every_other_epoch(make_own: MakeOwn) -> None:

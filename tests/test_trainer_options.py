@@ -98,16 +98,16 @@ def test_invalid_options(words: tuple[str, ...], sentence: str, make_plan: MakeP
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"), [("01:02:03:04", 93784.0), ("{hours:1,seconds:0.5}", 3600.5), ("90", 90.0), ("null", None)]
+    ("duration", "seconds"), [("01:02:03:04", 93784.0), ("{hours:1,seconds:0.5}", 3600.5), ("90", 90.0), ("null", None)]
 )
-def test_max_time_in_seconds(given: str, seconds: float | None, make_plan: MakePlan) -> None:
-    assert make_plan(*SMALL, f"trainer.max_time={given}").trainer.max_time == seconds
+def test_max_time_in_seconds(duration: str, seconds: float | None, make_plan: MakePlan) -> None:
+    assert make_plan(*SMALL, f"trainer.max_time={duration}").trainer.max_time == seconds
 
 
 def test_other_arguments_of_lightnings_trainer_are_refused(make_plan: MakePlan) -> None:
-    taken = {field.name for field in fields(schemas.Trainer)}
+    supported = {field.name for field in fields(schemas.Trainer)}
     for name in inspect.signature(pl.Trainer.__init__).parameters:
-        if name not in (*taken, "self"):
+        if name not in (*supported, "self"):
             with pytest.raises(ConfigError) as raised:
                 make_plan(*SMALL, f"+trainer.{name}=1")
             assert f"trainer.{name}=1: there is no such key" in str(raised.value)

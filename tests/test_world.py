@@ -24,8 +24,8 @@ def test_ranks_are_processes_that_share_a_batch(make_plan: MakePlan) -> None:
     ]
 
 
-def on_gpus(**own: object) -> World:
-    return replace(World("ddp", "elastic", True, 2, 1, "gpu", False, 1, AUTO, "run"), **own)  # type: ignore[arg-type]
+def on_gpus(**options: object) -> World:
+    return replace(World("ddp", "elastic", True, 2, 1, "gpu", False, 1, AUTO, "run"), **options)  # type: ignore[arg-type]
 
 
 def test_nccl_takes_a_gpu_each() -> None:

@@ -317,7 +317,7 @@ MUTATIONS = [
         "memory/format.py",
         "good = _all_tested(net) if on_cpu else",
         "good = True if on_cpu else",
-        f"{FORMAT}::test_what_was_not_tested_stays_contiguous_on_a_cpu",
+        f"{FORMAT}::test_untested_nets_stay_contiguous_on_a_cpu",
     ),
     Mutation(
         "an intruder is believed",
@@ -380,7 +380,7 @@ MUTATIONS = [
         "objectives/classification.py",
         'Mean("acc", "max", correct)',
         'Mean("acc", "min", correct)',
-        "tests/test_plan.py::test_the_best_is_judged_by_what_there_is",
+        "tests/test_plan.py::test_the_default_monitor",
     ),
     Mutation(
         "the dropout of a recurrent net is overlooked",
@@ -520,7 +520,7 @@ MUTATIONS = [
         "lit/callback.py",
         "        if trainer.fit_loop.restarting:  #",
         "        if False:  #",
-        "tests/test_trainer_keys_modules.py::test_a_cut_run_resumes_as_if_it_had_never_been[classifier-12-lightning]",
+        "tests/test_trainer_keys_modules.py::test_a_limited_run_resumes_as_an_unlimited_one[classifier-12-lightning]",
     ),
     Mutation(
         "rank 0 is asked for the time after every batch",

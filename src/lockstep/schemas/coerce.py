@@ -58,11 +58,11 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
             raise ConfigError(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
 
 
-def unknown_key(key: str, value: object, known: list[str], command: str | None = None) -> ConfigError:
+def unknown_key(key: str, value: object, candidates: list[str], command: str | None = None) -> ConfigError:
     """Return the error of a key that does not exist, with the key that was probably meant."""
     prefix, _, name = key.rpartition(".")
-    known = sorted(known, key=lambda candidate: candidate.rpartition(".")[0] != prefix)
-    by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}
+    candidates = sorted(candidates, key=lambda candidate: candidate.rpartition(".")[0] != prefix)
+    by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
     alike = get_close_matches(name, by_name, cutoff=0.7)
     near = SYNONYMS.get(name) or (by_name[alike[0]] if alike else None)
     if near is None:
@@ -73,7 +73,7 @@ def unknown_key(key: str, value: object, known: list[str], command: str | None =
 def coerce_value(kind: Any, key: str, value: Any) -> Any:
     """Return `value` as the type `kind`, e.g. 1e6, a float in YAML, as an int.
 
-    A value that has one of the types of a union keeps it. Types that are not known here accept any value.
+    A value that has one of the types of a union keeps it. Types that are not candidates here accept any value.
 
     Raises:
         ConfigError: the value has another type, or violates a constraint.

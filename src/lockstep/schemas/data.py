@@ -240,7 +240,7 @@ class UserData(DataFacts, Target):
         target = values.pop("dataset")
         if values:
             name, value = next(iter(values.items()))
-            raise unknown_key(f"{key}.{name}", value, [f"{key}.{known}" for known in SETTINGS])
+            raise unknown_key(f"{key}.{name}", value, [f"{key}.{setting}" for setting in SETTINGS])
         hint = f"{key}.dataset={{_target_:PATH}}"
         require(isinstance(target, Mapping) and KEY in target, f"{key}.dataset", target, "it is a target", hint)
         return replace(super().from_values(f"{key}.dataset", target), key=f"{key}.dataset", **typed)

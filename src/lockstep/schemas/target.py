@@ -48,8 +48,8 @@ class Target:
     def coerce_settings(cls, key: str, values: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
         """Return the fields of the settings among the values."""
         hints = get_type_hints(cls, include_extras=True)
-        given = {name: field for name, field in settings.items() if name in values}
-        return {field: coerce_value(hints[field], f"{key}.{name}", values[name]) for name, field in given.items()}
+        present = {name: field for name, field in settings.items() if name in values}
+        return {field: coerce_value(hints[field], f"{key}.{name}", values[name]) for name, field in present.items()}
 
     @property
     def call(self) -> dict[str, Any]:

@@ -84,8 +84,8 @@ class Trainer:
             yield from self._barebones_rules(plan)
         key, interval, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches
         if plan.train and self.limit_val_batches != 0:
-            known = batches > 0 or isinstance(interval, int) or interval == 1
-            yield known, key, "the length of an epoch is unknown", f"{key}=100, or {key}=1.0"
+            fits = batches > 0 or isinstance(interval, int) or interval == 1
+            yield fits, key, "the length of an epoch is unknown", f"{key}=100, or {key}=1.0"
             fits = batches == 0 or isinstance(interval, float) or interval <= batches
             yield fits, key, f"an epoch has {batches} batches", f"{key}={batches}, or fewer"
 
