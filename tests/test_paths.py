@@ -17,7 +17,7 @@ SMALL = ("data=points", "model.hidden=[4]", "engine=raw", "logger=none", "accele
 NASTY = [
     *("plain/a-b_1.5", "two words", "a=b", "größe/日本", "it's", 'say "so"', "'", "''", '"', "a,b", "[1,2]", "{a: b}"),
     *("$HOME", "${now:%Y}", "$(ls)", "`ls`", "back\\slash", "ends\\", "\\'", "\\\\", "\\${x}", "!!", "*", "~", "#1"),
-    *(" ", " in front", "behind ", "null", "true", "1e3", "a:b", "(x)", "%", ";", "&", "|", "<>", "a'b\"c$d`e\\f!g"),
+    *(" ", " in front", "behind ", "null", "true", "a:b", "(x)", "%", ";", "&", "|", "<>", "a'b\"c$d`e\\f!g"),
 ]
 
 
