@@ -144,7 +144,7 @@ def test_your_own_code_as_it_stands_there(command: Command) -> None:
     for name in ("train.py", "src/lockstep"):
         (command.folder / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "conf", command.folder / "conf")
-    steps = page[: page.index("What is wrong")]
+    steps = page[: page.index("Invalid input exits")]
     shown = re.findall(r"```bash\n(.*?)\n```\n\n```\n(.*?)```", steps, re.DOTALL)
     lines = [line.words for line in commands(steps)]
     assert [words for words, _ in shown] == lines
