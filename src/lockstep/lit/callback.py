@@ -25,7 +25,7 @@ class SessionCallback(Callback):
     def attach(self, trainer: pl.Trainer) -> None:
         """End batches, stages and evaluations after the module's own hooks, which may log values."""
         self.trainer, session, module = trainer, self.session, self.session.module
-        _call_after(module, "on_fit_start", self._restore_optimizers)
+        _call_after(module, "on_fit_start", lambda: _restore_optimizers(session, trainer))
         _call_after(module, "on_train_start", self._restore_metrics)
         _call_after(module, "on_train_batch_end", self._end_batch)
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
@@ -43,11 +43,6 @@ class SessionCallback(Callback):
         require_planned_steps(self.session.plan, callbacks)
         self.session.step.watch(callbacks, trainer.optimizers, trainer.strategy.model)
         self.session.begin()
-
-    def _restore_optimizers(self) -> None:
-        """Restore after callbacks that restore groups; Lightning loads the same again, but accepts missing states."""
-        schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
-        self.session.state.restore_optimizers(self.trainer.optimizers, schedulers)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
@@ -134,6 +129,12 @@ class SessionCallback(Callback):
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.results.end_validation()
             self.saving.save_within_epoch(self.trainer, is_due=True)
+
+
+def _restore_optimizers(session: Session, trainer: pl.Trainer) -> None:
+    """Restore after callbacks that restore groups; Lightning loads the same again, but accepts missing states."""
+    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+    session.state.restore_optimizers(trainer.optimizers, schedulers)
 
 
 def _call_after(module: pl.LightningModule, name: str, function: Callable[..., None]) -> None:
