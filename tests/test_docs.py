@@ -53,14 +53,14 @@ def needs(text: str) -> str:
     return match[1] if match else ""
 
 
-OWN_TESTS = ("sources.md", "your_own.md")
-"""tests/test_sources.py runs the commands of the one, a test below those of the other."""
+NOT_RUN_HERE = ("sources.md", "your_own.md", "CHANGELOG.md")
+"""tests/test_sources.py runs the commands of the first, a test below those of the second, the last names old ones."""
 YOUR_OWN = " mine|=mine"
 """In commands with the files of your_own.md."""
 ALL = dict.fromkeys(
     line
     for name, page in PAGES.items()
-    if name not in OWN_TESTS
+    if name not in NOT_RUN_HERE
     for line in commands(page)
     if not re.search(YOUR_OWN, line.words)
 )

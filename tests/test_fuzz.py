@@ -36,7 +36,7 @@ SMALL = (
 def option_name(key: str, value: object) -> object:
     """Return the class of an option that is an import path, else its name."""
     path = CONF / key / f"{value}.yaml"
-    target = re.search(r"^_target_: .*?(\w+)$", path.read_text(), re.MULTILINE) if path.is_file() else None
+    target = re.search(r"^ *_target_: .*?(\w+)$", path.read_text(), re.MULTILINE) if path.is_file() else None
     return target[1] if target else value
 
 

@@ -100,7 +100,7 @@ PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "thres
     [
         ((), 9, "max"),
         pytest.param(("+scheduler._monitor_=val/loss",), 9, "min", marks=pytest.mark.slow),
-        pytest.param(("data.split={val:0}",), 9, "min", marks=pytest.mark.slow),
+        pytest.param(("data._split_={val:0}",), 9, "min", marks=pytest.mark.slow),
     ],
     ids=["usual", "loss", "no validation"],
 )

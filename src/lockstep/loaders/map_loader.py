@@ -99,12 +99,12 @@ class MapLoader(RankLoader):
         self.reader: SampleReader | None = None
 
     def __len__(self) -> int:
-        """Return the batches of an epoch; of an evaluation those in which this rank has samples, but at least 1.
+        """Return the batches of an epoch; without padding those in which this rank has samples, but at least 1.
 
         Lightning rejects a loader without batches on one rank alone.
         """
         batches = self._epoch()
-        return len(batches) if self.training else max(1, sum(len(ids) > self.slice.rank for ids in batches))
+        return len(batches) if self.pads_ranks else max(1, sum(len(ids) > self.slice.rank for ids in batches))
 
     @property
     def sampled_epoch(self) -> int:

@@ -49,6 +49,7 @@ class RankLoader:
     fixed: whether all epochs have the same batches.
     drop_last: whether a last batch that is not full is left out.
     evaluation_batch: samples that a batch of an evaluation has at least.
+    pads_ranks: whether a rank without samples of a batch gets a dummy one: where all ranks meet within a step.
     `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
     """
 
@@ -62,6 +63,7 @@ class RankLoader:
 
     def __init__(self, loader: Any, rank_slice: RankSlice, seed: int, training: bool) -> None:
         self.loader, self.slice, self.seed, self.training = loader, rank_slice, seed, training
+        self.pads_ranks = training
         self.shares: deque[BatchShare] = deque()
         self.sampler: Any = self
 
@@ -80,14 +82,14 @@ class RankLoader:
     def share_of(self, ids: Tensor, samples: int, step_samples: int | None) -> tuple[list[slice], BatchShare]:
         """Return the rows of a global batch for this rank, or for each virtual rank, and a description of them.
 
-        A rank without samples has no rows in an evaluation, and another rank's sample in training.
+        A rank without samples has another rank's sample if `pads_ranks`, else no rows.
         """
         rank, world_size, virtual_ranks = self.slice.rank, self.slice.world_size, self.slice.virtual_ranks
         if virtual_ranks > 1:
             slices = [slice(index, None, virtual_ranks) for index in range(virtual_ranks)]
             return slices, BatchShare(ids, samples, step_samples, count=-(-samples // virtual_ranks))
         if rank >= samples:
-            dummy = [slice(1)] if self.training and samples else []
+            dummy = [slice(1)] if self.pads_ranks and samples else []
             return dummy, BatchShare(ids[:0], samples, step_samples, is_dummy=True)
         if world_size == 1:  # an index takes 1 µs
             return ALL_ROWS, BatchShare(ids, samples, step_samples, count=samples)

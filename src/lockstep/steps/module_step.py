@@ -95,6 +95,9 @@ class ModuleStep:
             self.weighting.weight = 1.0
             self.virtual_steps.begin(share, batches)
 
+    def begin_evaluation_batch(self, share: BatchShare) -> None:
+        """No-op: a rank without samples skips the batch."""
+
     @property
     def samples(self) -> int:
         """Return this process's samples of the batch: those of all virtual ranks, but none of a dummy batch."""

@@ -52,26 +52,25 @@ class TaskModule(nn.Module):
         return self.compute(inputs)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        batch = self.prepared(batch)
-        if self.is_dummy_batch:
-            batch = Batch(*(tensor[:0] for tensor in batch))
-        loss_sum, stats, _ = self._shared_step(batch)
+        loss_sum, stats, _, _ = self._shared_step(batch)
         self.sums.training_batch(stats)
         return loss_sum
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        batch = self.prepared(batch)
-        _, stats, outputs = self._shared_step(batch)
+        _, stats, outputs, batch = self._shared_step(batch)
         self.sums.evaluation_batch(stats, outputs, batch)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)
 
-    def _shared_step(self, batch: Batch) -> tuple[Tensor, BatchStats, Any]:
-        """Return the loss summed over the batch, the sums of the batch, and the outputs of the net."""
+    def _shared_step(self, batch: Any) -> tuple[Tensor, BatchStats, Any, Batch]:
+        """Return the loss summed over the batch, the sums of the batch, the outputs of the net, and their batch."""
+        batch = self.prepared(batch)
+        if self.is_dummy_batch:
+            batch = Batch(*(tensor[:0] for tensor in batch))
         outputs = self.compute(batch.inputs)
         loss_sum = self.objective.loss_sum(outputs, batch.targets)
-        return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs
+        return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs, batch
 
     def prepared(self, batch: Any) -> Batch:
         """Convert a batch of a user's loader to a Batch; loaders of built-in data and Datasets yield one."""
@@ -123,11 +122,15 @@ class TaskStep:
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share = share
-        if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
-            self.module.is_dummy_batch = share.is_dummy
+        self.begin_evaluation_batch(share)
         self.weighting.weight = loss_weight(self.plan, share, 1, self.plan.world_size, batches)
         if self.masks is not None:
             self.masks.begin(position.epochs, position.batch)
+
+    def begin_evaluation_batch(self, share: BatchShare) -> None:
+        """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
+        if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
+            self.module.is_dummy_batch = share.is_dummy
 
     @property
     def samples(self) -> int:
