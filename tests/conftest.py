@@ -37,11 +37,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would ea
 sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parents[1]
-OWN = ROOT / "tests" / "own_code"
+USER_CODE = ROOT / "tests" / "user_code"
 QUIET = ("logger=none", "threads=1", "max_epochs=2")
 MakePlan = Callable[..., Plan]
 """From overrides."""
-MakeOwn = Callable[..., Plan]
+MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
@@ -70,7 +70,7 @@ LONGEST = (
         "own_module",
         "module_resume",
         "train",
-        "own_code",
+        "user_code",
     ),
     *("private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module", "streams"),
     *("sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote", "oracle"),
@@ -287,13 +287,13 @@ def make_plan(tmp_path: Path) -> MakePlan:
 
 
 @pytest.fixture
-def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeOwn:
-    """Make plans of the code in `own_code/`, each in a separate folder."""
-    monkeypatch.syspath_prepend(str(OWN))
-    monkeypatch.setattr("lockstep.launch.child.in_child", asked_once(OWN))
+def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeUserPlan:
+    """Make plans of the code in `user_code/`, each in a separate folder."""
+    monkeypatch.syspath_prepend(str(USER_CODE))
+    monkeypatch.setattr("lockstep.launch.child.in_child", asked_once(USER_CODE))
 
     def make(*overrides: str, folder: str = "run") -> Plan:
-        config, _ = compose_job([f"hydra.searchpath=[file://{OWN / 'conf'}]", *QUIET, *overrides])
+        config, _ = compose_job([f"hydra.searchpath=[file://{USER_CODE / 'conf'}]", *QUIET, *overrides])
         (tmp_path / folder).mkdir()
         return plan_from(config, tmp_path / folder)
 

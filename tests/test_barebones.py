@@ -8,8 +8,8 @@ import pytest
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, MODULES, SINGLE, by_both, trained
+from tests.conftest import MakeUserPlan
+from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
 BARE = "trainer.barebones=true"
 WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
@@ -23,10 +23,10 @@ WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
         pytest.param(("model=residual", "data=noisy", "batch_size=16", "callbacks=timer"), marks=pytest.mark.slow),
     ],
 )
-def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_own: MakeOwn) -> None:
+def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """By either engine. What a module logs is in no file; the record has each step and each tensor."""
-    usual = trained(make_own(*job, *DDP, *WATCHED, "engine=raw", folder="usual"))
-    runs = by_both(make_own(*job, *DDP, WATCHED[0], BARE, folder="both"))
+    usual = trained(make_user_plan(*job, *DDP, *WATCHED, "engine=raw", folder="usual"))
+    runs = by_both(make_user_plan(*job, *DDP, WATCHED[0], BARE, folder="both"))
     for run in runs:
         assert {path.name for path in run.iterdir()} <= {"record.jsonl", "metrics.json", "ranks", "confusion.csv"}
     assert compare(runs[0], runs[1]).verdict == "identical"
@@ -52,10 +52,10 @@ def test_options_that_barebones_disables(override: str, make_plan: Callable[...,
         make_plan("data=digits", BARE, override)
 
 
-def test_options_of_a_module_that_barebones_disables(make_own: MakeOwn) -> None:
+def test_options_of_a_module_that_barebones_disables(make_user_plan: MakeUserPlan) -> None:
     job = (*MODULES["classifier"], *SINGLE, BARE)
     with pytest.raises(ConfigError, match=r"^trainer.barebones=true: it disables checkpoint.monitor; "):
-        make_own(*job, "checkpoint.monitor=val_loss")
+        make_user_plan(*job, "checkpoint.monitor=val_loss")
     saving = ("callbacks=timer", "callbacks.timer._target_=lightning.pytorch.callbacks.ModelCheckpoint")
     with pytest.raises(ConfigError, match=r"^callbacks=ModelCheckpoint: trainer.barebones=true saves no checkpoint"):
-        make_own("model=late", "data=model", BARE, *saving, "~callbacks.timer.duration", folder="saving")
+        make_user_plan("model=late", "data=model", BARE, *saving, "~callbacks.timer.duration", folder="saving")

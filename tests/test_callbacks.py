@@ -9,9 +9,9 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_close, require_identical
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, MODULES, SINGLE, by_both, trained
+from tests.conftest import MakeUserPlan
 from tests.test_resume import same_after_kill, start
+from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
 JOB = MODULES["classifier"]
 STOPPING = (
@@ -29,37 +29,41 @@ STOPPING = (
     ],
 )
 def test_both_engines_call_callbacks_alike(
-    callbacks: tuple[str, ...], world: tuple[str, ...], epochs: int, make_own: MakeOwn
+    callbacks: tuple[str, ...], world: tuple[str, ...], epochs: int, make_user_plan: MakeUserPlan
 ) -> None:
-    runs = by_both(make_own(*JOB, *world, *callbacks, folder="both"))
+    runs = by_both(make_user_plan(*JOB, *world, *callbacks, folder="both"))
     require_identical(runs[0], runs[1])
     assert json.loads((runs[0] / "metrics.json").read_text())["epochs"] == epochs
-    without = trained(make_own(*JOB, *world, "engine=raw", "max_epochs=5", folder="without"))
+    without = trained(make_user_plan(*JOB, *world, "engine=raw", "max_epochs=5", folder="without"))
     assert compare(runs[1], without).verdict != "identical"
 
 
 @pytest.mark.parametrize("name", ["Copies", "Ends", "Thaws"])
-def test_changes_by_callbacks_count_in_both_engines(name: str, make_own: MakeOwn) -> None:
+def test_changes_by_callbacks_count_in_both_engines(name: str, make_user_plan: MakeUserPlan) -> None:
     """Within an epoch, too."""
     job = ("model=mlp", "data=digits", "max_epochs=2", "checkpoint.every_n_steps=null", "callbacks=strange")
     require_identical(
-        *by_both(make_own(*job, *SINGLE, f"callbacks.strange._target_=strange_callbacks.{name}", folder=name))
+        *by_both(make_user_plan(*job, *SINGLE, f"callbacks.strange._target_=strange_callbacks.{name}", folder=name))
     )
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_the_state_of_callbacks_is_resumed(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = make_own(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")
+def test_the_state_of_callbacks_is_resumed(
+    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_user_plan(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")
     same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
 
 
 @pytest.mark.parametrize(("name", "error"), [("throughput", "Expected a precision plugin"), ("swa", "max_epochs")])
-def test_a_callback_that_needs_lightnings_trainer_fails_by_raw(name: str, error: str, make_own: MakeOwn) -> None:
+def test_a_callback_that_needs_lightnings_trainer_fails_by_raw(
+    name: str, error: str, make_user_plan: MakeUserPlan
+) -> None:
     with pytest.raises(Exception, match=error):
-        trained(make_own(*JOB, *SINGLE, f"callbacks={name}", "engine=raw", "logger=csv"))
+        trained(make_user_plan(*JOB, *SINGLE, f"callbacks={name}", "engine=raw", "logger=csv"))
 
 
-def test_learning_rates_are_logged_alike(make_own: MakeOwn) -> None:
+def test_learning_rates_are_logged_alike(make_user_plan: MakeUserPlan) -> None:
     """LearningRateMonitor reads private attributes; it logs at the logged steps, also for a plain net."""
     curves = []
     for engine in ENGINES:
@@ -70,7 +74,9 @@ def test_learning_rates_are_logged_alike(make_own: MakeOwn) -> None:
             f"engine={engine}",
             "scheduler=onecycle",
         )
-        plan = make_own("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", *DDP, *options, folder=engine)
+        plan = make_user_plan(
+            "model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", *DDP, *options, folder=engine
+        )
         with next(trained(plan).glob("csv/**/metrics.csv")).open() as file:
             curves.append([(row["step"], row["lr-Adam"]) for row in csv.DictReader(file) if row["lr-Adam"]])
     assert curves[0] == curves[1]
@@ -95,11 +101,13 @@ def scheduled(*changes: int) -> tuple[str, ...]:
     ],
     ids=["module", "net", "stream"],
 )
-def test_batches_of_a_step_change_by_epoch(job: tuple[str, ...], steps: list[int], make_own: MakeOwn) -> None:
+def test_batches_of_a_step_change_by_epoch(
+    job: tuple[str, ...], steps: list[int], make_user_plan: MakeUserPlan
+) -> None:
     """In a ragged epoch both engines are bit-equal, and two ranks equal one process."""
     options = (*job, *(("+model.norm=false",) if job is JOB else ()), *scheduled(3, 5), "precision=64-true")
     runs = {
-        (engine, world): trained(make_own(*options, *worlds, f"engine={engine}", folder=f"{engine}-{world}"))
+        (engine, world): trained(make_user_plan(*options, *worlds, f"engine={engine}", folder=f"{engine}-{world}"))
         for engine in ENGINES
         for world, worlds in (("single", SINGLE), ("ddp", DDP))
         if (engine, world) != ("lightning", "single")
@@ -118,9 +126,11 @@ def test_batches_of_a_step_change_by_epoch(job: tuple[str, ...], steps: list[int
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_resumed_in_an_epoch_of_other_steps(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_in_an_epoch_of_other_steps(
+    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within the third epoch, steps 9 to 11: callbacks are not called at the start of a resumed epoch."""
-    plan = make_own(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")
+    plan = make_user_plan(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")
     same_after_kill(plan, 10, start(plan, monkeypatch), monkeypatch)
 
 
@@ -141,26 +151,28 @@ def test_resumed_in_an_epoch_of_other_steps(engine: str, make_own: MakeOwn, monk
         ),
     ],
 )
-def test_invalid_schedules_of_batches_are_rejected(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_invalid_schedules_of_batches_are_rejected(
+    words: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
+) -> None:
     with pytest.raises(ConfigError) as raised:
-        make_own(*JOB, *SINGLE, *words)
+        make_user_plan(*JOB, *SINGLE, *words)
     assert sentence in str(raised.value)
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_a_module_may_not_change_the_schedule(engine: str, make_own: MakeOwn) -> None:
+def test_a_module_may_not_change_the_schedule(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Its batches would have wrong weights."""
     with pytest.raises(ConfigError, match=r"callbacks=GradientAccumulationScheduler: it changes how many batches a"):
-        trained(make_own("model=unseen", "data=blobs_data", *SINGLE, f"engine={engine}"))
+        trained(make_user_plan("model=unseen", "data=blobs_data", *SINGLE, f"engine={engine}"))
 
 
-def test_other_objects_are_rejected(make_own: MakeOwn) -> None:
+def test_other_objects_are_rejected(make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError, match=r"^callbacks.timer._target_=torch.nn.Identity: it makes a Identity, and not"):
-        make_own(*JOB, *SINGLE, "callbacks=timer", "callbacks.timer._target_=torch.nn.Identity")
+        make_user_plan(*JOB, *SINGLE, "callbacks=timer", "callbacks.timer._target_=torch.nn.Identity")
 
 
-def test_metrics_of_a_plain_net_are_checked_before_training(make_own: MakeOwn) -> None:
+def test_metrics_of_a_plain_net_are_checked_before_training(make_user_plan: MakeUserPlan) -> None:
     job = ("model=mlp", "data=digits", "callbacks=early_stopping")
     with pytest.raises(ConfigError, match=r"^callbacks.early_stopping.monitor=val_loss: no epoch .* one of train/loss"):
-        make_own(*job, "callbacks.early_stopping.monitor=val_loss")
-    make_own(*job, "callbacks.early_stopping.monitor=val/f1", folder="known")
+        make_user_plan(*job, "callbacks.early_stopping.monitor=val_loss")
+    make_user_plan(*job, "callbacks.early_stopping.monitor=val/f1", folder="known")

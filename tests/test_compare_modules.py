@@ -6,8 +6,8 @@ import pytest
 
 from lockstep.compare import compare
 from lockstep.compare.tolerance import likely_reason
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, SINGLE, trained
+from tests.conftest import MakeUserPlan
+from tests.test_user_module import DDP, SINGLE, trained
 
 JOB = ("model=regressor", "model._target_=strange_modules.AcrossSamples", "data=stream", "max_epochs=1")
 
@@ -19,9 +19,9 @@ JOB = ("model=regressor", "model._target_=strange_modules.AcrossSamples", "data=
         ((), "The losses agree and the ranks have other shares of a batch: what the module logs is no mean over"),
     ],
 )
-def test_likely_reason_of_a_module(words: tuple[str, ...], reason: str, make_own: MakeOwn) -> None:
+def test_likely_reason_of_a_module(words: tuple[str, ...], reason: str, make_user_plan: MakeUserPlan) -> None:
     job = (*JOB, *words, "engine=raw", "precision=64-true")
-    runs = [trained(make_own(*job, *world, folder=name)) for name, world in (("single", SINGLE), ("ddp", DDP))]
+    runs = [trained(make_user_plan(*job, *world, folder=name)) for name, world in (("single", SINGLE), ("ddp", DDP))]
     verdict = compare(runs[0], runs[1])
     assert verdict.text().splitlines()[-1].startswith(reason)
     verdict.save(runs[0])

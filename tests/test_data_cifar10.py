@@ -18,7 +18,7 @@ from lockstep.config_error import ConfigError
 from lockstep.data import cifar10 as cifar10_files
 from lockstep.data.cifar10 import CLASSES, RECORD, cifar10
 from lockstep.data.download import DataFile
-from tests.conftest import MakeOwn
+from tests.conftest import MakeUserPlan
 
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 
@@ -51,7 +51,7 @@ def binary_archive(folder: Path, **replaced: bytes) -> Path:
     return path
 
 
-def test_all_versions_of_cifar10_have_the_same_images(tmp_path: Path, make_own: MakeOwn) -> None:
+def test_all_versions_of_cifar10_have_the_same_images(tmp_path: Path, make_user_plan: MakeUserPlan) -> None:
     with tarfile.open(binary_archive(tmp_path / "binary")) as tar:
         tar.extractall(tmp_path / "unpacked", filter="data")
     pickled = {
@@ -67,7 +67,7 @@ def test_all_versions_of_cifar10_have_the_same_images(tmp_path: Path, make_own: 
     pixels, targets = small_batches()["data_batch_1"]
     assert torch.equal(first["train"][0][2], torch.from_numpy(pixels[2]).view(3, 32, 32))
     assert first["train"][1][:4].tolist() == targets
-    choice: Any = make_own("data=cifar10", f"data.root={tmp_path / 'binary'}", "data.val=3", "engine=raw").data
+    choice: Any = make_user_plan("data=cifar10", f"data.root={tmp_path / 'binary'}", "data.val=3", "engine=raw").data
     assert (choice.train_samples, choice.classes, choice.shape) == (17, 10, (3, 32, 32))
 
 

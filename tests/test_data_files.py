@@ -15,8 +15,8 @@ from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
 from lockstep.data.text import SHAKESPEARE, text
 from lockstep.data.user_data import load
-from tests.conftest import MakeOwn
-from tests.test_own_code import trained
+from tests.conftest import MakeUserPlan
+from tests.test_user_code import trained
 
 # text
 
@@ -37,14 +37,16 @@ def test_the_text_of_the_package_is_the_default() -> None:
     assert "".join(characters[token] for token in inputs[0]) == written[:50] != ""
 
 
-def test_text_is_learned_by_a_recurrent_net_in_every_world(make_own: MakeOwn) -> None:
+def test_text_is_learned_by_a_recurrent_net_in_every_world(make_user_plan: MakeUserPlan) -> None:
     """Replicas of a recurrent net share its weights too."""
     net = ("task=language_modelling", "model=char_rnn", "model.width=8", "precision=64-true", "optimizer.lr=0.05")
     job = (*net, "data=text", "data.length=100", "batch_size=100", "strategy.in_process=true")
-    raw = make_own(*job, "engine=raw")
+    raw = make_user_plan(*job, "engine=raw")
     assert (raw.data.classes, raw.model.name, raw.data.name) == (58, "CharRNN", "text")
     single = trained(raw)
-    verdict = compare(single, trained(make_own(*job, "engine=lightning", "strategy=dp", "devices=2", folder="dp")))
+    verdict = compare(
+        single, trained(make_user_plan(*job, "engine=lightning", "strategy=dp", "devices=2", folder="dp"))
+    )
     assert verdict.max_diff < 1e-10, verdict.text()
     lines = [line for line in (single / "record.jsonl").read_text().splitlines() if "validation" in line]
     perplexity = float(re.findall(r'"val/perplexity": ([\d.]+)', lines[-1])[0])
@@ -76,12 +78,12 @@ def saved(path: Path, **arrays: Any) -> str:
     return str(path)
 
 
-def test_arrays_with_and_without_splits_and_targets(tmp_path: Path, make_own: MakeOwn) -> None:
+def test_arrays_with_and_without_splits_and_targets(tmp_path: Path, make_user_plan: MakeUserPlan) -> None:
     x, y = np.arange(80.0).reshape(40, 2), np.arange(40) % 3
     file = saved(tmp_path / "one.npz", x=x, y=y)
     pair: Any = npz(file)
     assert [tensor.tolist() for tensor in pair] == [x.tolist(), y.tolist()]
-    plan = make_own("data=npz", f"data.file={file}", "engine=raw", "max_epochs=1")
+    plan = make_user_plan("data=npz", f"data.file={file}", "engine=raw", "max_epochs=1")
     assert (plan.data.train_samples, plan.data.val_size, plan.data.classes) == (32, 4, 3)
     images = np.random.RandomState(0).randint(256, size=(6, 5, 4)).astype(np.uint8)
     colours = np.stack([images] * 3, axis=3)
@@ -93,7 +95,7 @@ def test_arrays_with_and_without_splits_and_targets(tmp_path: Path, make_own: Ma
     assert splits["test"][1].tolist() == y[:6].tolist()
     file = saved(tmp_path / "inputs.npz", x=x)
     assert isinstance(npz(file), torch.Tensor)
-    trained(make_own("data=npz", f"data.file={file}", "task=autoencoding", "engine=raw", folder="inputs"))
+    trained(make_user_plan("data=npz", f"data.file={file}", "task=autoencoding", "engine=raw", folder="inputs"))
 
 
 @pytest.mark.parametrize(
@@ -144,14 +146,14 @@ def test_images_of_a_folder_for_each_class(tmp_path: Path) -> None:
             assert (image - expected[:, None, None]).abs().max() < 1e-6
 
 
-def test_images_in_three_splits_augmented_by_workers(tmp_path: Path, make_own: MakeOwn) -> None:
+def test_images_in_three_splits_augmented_by_workers(tmp_path: Path, make_user_plan: MakeUserPlan) -> None:
     """Both engines, one rank and two: an augmentation is drawn for each sample, and in training alone."""
     draw_images(tmp_path / "train", 10)
     draw_images(tmp_path / "val", 3)
     jitter = "data.transforms=[{_target_:torchvision.transforms.v2.ColorJitter,brightness:0.5}]"
     images = ("data=image_folder", f"data.root={tmp_path}", "data.size=8", jitter)
     job = (*images, "model=mlp", "batch_size=6", "model.hidden=[4]", "precision=64-true", "max_epochs=1")
-    plan = make_own(*job, "engine=raw", "data.loader.num_workers=2")
+    plan = make_user_plan(*job, "engine=raw", "data.loader.num_workers=2")
     choice: Any = plan.data
     assert (choice.train_samples, choice.val_size, choice.shape) == (20, 6, (3, 8, 8))
     data: Any = load(choice, 0)
@@ -159,7 +161,9 @@ def test_images_in_three_splits_augmented_by_workers(tmp_path: Path, make_own: M
     assert not torch.equal(data.train[3][0], data.train[3][0])
     assert torch.equal(data.val[3][0], data.val[3][0])
     single = trained(plan)
-    verdict = compare(single, trained(make_own(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two")))
+    verdict = compare(
+        single, trained(make_user_plan(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
+    )
     assert verdict.max_diff < 1e-10, verdict.text()
 
 

@@ -11,8 +11,8 @@ from torch.utils.data import default_collate
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data.samples import SampleKeys
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, SINGLE, VIRTUAL, by_both, trained
+from tests.conftest import MakeUserPlan
+from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 MLP = ("model=mlp", "model.hidden=[6]", "batch_size=16", "precision=64-true")
 
@@ -31,10 +31,10 @@ def digest_of(run: Path) -> str:
     return str(json.loads((run / "metrics.json").read_text())["digest"])
 
 
-def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_own: MakeOwn) -> None:
+def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:
     job = (*MLP, "data=mapped", "engine=raw", "strategy.in_process=true")
     pairs = ("data.dataset._target_=strange_modules.BlobPairs", "~data.inputs", "~data.targets")
-    runs = (trained(make_own(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
+    runs = (trained(make_user_plan(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
     assert len({digest_of(run) for run in runs}) == 1
 
 
@@ -42,14 +42,14 @@ def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_own: MakeOwn) -> No
 @pytest.mark.parametrize(
     ("data", "more"), [("mapped", ()), ("mapped", ("callbacks=timer",)), ("mapped_stream", ("max_epochs=1",))]
 )
-def test_named_keys_in_every_world(data: str, more: tuple[str, ...], make_own: MakeOwn) -> None:
+def test_named_keys_in_every_world(data: str, more: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """By both engines alike, and by ranks as by one process."""
     job = (*MLP, f"data={data}", *more)
-    runs = by_both(make_own(*job, *DDP, folder="both"))
+    runs = by_both(make_user_plan(*job, *DDP, folder="both"))
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
     for world in (SINGLE, VIRTUAL):
-        verdict = compare(trained(make_own(*job, *world, "engine=raw", folder=world[0])), runs[1])
+        verdict = compare(trained(make_user_plan(*job, *world, "engine=raw", folder=world[0])), runs[1])
         assert verdict.within_tolerance, verdict.text()
 
 
@@ -64,7 +64,7 @@ def test_named_keys_in_every_world(data: str, more: tuple[str, ...], make_own: M
         (("data=noisy", "+data.inputs=x"), "data.inputs=x: a sample is a tuple, and has no keys; write nothing in"),
     ],
 )
-def test_invalid_keys_are_rejected(words: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_invalid_keys_are_rejected(words: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError) as raised:
-        make_own("model=mlp", "data=mapped", *SINGLE, *words)
+        make_user_plan("model=mlp", "data=mapped", *SINGLE, *words)
     assert sentence in str(raised.value)

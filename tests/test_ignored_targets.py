@@ -16,10 +16,10 @@ from lockstep.data.user_data import load
 from lockstep.plan import Plan
 from lockstep.schemas import UserData
 from tests.checkpoints import net_state
-from tests.conftest import MakeOwn
-from tests.own_code.strange_tasks import Pixels, Tokens
-from tests.test_own_module import trained
+from tests.conftest import MakeUserPlan
 from tests.test_resume import same_after_kill, start
+from tests.test_user_module import trained
+from tests.user_code.strange_tasks import Pixels, Tokens
 
 FAST = ("precision=64-true", "optimizer=sgd", "optimizer.lr=0.1", "batch_size=8", "accumulate_grad_batches=2")
 JOBS = {
@@ -59,9 +59,9 @@ def by_hand(plan: Plan, name: str) -> tuple[nn.Module, float]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_it_is_the_mean_over_those_that_count(name: str, make_own: MakeOwn) -> None:
+def test_it_is_the_mean_over_those_that_count(name: str, make_user_plan: MakeUserPlan) -> None:
     """By a plain loop over whole steps; by the other engine, and ranks, with and without callbacks."""
-    plan = make_own(*JOBS[name], *FAST, "engine=raw")
+    plan = make_user_plan(*JOBS[name], *FAST, "engine=raw")
     folder = trained(plan)
     net, validated = by_hand(plan, name)
     for key, tensor in net_state(folder / "checkpoints" / "last.ckpt").items():
@@ -75,20 +75,20 @@ def test_it_is_the_mean_over_those_that_count(name: str, make_own: MakeOwn) -> N
         tested: Any = load(plan.data, plan.seed, plan.task.samples).test
         assert counts == int((tested.targets != -100).sum())
     else:
-        other = trained(make_own(*JOBS[name], *FAST, "task.ignore_index=1", "engine=raw", folder="other"))
+        other = trained(make_user_plan(*JOBS[name], *FAST, "task.ignore_index=1", "engine=raw", folder="other"))
         assert not compare(folder, other).within_tolerance
 
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", ["holes", pytest.param("padded", marks=pytest.mark.slow)])
-def test_engines_and_ranks_are_one(name: str, world: tuple[str, ...], make_own: MakeOwn) -> None:
+def test_engines_and_ranks_are_one(name: str, world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     job = (*JOBS[name], *FAST, "gradient_clip_val=0.05")
-    runs = [trained(make_own(*job, *world, f"engine={engine}", folder=engine)) for engine in ("lightning", "raw")]
+    runs = [trained(make_user_plan(*job, *world, f"engine={engine}", folder=engine)) for engine in ("lightning", "raw")]
     verdict = compare(runs[0], runs[1])
     assert verdict.verdict == "identical", verdict.text()
-    require_alike(trained(make_own(*job, "engine=raw", folder="single")), runs[1])
+    require_alike(trained(make_user_plan(*job, "engine=raw", folder="single")), runs[1])
     if world[0] == "strategy=ddp":
-        within = trained(make_own(*job, *world, "callbacks=timer", "engine=lightning", folder="callbacks"))
+        within = trained(make_user_plan(*job, *world, "callbacks=timer", "engine=lightning", folder="callbacks"))
         digests = [json.loads((run / "metrics.json").read_text())["digest"] for run in (runs[1], within)]
         assert digests[0] == digests[1]
 
@@ -105,7 +105,7 @@ def require_alike(one: Path, other: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_killed_within_a_step(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_within_a_step(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     job = (*JOBS["holes"], *FAST, "trainer.val_check_interval=1", "strategy=ddp", "devices=2", f"engine={engine}")
-    plan = make_own(*job)
+    plan = make_user_plan(*job)
     same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)

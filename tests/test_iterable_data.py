@@ -8,30 +8,32 @@ import torch
 
 from lockstep.config_error import ConfigError
 from lockstep.loaders.batch_slices import fingerprint
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, SINGLE, trained
+from tests.conftest import MakeUserPlan
+from tests.test_user_module import DDP, SINGLE, trained
 
 CLOCK = ("model=regressor", "data=stream", "data._target_=strange_modules.ByClockData", "engine=raw", "max_epochs=1")
 
 
-def test_an_order_by_the_clock_is_noticed(make_own: MakeOwn, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_order_by_the_clock_is_noticed(make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]) -> None:
     """At the start, in one line; the run trains nevertheless."""
-    plan = make_own(*CLOCK, *SINGLE)
+    plan = make_user_plan(*CLOCK, *SINGLE)
     [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("data=")]
     assert line == (
         "data=ByClockData: the same seed gives other samples when it is read again, so its runs cannot be repeated "
         "or resumed exactly: it uses the clock or a generator of its own (like webdataset's shuffle without rng=random)"
     )
     assert (trained(plan) / "record.jsonl").exists()
-    make_own("model=regressor", "data=stream", *SINGLE, folder="seeded")
+    make_user_plan("model=regressor", "data=stream", *SINGLE, folder="seeded")
     assert "data=" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_ranks_that_read_different_samples_are_rejected(engine: str, make_own: MakeOwn, tmp_path: Path) -> None:
+def test_ranks_that_read_different_samples_are_rejected(
+    engine: str, make_user_plan: MakeUserPlan, tmp_path: Path
+) -> None:
     """Before the first step: each would see some samples twice and others never."""
     with pytest.raises(ConfigError) as refused:
-        trained(make_own(*CLOCK, *DDP, f"engine={engine}"))
+        trained(make_user_plan(*CLOCK, *DDP, f"engine={engine}"))
     assert str(refused.value) == (
         "data: ranks read different samples from it, but each rank has to read all samples and keeps its slice; write "
         "one that reads the same on every rank and draws from the process's generators (for webdataset "

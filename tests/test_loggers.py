@@ -26,7 +26,7 @@ from lockstep.loggers.lightning_adapter import TrainerTensorBoardLogger, set_ran
 from lockstep.loggers.tensorboard import TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from tests.conftest import OWN, ROOT, Command, MakePlan, events_of
+from tests.conftest import ROOT, USER_CODE, Command, MakePlan, events_of
 from tests.test_resume import start
 
 SMALL = ("data=digits", "model=mlp", "model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
@@ -34,12 +34,12 @@ WORLD = ("strategy=ddp", "devices=2", "accelerator=cpu", "log_every_n_steps=7")
 
 
 @pytest.fixture
-def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """Plans with the loggers of a folder outside."""
-    monkeypatch.syspath_prepend(str(OWN))
+    monkeypatch.syspath_prepend(str(USER_CODE))
 
     def make(*overrides: str) -> Plan:
-        words = [f"hydra.searchpath=[file://{OWN / 'conf'}]", *SMALL, *overrides]
+        words = [f"hydra.searchpath=[file://{USER_CODE / 'conf'}]", *SMALL, *overrides]
         with planning(words):
             return plan_from(compose_job(words)[0], tmp_path)
 
@@ -58,8 +58,8 @@ def make_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         (("logger=[csv,second]", "logger.second.file=a"), ["csv", "Recording"]),
     ],
 )
-def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_own: MakePlan) -> None:
-    plan = make_own(*words)
+def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_user_plan: MakePlan) -> None:
+    plan = make_user_plan(*words)
     assert [logger.name for logger in plan.logger] == names
     users = [logger.arguments for logger in plan.logger if isinstance(logger, schemas.UserLogger)]
     assert users in ([], [{"file": "a"}])
@@ -80,17 +80,17 @@ def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_own: M
         (("logger=[recording,notebook]",), "logger=[recording,notebook]: two of these files have a _target_, and"),
     ],
 )
-def test_invalid_logger_is_refused(words: tuple[str, ...], sentence: str, make_own: MakePlan) -> None:
+def test_invalid_logger_is_refused(words: tuple[str, ...], sentence: str, make_user_plan: MakePlan) -> None:
     with pytest.raises(ConfigError) as raised:
-        make_own(*words)
+        make_user_plan(*words)
     assert sentence in str(raised.value)
 
 
-def test_missing_package_is_named(make_own: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(schemas.logger, "find_spec", lambda name: None if name == "wandb" else find(name))
     with pytest.raises(ConfigError) as raised:
-        make_own("logger=[csv,wandb]")
+        make_user_plan("logger=[csv,wandb]")
     assert str(raised.value) == (
         "logger=[csv,wandb]: it needs the package wandb; write pip install wandb, or logger=tensorboard."
     )
@@ -100,9 +100,9 @@ def recorded_calls(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
 
 
-def test_both_engines_call_several_loggers_alike(make_own: MakePlan, tmp_path: Path) -> None:
+def test_both_engines_call_several_loggers_alike(make_user_plan: MakePlan, tmp_path: Path) -> None:
     """A user's, a table and TensorBoard; two ranks, one of which writes."""
-    plan = make_own(*WORLD, "logger=[csv,tensorboard,recording]", "checkpoint.every_n_steps=3")
+    plan = make_user_plan(*WORLD, "logger=[csv,tensorboard,recording]", "checkpoint.every_n_steps=3")
     calls, tables, curves = {}, {}, {}
     for engine, path in ENGINES.items():
         folder = tmp_path / engine
@@ -144,9 +144,9 @@ def without_speed(calls: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_loggers_save_before_a_checkpoint_and_end_a_failed_run(
-    engine: str, make_own: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: str, make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    plan = make_own(
+    plan = make_user_plan(
         *("logger=recording", "max_epochs=1", "log_every_n_steps=1", "checkpoint.every_n_steps=3", "test=false"),
         f"engine={engine}",
     )
@@ -157,8 +157,8 @@ def test_loggers_save_before_a_checkpoint_and_end_a_failed_run(
     assert calls[-1] == "failed"
 
 
-def test_table_adds_columns(make_own: MakePlan, tmp_path: Path) -> None:
-    opened = loggers.create(make_own("logger=csv"), 0, 0, {})
+def test_table_adds_columns(make_user_plan: MakePlan, tmp_path: Path) -> None:
+    opened = loggers.create(make_user_plan("logger=csv"), 0, 0, {})
     opened.log_metrics({"train/loss": 0.5, "lr": 0.1}, 1)
     opened.log_metrics({"mine": 2.0, "a,b": 3.0}, 2)
     opened.close()
@@ -168,17 +168,17 @@ def test_table_adds_columns(make_own: MakePlan, tmp_path: Path) -> None:
     assert (second["mine"], second["a,b"], second["step"], second["lr"]) == ("2.0", "3.0", "2", "")
 
 
-def test_resumed_run_has_a_second_table(make_own: MakePlan, tmp_path: Path) -> None:
-    plan = make_own("logger=csv")
+def test_resumed_run_has_a_second_table(make_user_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_user_plan("logger=csv")
     for resume, steps in ((False, 0), (True, 4)):
         loggers.create(replace(plan, resume=resume), 0, steps, {}).close()
     tables = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("metrics.csv")}
     assert tables == {"csv/metrics.csv", "csv/from_step_5/metrics.csv"}
 
 
-def test_loggers_of_a_trainer(make_own: MakePlan, tmp_path: Path) -> None:
+def test_loggers_of_a_trainer(make_user_plan: MakePlan, tmp_path: Path) -> None:
     """`self.logger.experiment` of a module, its points and hyper-parameters."""
-    plan = make_own("logger=[tensorboard,csv]")
+    plan = make_user_plan("logger=[tensorboard,csv]")
     opened = loggers.create(plan, 0, 0, {"seed": 42})
     board, table = opened.lightning
     assert isinstance(board, TrainerTensorBoardLogger)
@@ -195,8 +195,8 @@ def test_loggers_of_a_trainer(make_own: MakePlan, tmp_path: Path) -> None:
     assert (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0].endswith(",mine")
 
 
-def test_other_ranks_write_nothing(make_own: MakePlan, tmp_path: Path) -> None:
-    opened = loggers.create(make_own("logger=[tensorboard,csv]"), 1, 0, {})
+def test_other_ranks_write_nothing(make_user_plan: MakePlan, tmp_path: Path) -> None:
+    opened = loggers.create(make_user_plan("logger=[tensorboard,csv]"), 1, 0, {})
     try:
         opened.log_metrics({"train/loss": 0.5}, 1)
         opened.flush()

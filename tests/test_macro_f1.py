@@ -17,7 +17,14 @@ from lockstep.session.create_model import create_net
 from tests.checkpoints import net_state
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
-OWN = ("model=mlp", "model.hidden=[16]", "max_epochs=2", "batch_size=60", "logger=none", "checkpoint.monitor=val/f1")
+USER_CODE = (
+    "model=mlp",
+    "model.hidden=[16]",
+    "max_epochs=2",
+    "batch_size=60",
+    "logger=none",
+    "checkpoint.monitor=val/f1",
+)
 
 
 def by_both_engines(plan: Plan, context: RankContext) -> Metrics:
@@ -33,7 +40,7 @@ def by_both_engines(plan: Plan, context: RankContext) -> Metrics:
 @pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 3), ("dp", 2)])
 def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan: Callable[..., Plan]) -> None:
     """361 test digits on three ranks: 121, 120, 120. The net is bad enough for all classes to be confused."""
-    plan = make_plan(f"strategy={strategy}", f"devices={devices}", "data.test_size=361", *OWN)
+    plan = make_plan(f"strategy={strategy}", f"devices={devices}", "data.test_size=361", *USER_CODE)
     on_ranks(plan, by_both_engines)
     tensors = data.load(plan.data)
     net = create_net(plan, tensors)

@@ -16,7 +16,7 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_own_module import MODULES, SINGLE
+from tests.test_user_module import MODULES, SINGLE
 
 SMALL = ("model.hidden=[8]", "max_epochs=1", "threads=1", "test=false", "trainer.limit_train_batches=2")
 
@@ -91,14 +91,14 @@ def test_summary_of_each_kind_of_net(
     job: tuple[str, ...],
     said: str,
     engine: str,
-    make_own: Callable[..., Plan],
+    make_user_plan: Callable[..., Plan],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Printed before the first epoch's line, once; with and without it the same losses."""
     digests = []
     for asked in (True, False):
         words = (*job, *SINGLE, f"engine={engine}", "max_epochs=1", f"model_summary={asked}".lower())
-        plan = make_own(*words, folder=str(asked))
+        plan = make_user_plan(*words, folder=str(asked))
         digests.append(RUN[engine](plan, RankContext(0, 1, 0, 1))["digest"])
         out = capsys.readouterr().out
         assert (out.count(said), out.count("parameters are trained")) == (asked, asked)

@@ -7,37 +7,37 @@ import torch
 
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_close
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, MODULES, SINGLE, THAWING, TUNED, VIRTUAL, in_both_worlds, trained
+from tests.conftest import MakeUserPlan
 from tests.test_resume import same_after_kill, start
+from tests.test_user_module import DDP, MODULES, SINGLE, THAWING, TUNED, VIRTUAL, in_both_worlds, trained
 
 
-def test_a_metric_of_all_epochs_is_resumed(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_of_all_epochs_is_resumed(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that on_train_start resets, as in lightning-hydra-template."""
-    plan = make_own("model=uneven", "data=uneven_data", "engine=lightning", *SINGLE, "max_epochs=3")
+    plan = make_user_plan("model=uneven", "data=uneven_data", "engine=lightning", *SINGLE, "max_epochs=3")
     expected = start(plan, monkeypatch)
     assert "worst" in expected
     same_after_kill(plan, 11, expected, monkeypatch)
 
 
-def test_metrics_of_all_epochs_are_counted_once(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of them have a value before training; in another world rank 0 restores the states of both ranks."""
     job = ("model=tracing", "+model.norm=false", "data=blobs_data", "engine=raw")
-    plan = make_own(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
+    plan = make_user_plan(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
     expected = start(plan, monkeypatch)
     assert (expected["before"], expected["starts"]) == (5, 2)
     same_after_kill(plan, 3, expected, monkeypatch)
-    begun = trained(make_own(*job, *DDP, "max_epochs=1", folder="begun"))
+    begun = trained(make_user_plan(*job, *DDP, "max_epochs=1", folder="begun"))
     path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
-    ended = start(make_own(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
+    ended = start(make_user_plan(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
     assert (ended["before"], ended["starts"]) == (5, 2)
     assert ended["worst"] == expected["worst"]
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_frozen_layers_are_resumed(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_layers_are_resumed(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the second epoch, whose beginning is not called again."""
-    plan = make_own(*THAWING, f"engine={engine}", *DDP, "checkpoint.every_n_steps=1")
+    plan = make_user_plan(*THAWING, f"engine={engine}", *DDP, "checkpoint.every_n_steps=1")
     same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
 
 
@@ -61,26 +61,28 @@ def test_added_parameter_groups_are_resumed(
     engine: str,
     world: Sequence[str],
     step: int,
-    make_own: MakeOwn,
+    make_user_plan: MakeUserPlan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In the epoch in which they are added, and after it."""
-    plan = make_own(*GROWING, *adds, f"engine={engine}", *world)
+    plan = make_user_plan(*GROWING, *adds, f"engine={engine}", *world)
     same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
 
 
 @pytest.mark.slow
-def test_added_parameter_groups_are_equal_in_every_world(make_own: MakeOwn) -> None:
-    single, ddp = in_both_worlds(make_own, *GROWING)
+def test_added_parameter_groups_are_equal_in_every_world(make_user_plan: MakeUserPlan) -> None:
+    single, ddp = in_both_worlds(make_user_plan, *GROWING)
     require_close(single, ddp)
     [state] = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"]
     assert [len(group["params"]) for group in state["param_groups"]] == [2, 2]
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_frozen_statistics_are_resumed(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_statistics_are_resumed(
+    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A BackboneFinetuning stops those of BatchNorm, and starts them again with the second epoch."""
-    plan = make_own(*TUNED, "callbacks=thaw_all", f"engine={engine}", *SINGLE, "checkpoint.every_n_steps=1")
+    plan = make_user_plan(*TUNED, "callbacks=thaw_all", f"engine={engine}", *SINGLE, "checkpoint.every_n_steps=1")
     same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
 
 
@@ -106,9 +108,9 @@ def test_resumed_after_a_kill_in_any_step(
     world: tuple[str, ...],
     engine: str,
     step: int,
-    make_own: MakeOwn,
+    make_user_plan: MakeUserPlan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Metrics and means of an epoch under way, schedules, samples drawn anew: the record is the same to the byte."""
-    plan = make_own(*MODULES[name], *world, f"engine={engine}", "checkpoint.every_n_steps=2")
+    plan = make_user_plan(*MODULES[name], *world, f"engine={engine}", "checkpoint.every_n_steps=2")
     same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)

@@ -26,9 +26,9 @@ from lockstep.schemas.engine import ENGINES
 from lockstep.session.epoch_timing import mark_phases
 from lockstep.sums.phases import Phases
 from lockstep.sums.running import PredictionSamples
-from tests.conftest import ROOT, MakeOwn, MakePlan, events_of
+from tests.conftest import ROOT, MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_own_module import MODULES, SINGLE
+from tests.test_user_module import MODULES, SINGLE
 
 SMALL = ("model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
 
@@ -208,8 +208,8 @@ def test_confusion_picture_shades_shares_of_a_row() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_module_draws_with_its_experiment(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "own_code"))
-    searchpath = f"hydra.searchpath=[file://{ROOT / 'tests' / 'own_code' / 'conf'}]"
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "user_code"))
+    searchpath = f"hydra.searchpath=[file://{ROOT / 'tests' / 'user_code' / 'conf'}]"
     words = ("model=drawing", "data=model", "max_epochs=1", "threads=1", "test=false", f"hydra.run.dir={tmp_path}")
     run([searchpath, f"engine={engine}", *words])
     events = events_of(tmp_path, images=0)
@@ -236,11 +236,11 @@ def test_curves_and_pictures_of_each_kind_of_module(
     engine: str,
     job: tuple[str, ...],
     weight: str,
-    make_own: MakePlan,
+    make_user_plan: MakePlan,
 ) -> None:
     """Seconds by phase of automatic and manual optimization, histograms, first filters; the graph of its forward."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "logger.tensorboard.graph=true", "test=false")
-    plan = make_own(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
+    plan = make_user_plan(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
     metrics = RUN[engine](plan, RankContext(0, 1, 0, 1))
     events = events_of(Path(plan.run_dir), images=0)
     names = events.Tags()
@@ -256,14 +256,14 @@ def test_curves_and_pictures_of_each_kind_of_module(
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_histograms_of_shards_are_of_full_tensors(engine: str, make_own: MakeOwn) -> None:
+def test_histograms_of_shards_are_of_full_tensors(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Under fsdp as under ddp, for a module and a plain net."""
     asked = ("devices=2", "logger=tensorboard", "logger.tensorboard.histograms=1", "test=false", "max_epochs=2")
     for number, job in enumerate((("model=regressor", "data=stream"), ("data=points", "model.hidden=[4]"))):
         by_strategy = []
         for strategy in ("ddp", "fsdp"):
             words = (*job, *asked, "precision=64-true", f"engine={engine}", f"strategy={strategy}")
-            plan = make_own(*words, folder=f"{strategy}{number}")
+            plan = make_user_plan(*words, folder=f"{strategy}{number}")
             start_ranks(plan, ENGINES[engine])
             events = events_of(Path(plan.run_dir))
             every = {name: events.Histograms(name) for name in events.Tags()["histograms"]}

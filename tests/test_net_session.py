@@ -11,9 +11,9 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_close, require_identical
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, SINGLE, VIRTUAL, trained
+from tests.conftest import MakeUserPlan
 from tests.test_resume import record, same_after_kill, start
+from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained
 
 DIGITS = ("model=mlp", "data=digits", "batch_size=250", "max_epochs=1")
 TIMED = ("train_seconds", "samples_per_second")
@@ -32,10 +32,10 @@ def untimed(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "engine"), [(name, [*ENGINES][place % 2]) for place, name in enumerate(JOBS)])
-def test_callbacks_change_nothing(name: str, engine: str, make_own: MakeOwn) -> None:
+def test_callbacks_change_nothing(name: str, engine: str, make_user_plan: MakeUserPlan) -> None:
     """The engines take turns."""
     options = (*JOBS[name], f"engine={engine}", "logger=csv", "log_every_n_steps=2")
-    plans = [make_own(*options, f"callbacks={callbacks}", folder=callbacks) for callbacks in ("none", "timer")]
+    plans = [make_user_plan(*options, f"callbacks={callbacks}", folder=callbacks) for callbacks in ("none", "timer")]
     alone, beside = map(trained, plans)
     assert untimed(alone) == untimed(beside)
     assert record(plans[0]) == record(plans[1])
@@ -54,32 +54,32 @@ STOPPING = (
 """A value that never improves much."""
 
 
-def test_early_stopping_is_resumed(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint within an epoch has the task's sums; a run without callbacks can test it."""
     job = ("model=mlp", "data=blobs", "model.hidden=[6]", "engine=raw")
-    plan = make_own(*job, *DDP, "batch_size=16", *STOPPING, "checkpoint.every_n_steps=2")
+    plan = make_user_plan(*job, *DDP, "batch_size=16", *STOPPING, "checkpoint.every_n_steps=2")
     expected = start(plan, monkeypatch)
     assert expected["epochs"] == 2
     same_after_kill(plan, 9, expected, monkeypatch)
     last = f"ckpt_path={Path(plan.run_dir) / 'checkpoints' / 'last.ckpt'}"
-    tested = untimed(trained(make_own(*job, *SINGLE, "train=false", last, folder="tested")))
+    tested = untimed(trained(make_user_plan(*job, *SINGLE, "train=false", last, folder="tested")))
     assert tested["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
 
 
 @pytest.mark.slow
-def test_a_strategy_of_nets_runs_with_callbacks(make_own: MakeOwn) -> None:
+def test_a_strategy_of_nets_runs_with_callbacks(make_user_plan: MakeUserPlan) -> None:
     job = (*DIGITS, "strategy=dp", "devices=2")
     alone, beside = (
-        trained(make_own(*job, f"engine={engine}", f"callbacks={callbacks}", folder=callbacks))
+        trained(make_user_plan(*job, f"engine={engine}", f"callbacks={callbacks}", folder=callbacks))
         for engine, callbacks in (("raw", "none"), ("lightning", "timer"))
     )
     assert untimed(alone)["digest"] == untimed(beside)["digest"]
 
 
-def test_callbacks_of_a_sharded_net_are_rejected(make_own: MakeOwn) -> None:
+def test_callbacks_of_a_sharded_net_are_rejected(make_user_plan: MakeUserPlan) -> None:
     wanted = r"^strategy=fsdp: callbacks beside a plain net would see shards of its weights; write strategy=ddp"
     with pytest.raises(ConfigError, match=wanted):
-        make_own("model=mlp", "data=digits", "strategy=fsdp", "devices=2", "callbacks=timer")
+        make_user_plan("model=mlp", "data=digits", "strategy=fsdp", "devices=2", "callbacks=timer")
 
 
 NET = ("model=mlp", "model.hidden=[6]")
@@ -91,25 +91,27 @@ LOADERS = {
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_loaders_in_both_engines_and_worlds(name: str, make_own: MakeOwn) -> None:
+def test_loaders_in_both_engines_and_worlds(name: str, make_user_plan: MakeUserPlan) -> None:
     job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
-    runs = {world: trained(make_own(*job, "engine=raw", *options, folder=world)) for world, options in worlds.items()}
-    by_lightning = trained(make_own(*job, "engine=lightning", *DDP, folder="lightning"))
+    runs = {
+        world: trained(make_user_plan(*job, "engine=raw", *options, folder=world)) for world, options in worlds.items()
+    }
+    by_lightning = trained(make_user_plan(*job, "engine=lightning", *DDP, folder="lightning"))
     require_identical(by_lightning, runs["ddp"])
     for world in ("ddp", "virtual"):
         require_close(runs["single"], runs[world])
     assert {"train/loss", "train/acc", "val/f1", "test/acc"} <= untimed(runs["ddp"]).keys()
-    other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
+    other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
     assert not compare(runs["single"], other).within_tolerance
 
 
-def test_the_same_data_with_and_without_loaders(make_own: MakeOwn) -> None:
+def test_the_same_data_with_and_without_loaders(make_user_plan: MakeUserPlan) -> None:
     """Weights are bit-equal: order and weights of ragged batches are the same."""
     job = (*NET, "engine=raw", *DDP)
     runs = [
-        trained(make_own(*job, "data=pairs_data", folder="loaders")),
-        trained(make_own(*job, "data=pairs", "batch_size=8", folder="alone")),
+        trained(make_user_plan(*job, "data=pairs_data", folder="loaders")),
+        trained(make_user_plan(*job, "data=pairs", "batch_size=8", folder="alone")),
     ]
     first, second = map(untimed, runs)
     assert first["digest"] == second["digest"]
@@ -121,11 +123,11 @@ def test_loaders_are_resumed(
     name: str,
     world: tuple[str, ...],
     engine: str,
-    make_own: MakeOwn,
+    make_user_plan: MakeUserPlan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = (*NET, *LOADERS[name], *world, f"engine={engine}", "checkpoint.every_n_steps=1")
-    plan = make_own(*job)
+    plan = make_user_plan(*job)
     same_after_kill(plan, 5, start(plan, monkeypatch), monkeypatch)
 
 
@@ -151,7 +153,7 @@ def test_loaders_are_resumed(
         ),
     ],
 )
-def test_invalid_loaders_are_rejected(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_invalid_loaders_are_rejected(overrides: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError) as refused:
-        make_own(*NET, *(f"++{override}" if override.startswith("data.") else override for override in overrides))
+        make_user_plan(*NET, *(f"++{override}" if override.startswith("data.") else override for override in overrides))
     assert str(refused.value).startswith(sentence)

@@ -12,14 +12,14 @@ import psutil
 import pytest
 
 from lockstep.checkpoint.choice import newest_checkpoint
-from tests.conftest import OWN, ROOT, Command, Ended
+from tests.conftest import ROOT, USER_CODE, Command, Ended
 from tests.fault_injection.command import leaves
 from tests.netns import Cluster, Machine, cluster
 
 TIMEOUT = 4
 """Seconds of process_group.timeout where a cable is cut."""
 JOB = ("strategy=ddp", "threads=1", "logger=none", "accelerator=cpu")
-MODULE = (f"hydra.searchpath=[file://{OWN / 'conf'}]", "model=gan", "data=blobs_data")
+MODULE = (f"hydra.searchpath=[file://{USER_CODE / 'conf'}]", "model=gan", "data=blobs_data")
 DEBIAN = "127.0.1.1 no-such-host-0 no-such-host-1"
 """Debian's line for a machine's own name in /etc/hosts: on loopback."""
 Launcher = Callable[[Cluster, Machine], list[str]]
@@ -49,7 +49,7 @@ def start(
     job = (str(ROOT / "train.py"), *JOB, f"devices={ranks}", f"num_nodes={count}", *overrides)
     torchrun = (sys.executable, "-m", "torch.distributed.run", *shape)
     lines = [machine.inside(*torchrun, *launcher(machines, machine), *job) for machine in machines.machines]
-    return [command.popen(*line, PYTHONPATH=str(OWN)) for line in lines]
+    return [command.popen(*line, PYTHONPATH=str(USER_CODE)) for line in lines]
 
 
 def wait_for_all(command: Command, processes: "Sequence[subprocess.Popen[str]]", timeout: float = 90) -> list[Ended]:
@@ -61,7 +61,7 @@ def wait_for_all(command: Command, processes: "Sequence[subprocess.Popen[str]]",
 
 def four_ranks(folder: Path, *overrides: str) -> Path:
     """Train with four ranks on this machine, undisturbed; return the run's folder."""
-    ended = Command(folder).train(*JOB, "devices=4", *overrides, PYTHONPATH=str(OWN))
+    ended = Command(folder).train(*JOB, "devices=4", *overrides, PYTHONPATH=str(USER_CODE))
     assert ended.status == 0, ended.err
     return ended.run_dir
 

@@ -24,7 +24,7 @@ ENTRIES = """\
     Mean("miss3", "min", lambda outputs, targets: (outputs.topk(3).indices != targets[:, None]).all(1).sum()),
     FromConfusion("recall", "max", lambda counts: float((counts.diagonal().double() / counts.sum(1)).mean())),
 """
-OWN = (
+USER_CODE = (
     *("strategy=ddp", "devices=2", "accelerator=cpu", "threads=1", "model.hidden=[8]", "optimizer.lr=0.1"),
     *("data.test_size=361", "data.val_size=61", "batch_size=60", "max_epochs=4", "checkpoint.monitor=val/miss3"),
 )
@@ -41,7 +41,7 @@ def test_one_entry_is_a_metric_everywhere(command: Command, make_plan: Callable[
     place.write_text(place.read_text().replace(PLACE, PLACE + ENTRIES))
 
     path = os.pathsep.join([str(tree / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    words = (sys.executable, str(tree / "train.py"), "-m", "engine=raw,lightning", *OWN)
+    words = (sys.executable, str(tree / "train.py"), "-m", "engine=raw,lightning", *USER_CODE)
     ended = command(*words, PYTHONPATH=path)
     assert ended.status == 0, ended.err
     [table] = command.folder.glob("logs/train/sweeps/*/sweep.csv")
@@ -52,7 +52,7 @@ def test_one_entry_is_a_metric_everywhere(command: Command, make_plan: Callable[
     for row in rows:
         job = table.parent / row["job"]
         metrics = json.loads((job / "metrics.json").read_text())
-        miss3, recall = expected(job, make_plan(*OWN[:-1]))
+        miss3, recall = expected(job, make_plan(*USER_CODE[:-1]))
         assert metrics["test/miss3"] == float(row["test_miss3"]) == miss3 > 0
         assert metrics["test/recall"] == float(row["test_recall"]) == pytest.approx(recall, abs=1e-12)
         assert "train/miss3" in metrics

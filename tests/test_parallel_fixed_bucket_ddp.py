@@ -16,9 +16,9 @@ from lockstep.launch.topology import RankContext
 from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
-from tests.conftest import MakeOwn
+from tests.conftest import MakeUserPlan
 from tests.rank_helpers import on_ranks
-from tests.test_own_module import DDP, trained
+from tests.test_user_module import DDP, trained
 
 
 class Backwards(nn.Module):
@@ -74,8 +74,10 @@ def test_buckets_stay_the_same(make_plan: Callable[..., Plan]) -> None:
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_an_unused_parameter_needs_a_key(engine: str, make_own: MakeOwn) -> None:
+def test_an_unused_parameter_needs_a_key(engine: str, make_user_plan: MakeUserPlan) -> None:
     job = ("model=regressor", "model._target_=strange_modules.Unused", "data=stream", "+model.since=1", "max_epochs=1")
     with pytest.raises(ConfigError, match="find_unused_parameters=false: a parameter received no gradient in a step"):
-        trained(make_own(*job, *DDP, f"engine={engine}", folder="refused"))
-    assert trained(make_own(*job, *DDP, f"engine={engine}", "strategy.find_unused_parameters=true", folder="trained"))
+        trained(make_user_plan(*job, *DDP, f"engine={engine}", folder="refused"))
+    assert trained(
+        make_user_plan(*job, *DDP, f"engine={engine}", "strategy.find_unused_parameters=true", folder="trained")
+    )

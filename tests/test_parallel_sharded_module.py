@@ -8,9 +8,9 @@ import torch
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from tests.checkpoints import net_state
-from tests.conftest import MakeOwn
-from tests.test_own_module import MODULES, PLAIN, SINGLE, VIRTUAL, by_both, trained
+from tests.conftest import MakeUserPlan
 from tests.test_resume import same_after_kill, start
+from tests.test_user_module import MODULES, PLAIN, SINGLE, VIRTUAL, by_both, trained
 
 TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
 TEACHER = ("model=teacher", "data=rows")
@@ -33,28 +33,28 @@ SLOW_JOBS = {
         *(pytest.param(*job, id=name, marks=pytest.mark.slow) for name, job in SLOW_JOBS.items()),
     ],
 )
-def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], make_own: MakeOwn) -> None:
+def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """By either engine bit for bit the same; another seed is another run."""
     job = (*job, "precision=64-true")
-    single = trained(make_own(*job, "engine=raw", *SINGLE, folder="single"))
-    runs = by_both(make_own(*job, *ranks, folder="both"))
+    single = trained(make_user_plan(*job, "engine=raw", *SINGLE, folder="single"))
+    runs = by_both(make_user_plan(*job, *ranks, folder="both"))
     for run in runs:
         verdict = compare(single, run)
         assert verdict.within_tolerance, verdict.text()
         assert verdict.max_diff < 1e-10
     assert compare(runs[0], runs[1]).verdict == "identical"
     if ranks == THREE:
-        other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
+        other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
         assert not compare(runs[1], other).within_tolerance
     lines = [json.loads(line) for line in (runs[1] / "record.jsonl").read_text().splitlines()]
     fingerprints = [line["fingerprint"] for line in lines if "fingerprint" in line]
     assert all(line["sharded"] and len({*line["weights"]}) > 1 for line in fingerprints)
 
 
-def test_each_rank_may_choose_its_layers(make_own: MakeOwn) -> None:
+def test_each_rank_may_choose_its_layers(make_user_plan: MakeUserPlan) -> None:
     """Where one is no other's, nobody may add their gradients."""
     job = ("model=experts", "data=rows", "precision=64-true", "engine=raw")
-    runs = [trained(make_own(*job, *world, folder=world[0])) for world in (VIRTUAL, TWO)]
+    runs = [trained(make_user_plan(*job, *world, folder=world[0])) for world in (VIRTUAL, TWO)]
     verdict = compare(runs[0], runs[1])
     assert verdict.within_tolerance, verdict.text()
     assert verdict.max_diff < 1e-10
@@ -69,20 +69,20 @@ def test_each_rank_may_choose_its_layers(make_own: MakeOwn) -> None:
     ],
 )
 def test_killed_in_a_step_it_ends_the_same(
-    engine: str, job: tuple[str, ...], make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
+    engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = make_own(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
+    plan = make_user_plan(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
     same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_checkpoints_resume_under_other_strategies(engine: str, make_own: MakeOwn) -> None:
+def test_checkpoints_resume_under_other_strategies(engine: str, make_user_plan: MakeUserPlan) -> None:
     job = (*TEACHER, "precision=64-true")
-    uninterrupted = trained(make_own(*job, "engine=raw", *SINGLE, folder="uninterrupted"))
+    uninterrupted = trained(make_user_plan(*job, "engine=raw", *SINGLE, folder="uninterrupted"))
     for name, first, second in (("from single", SINGLE, TWO), ("from shards", TWO, SINGLE)):
-        begun = trained(make_own(*job, f"engine={engine}", *first, "max_epochs=1", folder=f"{name}, begun"))
+        begun = trained(make_user_plan(*job, f"engine={engine}", *first, "max_epochs=1", folder=f"{name}, begun"))
         path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
-        ended = trained(make_own(*job, f"engine={engine}", *second, path, folder=name))
+        ended = trained(make_user_plan(*job, f"engine={engine}", *second, path, folder=name))
         expected, resumed = (net_state(run / "checkpoints" / "last.ckpt") for run in (uninterrupted, ended))
         for key, tensor in expected.items():
             torch.testing.assert_close(resumed[key], tensor, rtol=0, atol=1e-10)
@@ -115,8 +115,8 @@ def test_checkpoints_resume_under_other_strategies(engine: str, make_own: MakeOw
 )
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_modules_that_shards_break_are_rejected(
-    engine: str, overrides: tuple[str, ...], sentence: str, make_own: MakeOwn
+    engine: str, overrides: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        trained(make_own(*overrides, f"engine={engine}", *TWO))
+        trained(make_user_plan(*overrides, f"engine={engine}", *TWO))
     assert str(refused.value) == sentence

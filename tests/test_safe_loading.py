@@ -14,9 +14,9 @@ import torch
 from lockstep.safe_loading import load
 from lockstep.schemas.engine import ENGINES
 from lockstep.session.loadable import loadable
-from tests.conftest import MakeOwn
-from tests.test_own_module import MODULES, SINGLE
+from tests.conftest import MakeUserPlan
 from tests.test_resume import same_after_kill, start
+from tests.test_user_module import MODULES, SINGLE
 
 
 def packed(value: Any) -> io.BytesIO:
@@ -77,10 +77,10 @@ def test_no_code_is_executed(wrapped: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_module_saves_arrays(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_saves_arrays(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its on_load_checkpoint checks what its on_save_checkpoint has saved."""
     job = (*MODULES["autoencoder"], *SINGLE, "checkpoint.every_n_steps=2")
-    plan = make_own(*job, f"engine={engine}")
+    plan = make_user_plan(*job, f"engine={engine}")
     same_after_kill(plan, 7, start(plan, monkeypatch), monkeypatch)
 
 

@@ -13,9 +13,9 @@ from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_identical
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, SINGLE, VIRTUAL, trained
+from tests.conftest import MakeUserPlan
 from tests.test_resume import going_on_with
+from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained
 
 CHECK = "trainer.num_sanity_val_steps"
 TRACING = ("model=tracing", "data=blobs_data", "logger=csv", "log_every_n_steps=1")
@@ -32,31 +32,31 @@ def same(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("world", [DDP, pytest.param(VIRTUAL, marks=pytest.mark.slow)])
-def test_nothing_of_it_is_kept(world: tuple[str, ...], make_own: MakeOwn) -> None:
+def test_nothing_of_it_is_kept(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """Two batches of each loader; random numbers, metrics, values and files as without. All of them: -1."""
     runs = {}
     for engine in ENGINES:
-        runs[engine] = trained(make_own(*TRACING, *world, f"engine={engine}", f"{CHECK}=2", folder=engine))
+        runs[engine] = trained(make_user_plan(*TRACING, *world, f"engine={engine}", f"{CHECK}=2", folder=engine))
         assert (runs[engine] / "checked.txt").read_text() == "0:0 0:1 1:0 1:1 "
-    usual = trained(make_own(*TRACING, *world, "engine=raw", folder="usual"))
+    usual = trained(make_user_plan(*TRACING, *world, "engine=raw", folder="usual"))
     same(usual, runs["raw"])
     same(runs["lightning"], runs["raw"])
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_a_run_that_begins_at_a_checkpoint_has_none(engine: str, make_own: MakeOwn) -> None:
-    plan = make_own(*TRACING, *SINGLE, f"engine={engine}", f"{CHECK}=1", "trainer.max_steps=3")
+def test_a_run_that_begins_at_a_checkpoint_has_none(engine: str, make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*TRACING, *SINGLE, f"engine={engine}", f"{CHECK}=1", "trainer.max_steps=3")
     notes = trained(plan) / "checked.txt"
     assert notes.read_text() == "0:0 1:0 "
     start_ranks(replace(going_on_with(plan), trainer=replace(plan.trainer, max_steps=-1)), ENGINES[engine])
     assert notes.read_text() == "0:0 1:0 "
 
 
-def test_of_a_plain_net(make_own: MakeOwn) -> None:
+def test_of_a_plain_net(make_user_plan: MakeUserPlan) -> None:
     job = ("model=residual", "data=noisy", "batch_size=16", *DDP, "logger=csv")
-    usual = trained(make_own(*job, "engine=raw", folder="usual"))
+    usual = trained(make_user_plan(*job, "engine=raw", folder="usual"))
     for engine in ENGINES:
-        run = trained(make_own(*job, f"{CHECK}=-1", f"engine={engine}", folder=engine))
+        run = trained(make_user_plan(*job, f"{CHECK}=-1", f"engine={engine}", folder=engine))
         require_identical(usual, run)
 
 

@@ -14,12 +14,12 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LRSchedul
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from tests import test_own_code
-from tests.conftest import MakeOwn
-from tests.test_own_code import trained
+from tests import test_user_code
+from tests.conftest import MakeUserPlan
 from tests.test_resume import same_after_kill, start
+from tests.test_user_code import trained
 
-make_own = test_own_code.make_own
+make_user_plan = test_user_code.make_user_plan
 
 TORCH = "torch.optim.lr_scheduler"
 JOB = ("model=residual", "data=blobs", "optimizer=sgd", "optimizer.lr=0.5", "batch_size=24", "max_epochs=5")
@@ -76,9 +76,9 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("steps", "a function"))) for name in SCHEDULES]
 )
-def test_the_rates_are_torchs(name: str, make_own: MakeOwn) -> None:
+def test_the_rates_are_torchs(name: str, make_user_plan: MakeUserPlan) -> None:
     typed, every, make = SCHEDULES[name]
-    raw = trained(make_own(*JOB, *typed, "engine=raw", folder="raw"))
+    raw = trained(make_user_plan(*JOB, *typed, "engine=raw", folder="raw"))
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
     scheduler, rates = make(optimizer), []
     for step in range(1, 5 * STEPS + 1):
@@ -88,7 +88,7 @@ def test_the_rates_are_torchs(name: str, make_own: MakeOwn) -> None:
             scheduler.step()
     assert [line["lr"] for line in lines(raw, "step")] == rates
     assert len({*rates}) > 2
-    lightning = trained(make_own(*JOB, *typed, "engine=lightning", folder="lightning"))
+    lightning = trained(make_user_plan(*JOB, *typed, "engine=lightning", folder="lightning"))
     assert compare(raw, lightning).verdict == "identical"
 
 
@@ -105,7 +105,7 @@ PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "thres
     ids=["usual", "loss", "no validation"],
 )
 def test_a_plateau_of_the_monitored_metric(
-    monitor: tuple[str, ...], epochs: int, better: str, make_own: MakeOwn
+    monitor: tuple[str, ...], epochs: int, better: str, make_user_plan: MakeUserPlan
 ) -> None:
     """By itself what best.ckpt is best by, in its direction; the rule worked out here from the record's metrics."""
     job = (
@@ -114,7 +114,7 @@ def test_a_plateau_of_the_monitored_metric(
         *(f"+{each}" if each.startswith("data") else each for each in monitor),
         f"max_epochs={epochs}",
     )
-    raw = trained(make_own(*job, "engine=raw", folder="raw"))
+    raw = trained(make_user_plan(*job, "engine=raw", folder="raw"))
     steps = lines(raw, "step")
     if better == "max":
         measured = [line["val/acc"] for line in lines(raw, "validation")]
@@ -134,7 +134,7 @@ def test_a_plateau_of_the_monitored_metric(
             rate /= 2
     assert [next(line["lr"] for line in steps if line["epoch"] == epoch) for epoch in range(1, epochs + 1)] == rates
     assert rates[-1] < 0.5
-    lightning = trained(make_own(*job, "engine=lightning", folder="lightning"))
+    lightning = trained(make_user_plan(*job, "engine=lightning", folder="lightning"))
     assert compare(raw, lightning).verdict == "identical"
 
 
@@ -143,10 +143,10 @@ def test_a_plateau_of_the_monitored_metric(
     "typed", [PLATEAU, pytest.param(SCHEDULES["epochs"][0], marks=pytest.mark.slow)], ids=["plateau", "epochs"]
 )
 def test_killed_in_any_step_it_ends_the_same(
-    typed: tuple[str, ...], engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
+    typed: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of an epoch, and in the first step at another rate, which the checkpoint before it has to know."""
-    plan = make_own(*JOB, *typed, "checkpoint.every_n_steps=1", f"engine={engine}")
+    plan = make_user_plan(*JOB, *typed, "checkpoint.every_n_steps=1", f"engine={engine}")
     expected = start(plan, monkeypatch)
     rates = [line["lr"] for line in lines(Path(plan.run_dir), "step")]
     first = next(step for step, (before, rate) in enumerate(pairwise(rates), start=2) if rate != before)
@@ -155,10 +155,10 @@ def test_killed_in_any_step_it_ends_the_same(
 
 
 @pytest.mark.slow
-def test_ranks_agree_with_one_device(make_own: MakeOwn) -> None:
+def test_ranks_agree_with_one_device(make_user_plan: MakeUserPlan) -> None:
     job = (*JOB, *PLATEAU, "precision=64-true")
-    single = trained(make_own(*job, "engine=raw", folder="single"))
-    two = trained(make_own(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
+    single = trained(make_user_plan(*job, "engine=raw", folder="single"))
+    two = trained(make_user_plan(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
     assert compare(single, two).max_diff < 1e-10
 
 
@@ -203,6 +203,8 @@ def test_ranks_agree_with_one_device(make_own: MakeOwn) -> None:
         ),
     ],
 )
-def test_errors_come_before_any_rank_starts(typed: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_errors_come_before_any_rank_starts(
+    typed: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
+) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
-        make_own(*JOB, *typed)
+        make_user_plan(*JOB, *typed)

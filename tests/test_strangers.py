@@ -12,9 +12,9 @@ import pytest
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
+from tests.conftest import MakeUserPlan
 from tests.test_resume import same_after_kill, start
+from tests.test_user_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
 
 SINGLE = ("strategy=single", "strategy.in_process=false")
 FLOAT64 = 1e-10
@@ -70,10 +70,10 @@ def in_folder(job: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(("job", "bound"), WORLDS)
 def test_both_engines_and_both_worlds_are_one(
-    job: tuple[str, ...], bound: float, make_own: MakeOwn, folder: Path
+    job: tuple[str, ...], bound: float, make_user_plan: MakeUserPlan, folder: Path
 ) -> None:
     job = (*in_folder(job, folder), "precision=64-true")
-    single, ddp = in_both_worlds(make_own, *job, single=SINGLE)
+    single, ddp = in_both_worlds(make_user_plan, *job, single=SINGLE)
     verdict = compare(single, ddp, bound)
     assert verdict.within_tolerance, verdict.text()
     metrics = json.loads((single / "metrics.json").read_text())
@@ -82,13 +82,13 @@ def test_both_engines_and_both_worlds_are_one(
 
 
 @pytest.mark.slow
-def test_a_net_with_dropout_is_that_of_virtual_ranks(make_own: MakeOwn, folder: Path) -> None:
+def test_a_net_with_dropout_is_that_of_virtual_ranks(make_user_plan: MakeUserPlan, folder: Path) -> None:
     """Lightning's demo of a transformer, on its own class of a text: its ranks draw masks of their own."""
     job = (*in_folder(DEMO, folder), "precision=64-true")
-    ddp = by_both(make_own(*job, *DDP, folder="both"))
+    ddp = by_both(make_user_plan(*job, *DDP, folder="both"))
     verdict = compare(ddp[0], ddp[1])
     assert verdict.verdict == "identical", verdict.text()
-    virtual = trained(make_own(*job, *VIRTUAL, "engine=raw", folder="virtual"))
+    virtual = trained(make_user_plan(*job, *VIRTUAL, "engine=raw", folder="virtual"))
     verdict = compare(ddp[1], virtual)
     assert verdict.within_tolerance, verdict.text()
     assert 0 < verdict.max_diff < FLOAT64
@@ -106,22 +106,22 @@ def test_killed_within_an_epoch_it_ends_the_same(
     job: tuple[str, ...],
     world: tuple[str, ...],
     engine: str,
-    make_own: MakeOwn,
+    make_user_plan: MakeUserPlan,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also the order that webdataset draws for itself from Python's generator."""
-    plan = make_own(*in_folder(job, folder), *world, f"engine={engine}", "checkpoint.every_n_steps=2")
+    plan = make_user_plan(*in_folder(job, folder), *world, f"engine={engine}", "checkpoint.every_n_steps=2")
     same_after_kill(plan, 7, start(plan, monkeypatch), monkeypatch)
 
 
 @needs("webdataset")
 def test_shards_in_an_order_by_the_clock_are_told(
-    make_own: MakeOwn, folder: Path, capfd: pytest.CaptureFixture[str]
+    make_user_plan: MakeUserPlan, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One process trains on them; of two each would see others."""
     job = (*in_folder(SHUFFLED, folder), "+data.by_clock=true", "engine=raw")
-    plan = make_own(*job, *DDP)
+    plan = make_user_plan(*job, *DDP)
     assert "data=ShardsData: the same seed gives other samples when it is read" in capfd.readouterr().err
     with pytest.raises(
         ConfigError, match=r"^data: ranks read different samples from it, .* \(for webdataset nodesplitter"

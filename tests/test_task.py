@@ -17,15 +17,15 @@ from lockstep.data.user_data import load
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.schemas import UserData
-from tests import test_own_code
+from tests import test_user_code
 from tests.checkpoints import net_state
 from tests.comparing import require_close, require_identical
-from tests.conftest import MakeOwn
-from tests.own_code.strange_nets import Residual
-from tests.own_code.strange_tasks import Absolute, Coder, Pixels, Tokens, Variational
-from tests.test_own_code import trained
+from tests.conftest import MakeUserPlan
+from tests.test_user_code import trained
+from tests.user_code.strange_nets import Residual
+from tests.user_code.strange_tasks import Absolute, Coder, Pixels, Tokens, Variational
 
-make_own = test_own_code.make_own
+make_user_plan = test_user_code.make_user_plan
 
 JOBS: dict[str, tuple[str, ...]] = {
     "autoencoding": ("task=autoencoding", "model=mlp", "model.hidden=[3]", "data=random_regression", "data.samples=21"),
@@ -43,21 +43,21 @@ QUICK, SLOW = ("sequences", "variational"), ("autoencoding", "lines", "masks", "
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_engines_and_ranks_agree(name: str, make_own: MakeOwn) -> None:
+def test_engines_and_ranks_agree(name: str, make_user_plan: MakeUserPlan) -> None:
     job = (*JOBS[name], *FAST)
-    single = trained(make_own(*job, "engine=raw", folder="raw"))
-    require_identical(single, trained(make_own(*job, "engine=lightning", folder="lightning")))
-    two = trained(make_own(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
+    single = trained(make_user_plan(*job, "engine=raw", folder="raw"))
+    require_identical(single, trained(make_user_plan(*job, "engine=lightning", folder="lightning")))
+    two = trained(make_user_plan(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
     require_close(single, two)
 
 
 @pytest.mark.parametrize("name", ["variational", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_three_replicas_in_one_process_agree(name: str, make_own: MakeOwn) -> None:
+def test_three_replicas_in_one_process_agree(name: str, make_user_plan: MakeUserPlan) -> None:
     job = (*JOBS[name], *FAST, "batch_size=9")
-    single = trained(make_own(*job, "engine=raw"))
+    single = trained(make_user_plan(*job, "engine=raw"))
     for strategy, engine in (("dp", "lightning"), ("virtual", "raw")):
         world = (f"strategy={strategy}", "devices=3", f"engine={engine}")
-        require_close(single, trained(make_own(*job, *world, folder=strategy)))
+        require_close(single, trained(make_user_plan(*job, *world, folder=strategy)))
 
 
 def by_hand(plan: Plan, net: nn.Module, loss_of: Callable[[Any, Tensor, Tensor], Tensor]) -> float:
@@ -91,9 +91,9 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor, Tensor], T
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_a_plain_loop_over_single_samples_computes_the_same(name: str, make_own: MakeOwn) -> None:
+def test_a_plain_loop_over_single_samples_computes_the_same(name: str, make_user_plan: MakeUserPlan) -> None:
     """Each sample alone through the net: so a batch's mean is over samples, ragged or not."""
-    plan = make_own(*JOBS[name], *FAST, "engine=raw")
+    plan = make_user_plan(*JOBS[name], *FAST, "engine=raw")
     folder = trained(plan)
     make, loss_of = NETS[name]
     torch.manual_seed(plan.seed)
@@ -111,16 +111,16 @@ def record_without_heading(folder: Path) -> list[str]:
     return (folder / "record.jsonl").read_text().splitlines()[1:]
 
 
-def test_a_loss_of_torch_itself_and_its_reductions(make_own: MakeOwn) -> None:
+def test_a_loss_of_torch_itself_and_its_reductions(make_user_plan: MakeUserPlan) -> None:
     """By its path alone, typed on the command line; a sum is told from a mean by its `reduction`."""
     job = ("model=residual", "data=sine", *FAST, "engine=raw", "+task._target_=torch.nn.HuberLoss")
-    mean = trained(make_own(*job, folder="mean"))
-    summed = trained(make_own(*job, "+task.reduction=sum", folder="sum"))
+    mean = trained(make_user_plan(*job, folder="mean"))
+    summed = trained(make_user_plan(*job, "+task.reduction=sum", folder="sum"))
     first, second = (net_state(folder / "checkpoints" / "last.ckpt") for folder in (mean, summed))
     assert all((first[name] - second[name]).abs().max() < 1e-12 for name in first)
 
 
-def test_the_state_of_a_task_is_of_one_run(make_own: MakeOwn) -> None:
+def test_the_state_of_a_task_is_of_one_run(make_user_plan: MakeUserPlan) -> None:
     """Of two in the same process, too."""
     job = (
         "model=residual",
@@ -129,15 +129,15 @@ def test_the_state_of_a_task_is_of_one_run(make_own: MakeOwn) -> None:
         "+task._target_=strange_tasks.Counting",
         "strategy.in_process=true",
     )
-    plans = [make_own(*job, folder=name) for name in ("first", "second")]
+    plans = [make_user_plan(*job, folder=name) for name in ("first", "second")]
     first, second = map(trained, plans)
     assert record_without_heading(first) == record_without_heading(second)
 
 
-def test_a_default_task_is_not_in_the_identity(make_own: MakeOwn) -> None:
+def test_a_default_task_is_not_in_the_identity(make_user_plan: MakeUserPlan) -> None:
     """Another task is another training; null is an option that a task does not have."""
     tasks = ("auto", "classification", "autoencoding")
-    plans = [make_own("data=digits", f"task={task}", folder=task) for task in tasks]
+    plans = [make_user_plan("data=digits", f"task={task}", folder=task) for task in tasks]
     default, named, other = (
         {key: value for key, value in identity(plan, False).items() if value is not None} for plan in plans
     )
@@ -189,9 +189,11 @@ def test_a_default_task_is_not_in_the_identity(make_own: MakeOwn) -> None:
         ),
     ],
 )
-def test_tasks_that_do_not_fit_are_rejected(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_tasks_that_do_not_fit_are_rejected(
+    overrides: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        make_own(*overrides)
+        make_user_plan(*overrides)
     assert str(caught.value) == sentence
 
 
@@ -212,14 +214,16 @@ def test_tasks_that_do_not_fit_are_rejected(overrides: tuple[str, ...], sentence
         ),
     ],
 )
-def test_outputs_that_do_not_fit_are_rejected(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
-    plan = make_own(*overrides, "engine=raw")
+def test_outputs_that_do_not_fit_are_rejected(
+    overrides: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
+) -> None:
+    plan = make_user_plan(*overrides, "engine=raw")
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         trained(plan)
 
 
-def test_the_metrics_of_a_users_task_are_those_of_all_samples(make_own: MakeOwn) -> None:
-    plan = make_own(*JOBS["absolute"], *FAST, "engine=raw", "strategy=ddp", "devices=2", "max_epochs=1")
+def test_the_metrics_of_a_users_task_are_those_of_all_samples(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*JOBS["absolute"], *FAST, "engine=raw", "strategy=ddp", "devices=2", "max_epochs=1")
     measured = start_ranks(plan, "lockstep.raw")
     assert isinstance(plan.data, UserData)
     test: Any = load(plan.data, plan.seed, "any").test

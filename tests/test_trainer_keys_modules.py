@@ -19,11 +19,11 @@ from lockstep.lit.trainer import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
-from tests.conftest import MakeOwn
+from tests.conftest import MakeUserPlan
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_own_module import DDP, MODULES, SINGLE
-from tests.test_own_module import by_both as runs_by_both
 from tests.test_resume import going_on_with, record, same_after_kill, start, untimed
+from tests.test_user_module import DDP, MODULES, SINGLE
+from tests.test_user_module import by_both as runs_by_both
 
 
 def lines(folder: Path, kind: str) -> list[Any]:
@@ -31,7 +31,7 @@ def lines(folder: Path, kind: str) -> list[Any]:
     return [line[kind] for line in records if kind in line]
 
 
-def by_both(make: MakeOwn, *job: str) -> Path:
+def by_both(make: MakeUserPlan, *job: str) -> Path:
     """The folder of the raw engine's run, which is identical to Lightning's."""
     runs = runs_by_both(make(*job, folder=f"both-{len(job)}"))
     verdict = compare(runs[0], runs[1])
@@ -42,11 +42,13 @@ def by_both(make: MakeOwn, *job: str) -> Path:
 
 
 @pytest.mark.parametrize(("name", "steps", "batches"), [("classifier", 7, 7), ("gan", 12, 8)])
-def test_max_steps_counts_what_optimizers_step(name: str, steps: int, batches: int, make_own: MakeOwn) -> None:
+def test_max_steps_counts_what_optimizers_step(
+    name: str, steps: int, batches: int, make_user_plan: MakeUserPlan
+) -> None:
     """5 batches an epoch; of the GAN's two optimizers one steps in each, one in every other. No part is validated."""
     job = (*MODULES[name], *DDP, "precision=64-true")
-    unlimited = by_both(make_own, *job)
-    cut = by_both(make_own, *job, "max_epochs=9", f"trainer.max_steps={steps}")
+    unlimited = by_both(make_user_plan, *job)
+    cut = by_both(make_user_plan, *job, "max_epochs=9", f"trainer.max_steps={steps}")
     assert lines(cut, "step") == lines(unlimited, "step")[:batches]
     assert [line["epoch"] for line in lines(cut, "validation")] == [1]
     saved = torch.load(cut / "checkpoints" / "last.ckpt", weights_only=True)
@@ -64,11 +66,11 @@ def test_max_steps_counts_what_optimizers_step(name: str, steps: int, batches: i
     ],
 )
 def test_a_limited_run_resumes_as_an_unlimited_one(
-    name: str, bound: int, engine: str, make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, bound: int, engine: str, make_user_plan: MakeUserPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before the cut, and gone on with behind it, once within an epoch, once at its end: as without a bound."""
     job = (*MODULES[name], *SINGLE, f"engine={engine}", "max_epochs=4")
-    plan = make_own(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
+    plan = make_user_plan(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
     expected = start(plan, monkeypatch)
     resumed = same_after_kill(plan, 6, expected, monkeypatch)
     again = replace(resumed, ckpt_path=str(Path(resumed.run_dir) / "checkpoints" / "last.ckpt"))
@@ -89,11 +91,11 @@ def with_bound(plan: Plan, most: int) -> Plan:
 
 
 @pytest.mark.slow
-def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn) -> None:
+def test_max_time_ends_a_module_and_resume_goes_on(make_user_plan: MakeUserPlan) -> None:
     job = (*MODULES["gan"], *DDP)
-    unlimited = by_both(make_own, *job)
+    unlimited = by_both(make_user_plan, *job)
     for name, path in ENGINES.items():
-        plan = make_own(*job, f"engine={name}", "trainer.max_time={seconds:0.0001}", folder=f"cut-{name}")
+        plan = make_user_plan(*job, f"engine={name}", "trainer.max_time={seconds:0.0001}", folder=f"cut-{name}")
         assert start_ranks(plan, path)["steps"] == 1
         more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
         assert start_ranks(more, path)["steps"] == 10
@@ -101,18 +103,18 @@ def test_max_time_ends_a_module_and_resume_goes_on(make_own: MakeOwn) -> None:
         assert lines(Path(plan.run_dir), "tensor") == lines(unlimited, "tensor")
 
 
-def test_overfitting_takes_the_same_batches_in_each_epoch(make_own: MakeOwn) -> None:
+def test_overfitting_takes_the_same_batches_in_each_epoch(make_user_plan: MakeUserPlan) -> None:
     """The first of the data in their order, in a loader that shuffles, too."""
-    folder = by_both(make_own, *MODULES["classifier"], *DDP, "trainer.overfit_batches=2")
+    folder = by_both(make_user_plan, *MODULES["classifier"], *DDP, "trainer.overfit_batches=2")
     digests, size = [line["ids"] for line in lines(folder, "step")], lines(folder, "step")[0]["samples"]
     assert digests == digests[:2] * 2
     assert digests[0] == f"{int(id_digests([torch.arange(size)], 0, size, 0, 1)) % 2**64:016x}"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_summary_of_the_module(engine: str, make_own: MakeOwn, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_summary_of_the_module(engine: str, make_user_plan: MakeUserPlan, capsys: pytest.CaptureFixture[str]) -> None:
     few = ("trainer.limit_train_batches=1", "max_epochs=1", "test=false", "trainer.enable_model_summary=true")
-    RUN[engine](make_own(*MODULES["classifier"], *SINGLE, *few), RankContext(0, 1, 0, 1))
+    RUN[engine](make_user_plan(*MODULES["classifier"], *SINGLE, *few), RankContext(0, 1, 0, 1))
     assert "Total params" in capsys.readouterr().out
 
 
@@ -127,11 +129,11 @@ SUMMARY_AND_ANOTHER = ("callbacks.model_summary", "trainer.setup")
 WITHIN = ("trainer.val_check_interval=2", "max_epochs=3")
 
 
-def test_validation_within_an_epoch(make_own: MakeOwn) -> None:
+def test_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
     """Of 5 batches after 2 and 4; metrics as objects, a callback that stops by what they say: then no plateau steps."""
     stops = ("callbacks=early_stopping", "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
     patience = ("callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=10")
-    folder = by_both(make_own, *MODULES["classifier"], *DDP, *WITHIN, *stops, *patience)
+    folder = by_both(make_user_plan, *MODULES["classifier"], *DDP, *WITHIN, *stops, *patience)
     records = [(line["epoch"], line.get("after_batch")) for line in lines(folder, "validation")]
     assert records == [(1, 2), (1, None)], "the second validation ended training"
     assert len(lines(folder, "step")) == 4
@@ -147,16 +149,16 @@ def test_validation_within_an_epoch(make_own: MakeOwn) -> None:
     ],
 )
 def test_killed_behind_a_validation_within_an_epoch(
-    name: str, engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch
+    name: str, engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = make_own(*MODULES[name], *SINGLE, *WITHIN, f"engine={engine}")
+    plan = make_user_plan(*MODULES[name], *SINGLE, *WITHIN, f"engine={engine}")
     resumed = same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
     assert any("after_batch" in line for line in lines(Path(resumed.run_dir), "validation"))
 
 
-def test_validation_after_every_other_epoch(make_own: MakeOwn) -> None:
+def test_validation_after_every_other_epoch(make_user_plan: MakeUserPlan) -> None:
     job = (*MODULES["autoencoder"], *DDP, "max_epochs=5", "trainer.check_val_every_n_epoch=2")
-    folder = by_both(make_own, *job)
+    folder = by_both(make_user_plan, *job)
     validated = [line["epoch"] for line in lines(folder, "validation") if any("val" in key for key in line)]
     assert validated == [2, 4]
     best = safe_loading.load(folder / "checkpoints" / "best.ckpt")["lockstep"]

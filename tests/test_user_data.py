@@ -12,12 +12,12 @@ from lockstep.data.tensors import TensorData
 from lockstep.data.user_data import describe, load
 from lockstep.schemas import DataFacts, UserData
 
-OWN = Path(__file__).parent / "own_code"
+USER_CODE = Path(__file__).parent / "user_code"
 
 
 @pytest.fixture(autouse=True)
-def own_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(OWN))
+def user_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(USER_CODE))
 
 
 def choice(**values: Any) -> UserData:
@@ -47,7 +47,7 @@ def test_a_plan_knows_sizes_and_shapes(form: str) -> None:
 
 
 def test_a_split_has_every_sample_once_for_any_seed() -> None:
-    from tests.own_code.strange_data import blobs
+    from tests.user_code.strange_data import blobs
 
     data, again = (load(choice(**BLOBS), seed) for seed in (3, 4))
     assert isinstance(data, TensorData)

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import OWN, ROOT
-from tests.own_code import strange_nets
+from tests.conftest import ROOT, USER_CODE
 from tests.terminal import Terminal
-from tests.test_own_code import QUIET
+from tests.test_user_code import QUIET
+from tests.user_code import strange_nets
 
-JOB = ("--config-dir", str(OWN / "conf"), "model=residual", "model._target_=strange_nets.Failing", "data=blobs", *QUIET)
+JOB = (
+    "--config-dir",
+    str(USER_CODE / "conf"),
+    "model=residual",
+    "model._target_=strange_nets.Failing",
+    "data=blobs",
+    *QUIET,
+)
 PYTHON = sys.executable
 PDB = (PYTHON, "-m", "pdb")
 
@@ -26,7 +33,7 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     def start(*arguments: str) -> Terminal:
         command = (*arguments[: arguments.index("train.py")], str(ROOT / "train.py"))
         words = arguments[len(command) :]
-        path = os.pathsep.join([str(OWN), str(ROOT)])
+        path = os.pathsep.join([str(USER_CODE), str(ROOT)])
         started.append(Terminal(*command, *JOB, *words, folder=tmp_path, PYTHONPATH=path, TMPDIR=temporary))
         return started[-1]
 

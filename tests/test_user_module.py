@@ -21,7 +21,7 @@ from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import require_close, require_identical
-from tests.conftest import OWN, QUIET, Command, MakeOwn
+from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan
 from tests.rank_helpers import by_engines, on_ranks
 
 MODULES = {
@@ -49,46 +49,46 @@ def by_both(plan: Plan) -> list[Path]:
     return [Path(plan.run_dir) / name for name in ENGINES]
 
 
-def in_both_worlds(make_own: MakeOwn, *job: str, single: Sequence[str] = SINGLE) -> list[Path]:
+def in_both_worlds(make_user_plan: MakeUserPlan, *job: str, single: Sequence[str] = SINGLE) -> list[Path]:
     """Return the runs of one process and of two ranks, after checking that both engines are identical in each."""
     runs_by_world = []
     for world, overrides in (("single", single), ("ddp", DDP)):
-        runs = by_both(make_own(*job, *overrides, folder=world))
+        runs = by_both(make_user_plan(*job, *overrides, folder=world))
         require_identical(runs[0], runs[1])
         runs_by_world.append(runs[1])
     return runs_by_world
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_engines_and_worlds_agree(name: str, make_own: MakeOwn) -> None:
+def test_engines_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None:
     """Engines are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
-    single, ddp = in_both_worlds(make_own, *job)
+    single, ddp = in_both_worlds(make_user_plan, *job)
     require_close(single, ddp)
     if name != "classifier":
         return
-    other = trained(make_own(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
+    other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
     assert not compare(single, other).within_tolerance
 
 
 @pytest.mark.parametrize(
     "name", ["classifier", *(pytest.param(slow_name, marks=pytest.mark.slow) for slow_name in ("gan", "stream"))]
 )
-def test_virtual_ranks_equal_ddp(name: str, make_own: MakeOwn) -> None:
+def test_virtual_ranks_equal_ddp(name: str, make_user_plan: MakeUserPlan) -> None:
     """With dropout and BatchNorm per rank."""
     overrides = () if name == "stream" else ("+model.dropout=0.3",)
     job = (*MODULES[name], *overrides, "precision=64-true")
-    ddp = trained(make_own(*job, "engine=raw", *DDP, folder="ddp"))
-    lightning, raw = by_both(make_own(*job, *VIRTUAL, folder="virtual"))
+    ddp = trained(make_user_plan(*job, "engine=raw", *DDP, folder="ddp"))
+    lightning, raw = by_both(make_user_plan(*job, *VIRTUAL, folder="virtual"))
     require_identical(lightning, raw)
     require_close(ddp, raw)
 
 
-def test_unequal_shares_are_weighted_and_step_values_are_reduced(make_own: MakeOwn) -> None:
+def test_unequal_shares_are_weighted_and_step_values_are_reduced(make_user_plan: MakeUserPlan) -> None:
     """Ranks without a sample, batches of a dataclass, a schedule that steps by the loss of each batch."""
     job = ("model=uneven", "data=uneven_data", "precision=64-true", "engine=raw", "logger=csv", "log_every_n_steps=1")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
-    runs = {name: trained(make_own(*job, *overrides, folder=name)) for name, overrides in worlds.items()}
+    runs = {name: trained(make_user_plan(*job, *overrides, folder=name)) for name, overrides in worlds.items()}
     for name in ("ddp", "virtual"):
         require_close(runs["single"], runs[name])
     lines = [json.loads(line) for line in (runs["ddp"] / "record.jsonl").read_text().splitlines()]
@@ -105,9 +105,9 @@ THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64
 """The last of 33 samples in batches of 8 leaves the second rank without samples."""
 
 
-def test_layers_thawed_later(make_own: MakeOwn) -> None:
+def test_layers_thawed_later(make_user_plan: MakeUserPlan) -> None:
     """DDP averages no gradients of parameters that were frozen at its start; extra state of a layer is saved."""
-    single, ddp = in_both_worlds(make_own, *THAWING)
+    single, ddp = in_both_worlds(make_user_plan, *THAWING)
     require_close(single, ddp)
     weights = torch.load(ddp / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     assert weights["net.5._extra_state"] == {"calls": 10}
@@ -116,21 +116,21 @@ def test_layers_thawed_later(make_own: MakeOwn) -> None:
 TUNED = ("model=tuned", "data=sizes", "max_epochs=3")
 
 
-def test_evaluations_keep_their_own_batch_size(make_own: MakeOwn) -> None:
+def test_evaluations_keep_their_own_batch_size(make_user_plan: MakeUserPlan) -> None:
     """Ranks share validation batches of 12 samples, whatever the batch size of training; rates are numpy numbers."""
     for world, shares in ((SINGLE, 12), (DDP, 6)):
-        runs = by_both(make_own(*TUNED, "+model.cosine=true", *world, folder=f"shares of {shares}"))
+        runs = by_both(make_user_plan(*TUNED, "+model.cosine=true", *world, folder=f"shares of {shares}"))
         require_identical(runs[0], runs[1])
         assert json.loads((runs[0] / "metrics.json").read_text())["val_size"] == shares
-    larger = trained(make_own(*TUNED, *SINGLE, "engine=raw", "batch_size=19", folder="larger"))
+    larger = trained(make_user_plan(*TUNED, *SINGLE, "engine=raw", "batch_size=19", folder="larger"))
     lines = [json.loads(line) for line in (larger / "record.jsonl").read_text().splitlines()]
     assert [line["step"]["samples"] for line in lines if "step" in line][:2] == [19, 19]
     assert json.loads((larger / "metrics.json").read_text())["val_size"] == 12
 
 
-def test_a_rank_without_samples_draws_nothing(make_own: MakeOwn) -> None:
+def test_a_rank_without_samples_draws_nothing(make_user_plan: MakeUserPlan) -> None:
     job = (*THAWING, "+model.dropout=0.3", "+model.counts=false", "engine=raw")
-    ddp, virtual = (trained(make_own(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))
+    ddp, virtual = (trained(make_user_plan(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))
     require_close(ddp, virtual)
 
 
@@ -160,22 +160,22 @@ def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
     assert resumed.order(2).tolist() == orders[2] != orders[1]
 
 
-def test_epochs_ended_early(make_own: MakeOwn) -> None:
+def test_epochs_ended_early(make_user_plan: MakeUserPlan) -> None:
     """Both engines end them as Lightning does; the checkpoint can be tested."""
     job = ("model=short", "data=model", *SINGLE)
-    runs = by_both(make_own(*job, folder="both"))
+    runs = by_both(make_user_plan(*job, folder="both"))
     require_identical(runs[0], runs[1])
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
     assert [values["steps"] for values in metrics] == [4, 4]
     last = f"ckpt_path={runs[0] / 'checkpoints' / 'last.ckpt'}"
-    again = trained(make_own(*job, "engine=raw", "train=false", last, folder="tested"))
+    again = trained(make_user_plan(*job, "engine=raw", "train=false", last, folder="tested"))
     assert json.loads((again / "metrics.json").read_text())["test_loss"] == metrics[0]["test_loss"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path) -> None:
+def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
     """Compare weights and logged values with an ordinary Trainer and loader in the same order."""
-    folder = trained(make_own(*MODULES["classifier"], "engine=raw", "seed=7", "+data.noise=0", *SINGLE))
+    folder = trained(make_user_plan(*MODULES["classifier"], "engine=raw", "seed=7", "+data.noise=0", *SINGLE))
     import strange_modules  # type: ignore[import-not-found]
 
     torch.manual_seed(7)
@@ -220,7 +220,7 @@ def test_an_ordinary_trainer_computes_the_same(make_own: MakeOwn, tmp_path: Path
 @pytest.mark.slow
 def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
     job = (*MODULES["classifier"], *DDP, "engine=both", "+data.workers=2", *QUIET[1:], "logger=csv")
-    ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
+    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
     assert ended.status == 0, ended.err
     metrics = json.loads((ended.run_dir / "metrics.json").read_text())
     assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Classifier", "BlobsData")
@@ -281,14 +281,14 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         ),
     ],
 )
-def test_invalid_jobs_are_rejected(overrides: tuple[str, ...], sentence: str, make_own: MakeOwn) -> None:
+def test_invalid_jobs_are_rejected(overrides: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError) as refused:
-        make_own(*overrides)
+        make_user_plan(*overrides)
     assert str(refused.value) == sentence
 
 
 def test_a_pytorch_lightning_module_is_rejected(
-    make_own: MakeOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_user_plan: MakeUserPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pytorch_lightning")
     (tmp_path / "of_old_name.py").write_text(
@@ -296,25 +296,27 @@ def test_a_pytorch_lightning_module_is_rejected(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError) as refused:
-        make_own("model=regressor", "model._target_=of_old_name.Old", "data=stream")
+        make_user_plan("model=regressor", "model._target_=of_old_name.Old", "data=stream")
     assert str(refused.value) == (
         "model._target_=of_old_name.Old: it derives from pytorch_lightning, not from lightning; "
         "write import lightning.pytorch as pl in its file."
     )
 
 
-def test_a_monitor_that_nothing_logs_is_named(make_own: MakeOwn) -> None:
-    plan = make_own(*MODULES["stream"], "engine=raw", "checkpoint.monitor=val_acc")
+def test_a_monitor_that_nothing_logs_is_named(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*MODULES["stream"], "engine=raw", "checkpoint.monitor=val_acc")
     with pytest.raises(ConfigError, match=r"^checkpoint.monitor=val_acc: Regressor logs no such value; write one of "):
         trained(plan)
 
 
-def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(make_own: MakeOwn) -> None:
-    plan = make_own("model=uneven", "data=uneven_data", "engine=raw", *SINGLE, "checkpoint.every_n_steps=2")
+def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan("model=uneven", "data=uneven_data", "engine=raw", *SINGLE, "checkpoint.every_n_steps=2")
     with pytest.raises(ConfigError, match=r"^checkpoint.every_n_steps=2: ReduceLROnPlateau steps after each batch"):
         trained(plan)
 
 
-def test_the_former_name_of_a_loss_reduction_is_accepted(make_own: MakeOwn, capfd: pytest.CaptureFixture[str]) -> None:
-    assert make_own(*MODULES["classifier"], *SINGLE, "loss_reduction=as_is").loss_reduction == "none"
+def test_the_former_name_of_a_loss_reduction_is_accepted(
+    make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert make_user_plan(*MODULES["classifier"], *SINGLE, "loss_reduction=as_is").loss_reduction == "none"
     assert "loss_reduction=as_is is now loss_reduction=none\n" in capfd.readouterr().err

@@ -12,11 +12,11 @@ from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
 from lockstep.targets.frames import is_user_file
-from tests import test_own_code
-from tests.conftest import OWN, Command, MakeOwn
-from tests.test_own_code import QUIET
+from tests import test_user_code
+from tests.conftest import USER_CODE, Command, MakeUserPlan
+from tests.test_user_code import QUIET
 
-make_own = test_own_code.make_own
+make_user_plan = test_user_code.make_user_plan
 
 FAILING = ("model=residual", "model._target_=strange_nets.Failing", "data=blobs")
 
@@ -42,19 +42,19 @@ def frames(text: str) -> list[tuple[str, str]]:
     ],
 )
 def test_an_error_in_a_net_is_shown_from_the_users_first_frame_on(
-    engine: str, world: tuple[str, ...], make_own: MakeOwn
+    engine: str, world: tuple[str, ...], make_user_plan: MakeUserPlan
 ) -> None:
-    text = shown(make_own(*FAILING, "+model.where=rank 1", f"engine={engine}", *world))
+    text = shown(make_user_plan(*FAILING, "+model.where=rank 1", f"engine={engine}", *world))
     assert text.splitlines()[0] == "rank 1 failed: Traceback (most recent call last):"
     assert frames(text) == [("strange_nets.py", "forward")]
     assert text.splitlines()[-1] == "RuntimeError: of 6 rows"
 
 
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_of_virtual_ranks_it_says_which(engine: str, make_own: MakeOwn) -> None:
+def test_of_virtual_ranks_it_says_which(engine: str, make_user_plan: MakeUserPlan) -> None:
     """The third call is that of rank 0 in the second batch; below the user's frame torch's are shown."""
     world = (f"engine={engine}", "strategy=virtual", "devices=2", "strategy.in_process=true")
-    text = shown(make_own(*FAILING, "+model.where=layer", *world))
+    text = shown(make_user_plan(*FAILING, "+model.where=layer", *world))
     assert frames(text) == [
         ("strange_nets.py", "forward"),
         ("strange_nets.py", "forward"),
@@ -64,9 +64,9 @@ def test_of_virtual_ranks_it_says_which(engine: str, make_own: MakeOwn) -> None:
 
 
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_a_lightning_module_fails_in_its_line(engine: str, make_own: MakeOwn) -> None:
+def test_a_lightning_module_fails_in_its_line(engine: str, make_user_plan: MakeUserPlan) -> None:
     job = ("model=classifier", "model._target_=strange_modules.Failing", "data=blobs_data", f"engine={engine}")
-    text = shown(make_own(*job, "strategy=virtual", "devices=2", "strategy.in_process=true"))
+    text = shown(make_user_plan(*job, "strategy=virtual", "devices=2", "strategy.in_process=true"))
     assert frames(text) == [("strange_modules.py", "training_step")]
     assert text.splitlines()[-1] == "In rank 1 of strategy=virtual."
 
@@ -81,10 +81,10 @@ def test_a_lightning_module_fails_in_its_line(engine: str, make_own: MakeOwn) ->
     ],
 )
 def test_an_error_in_a_data_set_with_its_cause(
-    engine: str, workers: int, world: tuple[str, ...], make_own: MakeOwn
+    engine: str, workers: int, world: tuple[str, ...], make_user_plan: MakeUserPlan
 ) -> None:
     job = ("model=residual", "data=noisy", "data.dataset._target_=strange_data.Unreadable", f"engine={engine}")
-    text = shown(make_own(*job, f"data.loader.num_workers={workers}", *world))
+    text = shown(make_user_plan(*job, f"data.loader.num_workers={workers}", *world))
     assert frames(text) == [("strange_data.py", name) for name in ("label", "__getitem__", "label")]
     assert text.count("ValueError: no label at 40") == 1
     assert text.count("\nKeyError: 40\n\nThe above exception was the direct cause") == 1
@@ -103,8 +103,8 @@ def test_an_error_of_lockstep_is_shown_with_all_frames(
 def test_torchrun_shows_it_once(command: Command) -> None:
     job = (*FAILING, "+model.where=rank 1", "engine=raw", "strategy=ddp", "devices=2", *QUIET)
     train = str(Path(__file__).parents[1] / "train.py")
-    searched = f"hydra.searchpath=[file://{OWN / 'conf'}]"
-    ended = command("torchrun", "--nproc_per_node=2", train, searched, *job, PYTHONPATH=str(OWN))
+    searched = f"hydra.searchpath=[file://{USER_CODE / 'conf'}]"
+    ended = command("torchrun", "--nproc_per_node=2", train, searched, *job, PYTHONPATH=str(USER_CODE))
     assert ended.status == 1
     assert ended.err.count("RuntimeError: of 6 rows") == 1
     assert "rank 1 failed: Traceback" in ended.err

@@ -4,8 +4,8 @@ import pytest
 
 from lockstep.config_error import ConfigError
 from tests.comparing import require_identical
-from tests.conftest import MakeOwn
-from tests.test_own_module import DDP, SINGLE, VIRTUAL, by_both, trained
+from tests.conftest import MakeUserPlan
+from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 FSDP = ("strategy=fsdp", "devices=2")
 ONCE = ("model=regressor", "model._target_=strange_modules.OnceByHand", "data=stream")
@@ -13,14 +13,16 @@ SKIPPING = ("model=regressor", "model._target_=strange_modules.Skipping", "data=
 
 
 @pytest.mark.filterwarnings("ignore:.*returned `None`")
-def test_one_rank_may_leave_out_a_step(make_own: MakeOwn) -> None:
-    require_identical(*by_both(make_own(*SKIPPING, *SINGLE, folder="both")))
+def test_one_rank_may_leave_out_a_step(make_user_plan: MakeUserPlan) -> None:
+    require_identical(*by_both(make_user_plan(*SKIPPING, *SINGLE, folder="both")))
 
 
 @pytest.mark.parametrize(("ranks", "world", "engine"), [("[1]", DDP, "lightning"), ("[0,1]", VIRTUAL, "raw")])
-def test_one_of_several_ranks_may_not(ranks: str, world: tuple[str, ...], engine: str, make_own: MakeOwn) -> None:
+def test_one_of_several_ranks_may_not(
+    ranks: str, world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan
+) -> None:
     """No rank waits for the others: the run ends at once."""
-    plan = make_own(*SKIPPING, f"+model.ranks={ranks}", *world, f"engine={engine}")
+    plan = make_user_plan(*SKIPPING, f"+model.ranks={ranks}", *world, f"engine={engine}")
     with pytest.raises(ConfigError) as refused:
         trained(plan)
     assert str(refused.value) == (
@@ -29,19 +31,19 @@ def test_one_of_several_ranks_may_not(ranks: str, world: tuple[str, ...], engine
     )
 
 
-def test_outputs_without_a_loss_are_rejected(make_own: MakeOwn) -> None:
+def test_outputs_without_a_loss_are_rejected(make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError) as refused:
-        trained(make_own(*SKIPPING, "+model.result=dict", *SINGLE, "engine=raw"))
+        trained(make_user_plan(*SKIPPING, "+model.result=dict", *SINGLE, "engine=raw"))
     assert str(refused.value) == (
         "model=Skipping: its training_step returns a dict without a loss; write one that returns a loss, or a "
         "dictionary with loss."
     )
 
 
-def test_steps_of_no_optimizer_are_counted_alike(make_own: MakeOwn) -> None:
+def test_steps_of_no_optimizer_are_counted_alike(make_user_plan: MakeUserPlan) -> None:
     job = ("model=untrained", "data=uneven_data")
     for name, world in (("single", SINGLE), ("ddp", DDP)):
-        require_identical(*by_both(make_own(*job, *world, folder=name)))
+        require_identical(*by_both(make_user_plan(*job, *world, folder=name)))
 
 
 @pytest.mark.parametrize(
@@ -49,9 +51,11 @@ def test_steps_of_no_optimizer_are_counted_alike(make_own: MakeOwn) -> None:
     [(DDP, "lightning"), (VIRTUAL, "raw"), pytest.param(SINGLE, "raw", marks=pytest.mark.slow)],
     ids=["ddp", "virtual", "single"],
 )
-def test_gradients_that_nobody_averages_are_refused(world: tuple[str, ...], engine: str, make_own: MakeOwn) -> None:
-    plan = make_own(
-        "model=regressor", "model._target_=strange_modules.OwnBackward", "data=stream", *world, f"engine={engine}"
+def test_gradients_that_nobody_averages_are_refused(
+    world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan
+) -> None:
+    plan = make_user_plan(
+        "model=regressor", "model._target_=strange_modules.UserBackward", "data=stream", *world, f"engine={engine}"
     )
     if world is SINGLE:
         assert trained(plan)
@@ -59,13 +63,13 @@ def test_gradients_that_nobody_averages_are_refused(world: tuple[str, ...], engi
     with pytest.raises(ConfigError) as refused:
         trained(plan)
     assert str(refused.value) == (
-        "model=OwnBackward: it steps by gradients of loss.backward(), which nobody averages over ranks; write one that "
-        "calls self.manual_backward(loss) instead."
+        "model=UserBackward: it steps by gradients of loss.backward(), which nobody averages over ranks; write one "
+        "that calls self.manual_backward(loss) instead."
     )
 
 
-def test_a_rank_that_leaves_out_a_backward_pass_is_not_waited_for(make_own: MakeOwn) -> None:
+def test_a_rank_that_leaves_out_a_backward_pass_is_not_waited_for(make_user_plan: MakeUserPlan) -> None:
     """Whose weights lie in shards: the others would wait for its part of the gradient."""
     options = ("+model.zeroed=true", "+model.skips=[1]", "process_group.timeout=60", "engine=raw")
     with pytest.raises(ConfigError, match=r"calls self\.manual_backward as often on every rank"):
-        trained(make_own(*ONCE, *FSDP, *options))
+        trained(make_user_plan(*ONCE, *FSDP, *options))

@@ -12,8 +12,8 @@ import pytest
 from torch import nn
 
 from lockstep import ConfigError, run
-from tests.conftest import OWN, Command
-from tests.test_own_code import QUIET
+from tests.conftest import USER_CODE, Command
+from tests.test_user_code import QUIET
 
 LAYERS = """
 from torch import nn
@@ -38,7 +38,7 @@ Train = Callable[..., Path]
 @pytest.fixture
 def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     """Runs in this process, as a notebook's cells are; returns the run's folder."""
-    monkeypatch.syspath_prepend(str(OWN))
+    monkeypatch.syspath_prepend(str(USER_CODE))
     monkeypatch.syspath_prepend(str(tmp_path))
     runs: list[Path] = []
 
@@ -168,6 +168,6 @@ words = {[*QUIET, *DDP, "engine=both"]}
 print(run(words, model=partial(Net, width=5), data={DATA})["verdict"])
 """
     )
-    ended = command(sys.executable, "-c", source, PYTHONPATH=str(OWN))
+    ended = command(sys.executable, "-c", source, PYTHONPATH=str(USER_CODE))
     assert ended.status == 0, ended.err
     assert ended.out.splitlines()[-1] == "identical"

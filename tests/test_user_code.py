@@ -19,17 +19,17 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests import conftest
 from tests.checkpoints import net_state
-from tests.conftest import OWN, Command, MakeOwn
-from tests.own_code.strange_nets import Residual
+from tests.conftest import USER_CODE, Command, MakeUserPlan
 from tests.test_resume import same_after_kill, start
+from tests.user_code.strange_nets import Residual
 
 QUIET = (*conftest.QUIET, "batch_size=12")
 
 
 @pytest.fixture
-def make_own(make_own: MakeOwn) -> MakeOwn:
+def make_user_plan(make_user_plan: MakeUserPlan) -> MakeUserPlan:
     """In small batches."""
-    return partial(make_own, "batch_size=12")
+    return partial(make_user_plan, "batch_size=12")
 
 
 def trained(plan: Plan) -> Path:
@@ -40,7 +40,9 @@ def trained(plan: Plan) -> Path:
 def test_from_another_folder_by_both_engines(command: Command) -> None:
     """Code from PYTHONPATH, configs from --config-dir, samples made by workers."""
     job = ("model=residual", "data=noisy", "data.loader.num_workers=2", "strategy=ddp", "devices=2", "engine=both")
-    ended = command.train("--config-dir", str(OWN / "conf"), *job, *QUIET, "batch_size=14", PYTHONPATH=str(OWN))
+    ended = command.train(
+        "--config-dir", str(USER_CODE / "conf"), *job, *QUIET, "batch_size=14", PYTHONPATH=str(USER_CODE)
+    )
     assert ended.status == 0, ended.err
     metrics = json.loads((ended.run_dir / "metrics.json").read_text())
     assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Residual", "Noisy")
@@ -50,9 +52,9 @@ def test_from_another_folder_by_both_engines(command: Command) -> None:
 
 def test_code_in_the_working_directory_can_be_imported(command: Command) -> None:
     for name in ("strange_nets.py", "strange_data.py"):
-        (command.folder / name).write_text((OWN / name).read_text())
+        (command.folder / name).write_text((USER_CODE / name).read_text())
     job = ("model=around", "data=three", "engine=raw", "strategy=ddp_spawn", "devices=2", *QUIET)
-    ended = command.train("--config-dir", str(OWN / "conf"), *job)
+    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job)
     assert ended.status == 0, ended.err
     metrics = json.loads((ended.run_dir / "metrics.json").read_text())
     assert metrics["model"] == "Around"
@@ -68,25 +70,27 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_every_strategy_is_single(engine: str, make_own: MakeOwn) -> None:
+def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Frozen, tied and unused parameters; in float64 to 1e-10, and another seed is another run."""
     for unused, worlds in WORLDS.items():
         job = ("model=odd", f"+model.unused={unused}", "data=noisy", "precision=64-true", f"engine={engine}")
-        single = trained(make_own(*job, folder=f"single-{unused}"))
+        single = trained(make_user_plan(*job, folder=f"single-{unused}"))
         for number, world in enumerate(worlds):
-            verdict = compare(single, trained(make_own(*job, *world, folder=f"{number}-{unused}")))
+            verdict = compare(single, trained(make_user_plan(*job, *world, folder=f"{number}-{unused}")))
             assert verdict.within_tolerance, verdict.text()
             assert verdict.max_diff < 1e-10
-        other = trained(make_own(*job, "seed=1", folder=f"other-{unused}"))
+        other = trained(make_user_plan(*job, "seed=1", folder=f"other-{unused}"))
         assert not compare(single, other).within_tolerance
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_killed_in_any_step_it_ends_the_same(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_in_any_step_it_ends_the_same(
+    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Augmented samples, dropout of each rank's own, a step in each epoch."""
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
     every = ("checkpoint.every_n_steps=1", f"engine={engine}")
-    plan = make_own("model=odd", "model.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
+    plan = make_user_plan("model=odd", "model.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
     expected = start(plan, monkeypatch)
     for step in (2, 5):
         same_after_kill(plan, step, expected, monkeypatch)
@@ -160,15 +164,15 @@ def test_killed_in_any_step_it_ends_the_same(engine: str, make_own: MakeOwn, mon
         ),
     ],
 )
-def test_invalid_input_is_named_where_it_is(overrides: list[str], sentence: str, make_own: MakeOwn) -> None:
+def test_invalid_input_is_named_where_it_is(overrides: list[str], sentence: str, make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError) as raised:
-        make_own("model=residual", "data=blobs", "strategy=ddp", "devices=2", "engine=raw", *overrides)
+        make_user_plan("model=residual", "data=blobs", "strategy=ddp", "devices=2", "engine=raw", *overrides)
     assert str(raised.value) == sentence
 
 
 def test_invalid_input_ends_before_any_rank_starts(command: Command) -> None:
     words = ["data=blobs", "strategy=ddp", "devices=2", "engine=raw", *QUIET, "model._target_=strange_net.Residual"]
-    ended = command.train("--config-dir", str(OWN / "conf"), "model=residual", *words, PYTHONPATH=str(OWN))
+    ended = command.train("--config-dir", str(USER_CODE / "conf"), "model=residual", *words, PYTHONPATH=str(USER_CODE))
     assert (ended.status, ended.out) == (2, "")
     assert ended.err == (
         "model._target_=strange_net.Residual: there is no module strange_net; write "
@@ -178,10 +182,10 @@ def test_invalid_input_ends_before_any_rank_starts(command: Command) -> None:
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_any_torch_optimizer(engine: str, make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_torch_optimizer(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks do what a plain loop does, to 1e-10, and what a resume goes on with."""
     job = ("model=residual", "data=blobs", "optimizer=rmsprop", "precision=64-true", "batch_size=96")
-    plan = make_own(*job, f"engine={engine}", "strategy=ddp", "devices=2", "checkpoint.every_n_steps=1")
+    plan = make_user_plan(*job, f"engine={engine}", "strategy=ddp", "devices=2", "checkpoint.every_n_steps=1")
     expected = start(plan, monkeypatch)
 
     torch.manual_seed(plan.seed)
@@ -206,11 +210,11 @@ def test_any_torch_optimizer(engine: str, make_own: MakeOwn, monkeypatch: pytest
 def test_an_import_error_has_the_users_lines(command: Command) -> None:
     """With their file and line, once, and none of ours."""
     job = ("model=residual", "model._target_=strange_broken.Net", "data=blobs", "strategy=ddp", "devices=2", *QUIET)
-    ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
+    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.splitlines() == [
         "Traceback (most recent call last):",
-        f'  File "{OWN / "strange_broken.py"}", line 1, in <module>',
+        f'  File "{USER_CODE / "strange_broken.py"}", line 1, in <module>',
         '    raise ImportError("no luck today")',
         "ImportError: no luck today",
         "model._target_=strange_broken.Net: its module cannot be imported.",
@@ -219,42 +223,44 @@ def test_an_import_error_has_the_users_lines(command: Command) -> None:
 
 def test_an_error_of_the_data_ends_before_ranks_start(command: Command) -> None:
     job = ("model=residual", "data=blobs", "data._target_=strange_data.no_folder", "strategy=ddp", "devices=2", *QUIET)
-    ended = command.train("--config-dir", str(OWN / "conf"), *job, PYTHONPATH=str(OWN))
+    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
     assert (ended.status, ended.out) == (2, "")
     _, file, line, error, last = ended.err.splitlines()
-    assert file.startswith(f'  File "{OWN / "strange_data.py"}", line ')
+    assert file.startswith(f'  File "{USER_CODE / "strange_data.py"}", line ')
     assert line.strip() == 'raise FileNotFoundError(f"no folder of {samples} images")'
     assert error == "FileNotFoundError: no folder of 120 images"
     assert last == "data._target_=strange_data.no_folder: it raises this when it is called."
     dying = (*job, "data._target_=strange_data.killed")
-    died = command.train("--config-dir", str(OWN / "conf"), *dying, PYTHONPATH=str(OWN))
+    died = command.train("--config-dir", str(USER_CODE / "conf"), *dying, PYTHONPATH=str(USER_CODE))
     assert (died.status, died.out) == (2, "")
     assert died.err == ("The process that imports your code has failed: it was ended by SIGSEGV; mend the code.\n")
 
 
-def test_another_number_of_workers_goes_on_and_another_data_set_does_not(make_own: MakeOwn, tmp_path: Path) -> None:
-    plan = make_own("model=odd", "data=noisy", "engine=raw", "max_epochs=1")
+def test_another_number_of_workers_goes_on_and_another_data_set_does_not(
+    make_user_plan: MakeUserPlan, tmp_path: Path
+) -> None:
+    plan = make_user_plan("model=odd", "data=noisy", "engine=raw", "max_epochs=1")
     trained(plan)
     again = ("model=odd", "data=noisy", "engine=raw", f"ckpt_path={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}")
-    check_checkpoint(make_own(*again, "data.loader.num_workers=2", folder="workers"), False)
+    check_checkpoint(make_user_plan(*again, "data.loader.num_workers=2", folder="workers"), False)
     with pytest.raises(
         ConfigError,
         match=r"^data.dataset.samples=90: the run of .* had data.dataset.samples=101, .*; write",
     ):
-        check_checkpoint(make_own(*again, "data.dataset.samples=90", folder="other"), False)
+        check_checkpoint(make_user_plan(*again, "data.dataset.samples=90", folder="other"), False)
 
 
 @pytest.mark.parametrize("strategy", ["dp", "ddp"])
-def test_what_numpy_draws_follows_the_seed(strategy: str, make_own: MakeOwn) -> None:
+def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUserPlan) -> None:
     """Data, first weights and noise of all three generators: two runs are one, and ranks have the same data."""
     target = "data._target_=strange_data.drawn"
     job = ("model=noise", "data=blobs", target, "engine=raw", f"strategy={strategy}", "devices=2")
-    one, again = trained(make_own(*job, folder="one")), trained(make_own(*job, folder="again"))
+    one, again = trained(make_user_plan(*job, folder="one")), trained(make_user_plan(*job, folder="again"))
     assert compare(one, again).verdict == "identical"
-    virtual = trained(make_own(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
+    virtual = trained(make_user_plan(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
     if strategy == "ddp":
-        assert compare(trained(make_own(*job, "precision=64-true", folder="double")), virtual).within_tolerance
-    other = trained(make_own(*job, "seed=1", folder="other"))
+        assert compare(trained(make_user_plan(*job, "precision=64-true", folder="double")), virtual).within_tolerance
+    other = trained(make_user_plan(*job, "seed=1", folder="other"))
     assert not compare(one, other).within_tolerance
 
 
@@ -269,15 +275,15 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_own: MakeOwn) -> 
         ("raises", "it raises this when it is called."),
     ],
 )
-def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_own: MakeOwn) -> None:
-    plan = make_own("model=wrong", f"model.kind={kind}", "data=blobs", "engine=raw")
+def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan("model=wrong", f"model.kind={kind}", "data=blobs", "engine=raw")
     with pytest.raises(ConfigError, match=re.escape(f"model._target_=strange_nets.Wrong: {sentence}")):
         trained(plan)
 
 
 @pytest.mark.parametrize("world", [("strategy=ddp", "devices=2"), ("strategy=single", "strategy.in_process=true")])
-def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_own: MakeOwn) -> None:
-    plan = make_own("model=wrong", "model.kind=raises", "data=blobs", "engine=raw", *world)
+def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan("model=wrong", "model.kind=raises", "data=blobs", "engine=raw", *world)
     with pytest.raises(ConfigError) as raised:
         trained(plan)
     first, file, _, error, last = str(raised.value).splitlines()
@@ -287,15 +293,17 @@ def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_own
     assert last == "model._target_=strange_nets.Wrong: it raises this when it is called."
 
 
-def test_what_makes_no_net_is_refused(make_own: MakeOwn) -> None:
-    plan = make_own("model=residual", "model._target_=strange_nets.no_net", "~model.width", "data=blobs", "engine=raw")
+def test_what_makes_no_net_is_refused(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(
+        "model=residual", "model._target_=strange_nets.no_net", "~model.width", "data=blobs", "engine=raw"
+    )
     with pytest.raises(ValueError, match=r"this returns a int, and not an nn.Module; write the path of a net"):
         trained(plan)
 
 
-def test_the_command_imports_none_of_it(make_own: MakeOwn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_imports_none_of_it(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("strange_nets", "strange_data"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    plan = make_own("model=residual", "data=noisy")
+    plan = make_user_plan("model=residual", "data=noisy")
     assert (plan.data.train_samples, plan.data.val_size, plan.data.classes) == (71, 20, 3)
     assert not {"strange_nets", "strange_data"} & sys.modules.keys()

@@ -7,8 +7,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from lockstep.config_error import ConfigError
 from lockstep.session.schedules import configured
-from tests.conftest import MakeOwn
-from tests.test_own_module import SINGLE, trained
+from tests.conftest import MakeUserPlan
+from tests.test_user_module import SINGLE, trained
 
 JOB = ("model=regressor", "model._target_=strange_modules.Plateaued", "data=stream")
 OPTIMIZER = SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
@@ -22,14 +22,14 @@ PLATEAU, STEPS = ReduceLROnPlateau(OPTIMIZER), StepLR(OPTIMIZER, 1)
         ("lightning", "val_acc which is not available"),
     ],
 )
-def test_a_monitor_that_nothing_logs_is_named(engine: str, message: str, make_own: MakeOwn) -> None:
+def test_a_monitor_that_nothing_logs_is_named(engine: str, message: str, make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(Exception, match=message):
-        trained(make_own(*JOB, *SINGLE, f"engine={engine}", "+model.monitor=val_acc"))
+        trained(make_user_plan(*JOB, *SINGLE, f"engine={engine}", "+model.monitor=val_acc"))
 
 
-def test_a_step_knows_only_what_is_logged_on_it(make_own: MakeOwn) -> None:
+def test_a_step_knows_only_what_is_logged_on_it(make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError, match=r"^model=Plateaued: its ReduceLROnPlateau monitors val_loss, which it does"):
-        trained(make_own(*JOB, *SINGLE, "engine=raw", "+model.monitor=val_loss", "+model.interval=step"))
+        trained(make_user_plan(*JOB, *SINGLE, "engine=raw", "+model.monitor=val_loss", "+model.interval=step"))
 
 
 @pytest.mark.parametrize(

@@ -559,7 +559,7 @@ class Unused(Regressor):
         return loss if batch_idx >= self.since else torch.add(loss, spare, alpha=0)
 
 
-class OwnBackward(Regressor):
+class UserBackward(Regressor):
     """Manual optimization past Lightning."""
 
     def __init__(self) -> None:
