@@ -76,15 +76,18 @@ def numpy_state() -> NumpyState:
 
 
 @contextmanager
-def preserve_generators() -> Iterator[None]:
-    """Restore Python's, NumPy's and torch's generators afterwards."""
-    states = torch.get_rng_state(), numpy_state(), random.getstate()
+def preserve_generators() -> Iterator[Callable[[], bool]]:
+    """Restore Python's, NumPy's and torch's generators afterwards.
+
+    Yields a function that returns whether Python or NumPy have drawn since.
+    """
+    in_torch, in_numpy, in_python = torch.get_rng_state(), numpy_state(), random.getstate()
     try:
-        yield
+        yield lambda: not in_numpy.is_current() or random.getstate() != in_python
     finally:
-        torch.set_rng_state(states[0])
-        states[1].restore()
-        random.setstate(states[2])
+        torch.set_rng_state(in_torch)
+        in_numpy.restore()
+        random.setstate(in_python)
 
 
 def seeded(seed: int, call: Callable[[], Any]) -> Any:
