@@ -27,7 +27,7 @@ BENCH, STREAMS = (
     "tests/test_streams.py",
 )
 HERE = "tests/test_in_process.py::test_the_process_is_left_as_it_was[raw]"
-BOMB = "tests/test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read"
+BOMB = "tests/test_data_download.py::test_gigabytes_in_place_of_a_file_are_not_read"
 FINGER = "tests/test_fingerprint.py::test_changes_are_seen_in_their_kind"
 ORDER, RAGGED = "tests/test_sampler.py", "tests/test_batch_math.py"
 SYNCED = "tests/test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]"
