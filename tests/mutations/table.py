@@ -327,13 +327,6 @@ MUTATIONS = [
         SIGNED,
     ),
     Mutation(
-        "samples are not counted",
-        "data/__init__.py",
-        "    _require_sizes(choice, tensors)\n",
-        "",
-        "tests/test_sample_counts.py::test_a_run_is_rejected[raw]",
-    ),
-    Mutation(
         "ranks resume without their own buffers",
         "checkpoint/saving.py",
         "                buffer.copy_(state.buffers[name])\n",
@@ -451,6 +444,13 @@ MUTATIONS = [
         "self.torch_only = not numpy_or_python_drew()",
         "self.torch_only = True",
         "tests/test_data_seeded.py::test_a_late_draw_has_its_own_seed",
+    ),
+    Mutation(
+        "the schema counts other samples",
+        "schemas/data.py",
+        "return self.total - self.val_size - self.test_size",
+        "return self.total - self.val_size",
+        "tests/test_data.py::test_a_schema_says_how_many_samples_are_loaded",
     ),
     Mutation(
         "ranks may step by gradients that are not averaged",

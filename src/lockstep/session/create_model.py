@@ -89,20 +89,16 @@ def create_module(
     return module
 
 
-def data_arguments(call: Any, choice: schemas.Data, facts: schemas.DataFacts | None, seed: int) -> dict[str, Any]:
-    """Return the arguments `shape` and `outputs` of a module if it has parameters of these names.
-
-    Args:
-        facts: about a user's data; without them the data is loaded.
-    """
+def data_arguments(call: Any, choice: schemas.Data, seed: int) -> dict[str, Any]:
+    """Return the arguments `shape` and `outputs` of a module if it has parameters of these names."""
     try:
         names = {*inspect.signature(call).parameters} & {"shape", "outputs"}
     except (ValueError, TypeError):
         return {}
     if not names or isinstance(choice, schemas.Loaders):
         return {}
-    if facts is not None:
-        return {"shape": facts.shape, "outputs": facts.outputs}
-    data.prepare(choice)
-    splits = data.load_splits(choice, seed, samples="module")
-    return {"shape": splits.shape, "outputs": splits.outputs}
+    facts: Any = choice
+    if not isinstance(choice, schemas.UserData):
+        data.prepare(choice)
+        facts = data.load(choice)
+    return {"shape": facts.shape, "outputs": facts.outputs}

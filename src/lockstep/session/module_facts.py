@@ -26,8 +26,7 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
     """
     model, data, seed = options["model"], options["data"], options["seed"]
     call = locate(f"model.{KEY}", model.call[KEY])
-    facts = data if isinstance(data, schemas.UserData) else None
-    module = create_module(model, data_arguments(call, data, facts, seed), seed, require_module=False)
+    module = create_module(model, data_arguments(call, data, seed), seed, require_module=False)
     if not is_lightning_module(module):
         return model, None
     key, path = f"model.{KEY}", model.call[KEY]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 
-from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import create_source
@@ -26,9 +25,8 @@ from lockstep.targets.locate import locate
 def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Trainee:
     """Create the module of a plan, its data and the objects around its steps."""
     device, *_ = plan.strategy.devices(plan)
-    known = plan.data if isinstance(plan.data, schemas.DataFacts) and plan.data.outputs else None
     call = locate("model._target_", plan.model.call["_target_"])
-    module = create_module(plan.model, data_arguments(call, plan.data, known, plan.seed), plan.seed)  # type: ignore[arg-type]
+    module = create_module(plan.model, data_arguments(call, plan.data, plan.seed), plan.seed)  # type: ignore[arg-type]
 
     def convert_module() -> None:
         if plan.sync_batchnorm:
