@@ -23,9 +23,10 @@ class CpuDataParallel:
 
     def __call__(self, inputs: Tensor) -> Any:
         chunks = inputs.chunk(self.count)
-        parameters, buffers = dict(self.net.named_parameters()), dict(self.net.named_buffers())
+        views = {name: parameter.view_as(parameter) for name, parameter in self.net.named_parameters()}
         # backward of `expand` adds the replicas' gradients in the order of the replicas
-        copies = {name: each.expand(len(chunks), *each.shape).unbind() for name, each in parameters.items()}
+        copies = {name: view.expand(len(chunks), *view.shape).unbind() for name, view in views.items()}
+        buffers = dict(self.net.named_buffers())
         outputs = []
         for replica, chunk in enumerate(chunks):
             state = {name: each[replica] for name, each in copies.items()}
