@@ -575,22 +575,6 @@ class UserBackward(Regressor):
         return loss
 
 
-class AcrossSamples(Regressor):
-    """Its loss, or else a value that it logs, is no mean over samples."""
-
-    def __init__(self, loss: bool = False) -> None:
-        super().__init__()
-        self.across = loss
-
-    def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
-        x, _ = batch
-        loss = super().training_step(batch)
-        if self.across:
-            return torch.add(loss, self.net(x).std())
-        self.log("spread", x.std(), on_step=False, on_epoch=True)
-        return loss
-
-
 class ByClock(IterableDataset[tuple[Tensor, Tensor]]):
     """In another order each time, and in each process."""
 
