@@ -629,13 +629,6 @@ MUTATIONS = [
         "tests/test_colour.py::test_on_a_terminal_alone",
     ),
     Mutation(
-        "a manual step's forward is its backward",
-        "session/epoch_timing.py",
-        "if not module.automatic_optimization:",
-        "if False:",
-        "tests/test_monitor.py::test_phases_of_a_step",
-    ),
-    Mutation(
         "the worst job of a sweep is called the best",
         "sweep/jobs.py",
         '(min if self.mode == "min" else max)(',

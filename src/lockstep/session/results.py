@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
@@ -16,9 +16,9 @@ from lockstep.record.recorder import Recorder
 from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
-from lockstep.session.create_model import Trainee
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
+from lockstep.steps.exact_log import ExactLog
 from lockstep.sums.phases import seconds_range
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
@@ -36,9 +36,17 @@ class Results:
     checkpoints: CheckpointManager
 
     def __init__(
-        self, plan: Plan, trainee: Trainee, progress: RunProgress, timing: EpochTiming, loggers: Loggers
+        self,
+        plan: Plan,
+        net: nn.Module,
+        log: ExactLog,
+        metrics: Any,
+        progress: RunProgress,
+        timing: EpochTiming,
+        loggers: Loggers,
     ) -> None:
-        self.plan, self.net, self.log, self.metrics = plan, trainee.net, trainee.log, trainee.metrics
+        """`metrics`: a TaskMetrics or ModuleMetrics."""
+        self.plan, self.net, self.log, self.metrics = plan, net, log, metrics
         self.progress, self.timing, self.loggers = progress, timing, loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}

@@ -25,13 +25,14 @@ from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
 from lockstep.record.recorder import Recorder
-from lockstep.session.epoch_timing import EpochTiming, mark_phases
+from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
 from lockstep.session.torch_flags import torch_flags
 from lockstep.steps.exact_log import attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
+from lockstep.strategies.strategy import plain_net
 from lockstep.time_limit import TimeLimit
 
 
@@ -61,13 +62,13 @@ class Session:
         if plan.model.lightning:
             from lockstep.session.user_module import create_user_module  # with Lightning
 
-            trainee = create_user_module(plan, context, self.start.at)
+            created: Any = create_user_module(plan, context, self.start.at)
         else:
             from lockstep.session.task import create_task
 
-            trainee = create_task(plan, context, self.start.at, lightning)
-        self.module, self.net, self.data = trainee.module, trainee.net, trainee.data
-        self.log, self.step, self.metrics = trainee.log, trainee.step, trainee.metrics
+            created = create_task(plan, context, self.start.at, lightning)
+        self.module, self.data, self.log, self.step, self.metrics = created
+        self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
         self.step.wrap()
         seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
@@ -78,11 +79,12 @@ class Session:
         self.timing = EpochTiming(plan, self.device)
         self.phases = self.timing.phases
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(plan, trainee, self.progress, self.timing, self.loggers)
+        self.results = Results(plan, self.net, self.log, self.metrics, self.progress, self.timing, self.loggers)
         self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
         self.optimizers: Sequence[Optimizer] = ()
-        self.shows_first_batch = shows_net(plan) and not self.metrics.show_example()
+        if shows_net(plan) and not plan.model.lightning:
+            self.metrics.show()
 
     # around training
 
@@ -106,6 +108,8 @@ class Session:
             self.recorder = self.start.recorder(plan, self.context.rank, self.net)
             self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
             self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
+            if shows_net(plan) and plan.model.lightning:
+                self.metrics.show()
         if plan.trainer.enable_model_summary and self.context.rank == 0:
             from lockstep.private_api.lightning import summary  # with Lightning
 
@@ -125,21 +129,18 @@ class Session:
             self.state.restore()
             self.results.values = dict(content.results)
 
-    def watch(self, trainer: Any, marks_phases: bool) -> None:
+    def watch(self, trainer: Any) -> None:
         """Register the optimizers and schedules of the module.
 
         A ReduceLROnPlateau that steps by a value of each batch gets its mean over ranks, or ranks would diverge.
 
         Args:
             trainer: with its optimizers and schedules.
-            marks_phases: whether the engine's loop itself marks the phases of a step.
 
         Raises:
             ConfigError: a ReduceLROnPlateau would lack a step after a resume.
         """
         self.optimizers = trainer.optimizers
-        if not marks_phases:
-            mark_phases(self.module, self.optimizers, self.phases)
         plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
         self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
         every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
@@ -185,12 +186,9 @@ class Session:
         self.log.enter("train")
         self.metrics.begin_epoch(self.progress.position)
 
-    def begin_batch(self, batch: Any) -> None:
+    def begin_batch(self) -> None:
         """Begin a training batch that the loader has yielded and that is on its device."""
         self.phases.mark("data")
-        if self.shows_first_batch:
-            self.shows_first_batch = False
-            self.metrics.show(batch)
         self.optimizer_steps = []
         progress = self.progress
         self.share = self.data.next_share("train")

@@ -1,32 +1,28 @@
 """The record and the metrics of a user's LightningModule, which logs its values itself."""
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lockstep.checkpoint.content import Content, Progress
-from lockstep.config_error import ConfigError
-from lockstep.loaders.batch_slices import slice_batch
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import ONE_SAMPLE, Example, show_net
+from lockstep.monitor.net import Example, show_net
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.steps.loss_weight import loss_sum
 from lockstep.steps.module_step import ModuleStep
-from lockstep.targets.kinds import overrides
 
 TRAIN_LOSS = "train/loss"
 
 
 class ModuleMetrics:
-    """`results` is empty: what the module logs is in its log."""
+    """`results` and `sums` are empty: what the module logs is in its log."""
 
     results: Mapping[str, float] = {}
+    sums: Mapping[str, Tensor] = {}
     confusion: Tensor | None = None
 
     def __init__(self, plan: Plan, step: ModuleStep, data: RankData) -> None:
@@ -53,12 +49,15 @@ class ModuleMetrics:
     def log_points(self, step: int | None, rate: float) -> None:
         """No-op: the module logs its curves."""
 
-    def show_example(self) -> bool:
-        """Return False: the module is shown with its first batch."""
-        return False
-
-    def show(self, batch: Any) -> None:
-        show_module(self.plan, self.loggers, self.module, batch, self.data.device, self.data.transfer)
+    def show(self) -> None:
+        """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
+        array = self.data.transfer(self.module.example_input_array)
+        if isinstance(array, Mapping):
+            example = Example((), array)
+        else:
+            example = Example(array if isinstance(array, tuple) else () if array is None else (array,))
+        with self.plan.strategy.tensors.full_weights(self.module):
+            show_net(self.plan, self.loggers, self.module, example, self.data.device)
 
     def begin_evaluation(self, stage: str) -> None:
         """Drop the buffers of virtual ranks: as under DDP, all ranks evaluate with rank 0's."""
@@ -71,47 +70,5 @@ class ModuleMetrics:
         """Return no metrics, and the curves of an epoch's work."""
         return {}, work if stage == "train" else {}
 
-    @property
-    def sums(self) -> Mapping[str, Tensor]:
-        """Return zeros: what the module has logged is in the state of the module."""
-        zeros = torch.zeros(len(self.plan.objective.sums), dtype=torch.float64)
-        return {"epoch": zeros, "curve": zeros}
-
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
-        """No-op: see `sums`."""
-
-
-def show_module(
-    plan: Plan, loggers: Loggers, module: Any, batch: Any, device: torch.device, transfer: Callable[[Any], Any]
-) -> None:
-    """Show the module with its first batch. To be called by every rank.
-
-    Args:
-        transfer: moves a batch to the device, in the plan's dtype.
-    """
-    array = transfer(module.example_input_array)
-    if isinstance(array, Mapping):
-        example = Example((), array, "its example_input_array")
-    elif array is not None:
-        example = Example(array if isinstance(array, tuple) else (array,), of="its example_input_array")
-    else:
-        example = _example(module, batch) if overrides(module, "forward") else Example()
-    with plan.strategy.tensors.full_weights(module):
-        show_net(plan, loggers, module, example, device)
-
-
-def _example(module: Any, batch: Any) -> Example:
-    """Return the elements of a batch that `forward` takes; of a mapping those with the names of its parameters."""
-    try:
-        batch, of = slice_batch(batch, slice(1)), ONE_SAMPLE
-    except ConfigError:
-        of = "a batch"
-    parameters = inspect.signature(module.forward).parameters.values()
-    needed = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
-    if isinstance(batch, Mapping) and not (len(needed) == 1 and needed[0].name not in batch):
-        takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
-        names = {each.name for each in parameters}
-        return Example((), {key: value for key, value in batch.items() if takes_all or key in names}, of)
-    if isinstance(batch, list | tuple):
-        return Example((*batch[: max(1, len(needed))],), of=of)
-    return Example((batch,), of=of)
+        """No-op: there are no sums."""

@@ -63,13 +63,11 @@ class ModuleStep:
         self.is_simple = self.virtual is None and not plan.strategy.sharded
         """Whether the step only has to record its loss."""
         self.has_default_backward = self.is_simple and not overrides(module, "backward")
-        self.overrides_optimizer_step = overrides(module, "optimizer_step")
 
     def wrap(self) -> None:
         """Wrap methods of the module: steps are weighted, and hooks see full weights if they are sharded."""
         replace_method(self.module, "training_step", self._training_step)
         replace_method(self.module, "backward", self._backward)
-        replace_method(self.module, "optimizer_step", self._optimizer_step)
         if self.weights is not None:
             self.weights.wrap()
 
@@ -84,6 +82,8 @@ class ModuleStep:
         if self.virtual_steps is not None:
             for name in ("optimizers", "lr_schedulers"):
                 replace_method(self.module, name, self.virtual_steps.optimizers)
+        if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
+            replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
@@ -189,18 +189,17 @@ class ModuleStep:
         else:
             call()
 
-    def _optimizer_step(
+    def _lbfgs_step(
         self, original: Callable[..., None], epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        closure = optimizer_closure
-        if isinstance(optimizer, torch.optim.LBFGS):
-            closure = lambda: self._global_loss(optimizer_closure())  # noqa: E731
-        original(epoch, batch_idx, optimizer, closure)
+        """Step by the loss over all ranks: L-BFGS judges by it, and by their own losses ranks would diverge."""
 
-    def _global_loss(self, loss: Tensor | None) -> Tensor | None:
-        """Return the loss over all ranks, for an optimizer that judges by it: by their own losses, ranks diverge."""
-        if loss is None or self.plan.world_size == 1:
-            return loss
-        total = (loss.detach() * self.weighting.weight).to(torch.float64)
-        dist.all_reduce(total)
-        return (total / self.plan.world_size).to(loss.dtype)
+        def closure() -> Any:
+            loss = optimizer_closure()
+            if loss is None or self.plan.world_size == 1:
+                return loss
+            total = (loss.detach() * self.weighting.weight).to(torch.float64)
+            dist.all_reduce(total)
+            return (total / self.plan.world_size).to(loss.dtype)
+
+        original(epoch, batch_idx, optimizer, closure)

@@ -88,20 +88,10 @@ class TaskMetrics:
             if step is not None and step % self.plan.log_every_n_steps == 0:
                 self.loggers.log_metrics(self.curve.point(rate), step)
 
-    def show_example(self) -> bool:
-        """Show the net with a sample of its data; return False if only a batch tells what it takes."""
-        if self.splits is not None:
-            self._show(self.splits.first(dtype_of(self.plan)))
-        return self.splits is not None
-
-    def show(self, batch: Any) -> None:
-        """Show the net with the first sample of a batch."""
-        self._show(self.module.prepared(batch).inputs[:1])
-
-    def _show(self, inputs: Tensor) -> None:
-        """Show a copy of the net, before a strategy wraps it, with a batch of one sample."""
-        net, example = copy.deepcopy(self.net).to(self.device), Example((inputs.to(self.device),))
-        show_net(self.plan, self.loggers, net, example, self.device)
+    def show(self) -> None:
+        """Show a copy of the net, before a strategy wraps it, with a sample of its data unless they are in loaders."""
+        inputs = () if self.splits is None else (self.splits.first(dtype_of(self.plan)).to(self.device),)
+        show_net(self.plan, self.loggers, copy.deepcopy(self.net).to(self.device), Example(inputs), self.device)
 
     # evaluations and the ends of epochs
 

@@ -96,7 +96,6 @@ class TaskStep:
     virtual: the ranks that the net's forward runs in turn; None without strategy=virtual.
     """
 
-    overrides_optimizer_step = False
     share: BatchShare
 
     def __init__(self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None") -> None:
