@@ -552,7 +552,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a ragged batch of a plain net weighs like a full one",
-        "steps/task_module.py",
+        "steps/task_step.py",
         "loss_weight(self.plan, share, 1, self.plan.world_size, batches)",
         "self.plan.world_size / self.plan.batch_size",
         "tests/test_oracle.py::test_cell",

@@ -40,13 +40,13 @@ class Results:
         plan: Plan,
         net: nn.Module,
         log: ExactLog,
-        metrics: Any,
+        step: Any,
         progress: RunProgress,
         timing: EpochTiming,
         loggers: Loggers,
     ) -> None:
-        """`metrics`: a TaskMetrics or ModuleMetrics."""
-        self.plan, self.net, self.log, self.metrics = plan, net, log, metrics
+        """`step`: a TaskStep or ModuleStep."""
+        self.plan, self.net, self.log, self.step = plan, net, log, step
         self.progress, self.timing, self.loggers = progress, timing, loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
@@ -66,14 +66,14 @@ class Results:
             self.timing.stop()
         interrupted, is_last = progress.interrupted_epoch, trainer.is_last_batch
         within = interrupted if training else progress.epoch_goes_on(trainer, is_last)
-        metrics, curves = self.metrics.end_stage(stage, position, within, self.timing.work)
+        metrics, curves = self.step.end_stage(stage, within, self.timing.work)
         logged = self.log.end_epoch(stage)
-        self.values |= {**self.metrics.results, **logged.values}
+        self.values |= {**self.step.results, **logged.values}
         if stage != "test":
             self.epoch_values |= {**metrics, **logged.values}
-        trainer.callback_metrics.update(as_tensors({**self.metrics.results, **logged.monitored}))
+        trainer.callback_metrics.update(as_tensors({**self.step.results, **logged.monitored}))
         trainer.logged_metrics.update(as_tensors({**metrics, **logged.logger}))
-        trainer.progress_bar_metrics.update({**self.metrics.results, **logged.prog_bar})
+        trainer.progress_bar_metrics.update({**self.step.results, **logged.prog_bar})
         self.to_loggers({**curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
 
     def end_validation(self) -> None:
@@ -90,7 +90,7 @@ class Results:
         done, monitor = self.progress.position, self.plan.monitor[0]
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
         self.recorder.end_epoch(position.epochs, position.steps)
-        self.metrics.monitor.end_epoch(self.validated, self.metrics.confusion, position.epochs, position.steps)
+        self.step.monitor.end_epoch(self.validated, self.step.confusion, position.epochs, position.steps)
         if self.epoch_values:
             self.recorder.validation(position.epochs, self.epoch_values)
         validates = self.progress.has_validation and self.plan.steps.reaches_validation

@@ -8,13 +8,13 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.session.create_model import create_net
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.task_metrics import TaskMetrics
-from lockstep.steps.task_module import TaskModule, TaskStep
+from lockstep.steps.task_module import TaskModule
+from lockstep.steps.task_step import TaskStep
 
 
 def create_task(
     plan: Plan, context: RankContext, begin: Progress, lightning: bool
-) -> tuple[TaskModule, RankData, ExactLog, TaskStep, TaskMetrics]:
+) -> tuple[TaskModule, RankData, ExactLog, TaskStep]:
     """Create a plain net with its task, its data and the objects around its steps.
 
     Args:
@@ -52,6 +52,5 @@ def create_task(
         source = create_net_source(plan, splits, module)
     source.seed_setup()
     log = ExactLog(module, context.rank, active=bool(plan.callbacks))
-    step = TaskStep(plan, module, masks)
     rank_data = RankData(plan, context, source, module, begin, virtual_ranks=1)
-    return module, rank_data, log, step, TaskMetrics(plan, context, step, splits)
+    return module, rank_data, log, TaskStep(plan, module, masks, splits)

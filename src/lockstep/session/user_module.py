@@ -17,14 +17,11 @@ from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seeded
 from lockstep.session.create_model import create_module
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.module_metrics import ModuleMetrics
 from lockstep.steps.module_step import ModuleStep
 from lockstep.targets.kinds import overrides, replace_method
 
 
-def create_user_module(
-    plan: Plan, context: RankContext, begin: Progress
-) -> tuple[Any, RankData, ExactLog, ModuleStep, ModuleMetrics]:
+def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> tuple[Any, RankData, ExactLog, ModuleStep]:
     """Create the module of a plan, its data and the objects around its steps."""
     module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
 
@@ -47,5 +44,4 @@ def create_user_module(
         replace_method(module, "configure_model", configure_model)
     data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
     log = ExactLog(module, context.rank)
-    step = ModuleStep(plan, module, log, data.transfer)
-    return module, data, log, step, ModuleMetrics(plan, step, data)
+    return module, data, log, ModuleStep(plan, module, log, data)

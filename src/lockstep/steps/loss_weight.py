@@ -3,12 +3,14 @@
 Engines average gradients over ranks, and over the batches of an optimizer step, regardless of the samples of each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
+from lockstep.checkpoint.content import Content, Progress
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.plan import Plan
 
@@ -16,11 +18,28 @@ Scale = Callable[[Tensor], Tensor]
 """Multiplies a loss by the factor of a gradient scaler, for float16."""
 
 
-class LossWeighting:
-    """`weight` is the factor on the loss of the current batch."""
+class Step:
+    """The base of steps; the session calls its methods, some of which do nothing unless they are overridden.
 
-    def __init__(self) -> None:
-        self.weight = 1.0
+    weight: the factor on the loss of the current batch.
+    share: this rank's part of the batch.
+    results: the latest metrics of a task.
+    """
+
+    weight = 1.0
+    share: BatchShare
+    results: Mapping[str, float] = {}
+
+    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None: ...
+    def begin_epoch(self, position: Progress) -> None: ...
+    def begin_evaluation_batch(self, share: BatchShare) -> None: ...
+    def log_points(self, step: int | None, rate: float) -> None: ...
+    def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None: ...
+
+    @property
+    def samples(self) -> int:
+        """Return this rank's samples of the batch; none of a dummy batch."""
+        return 0 if self.share.is_dummy else self.share.count
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
         """Add the gradient of this batch to that of the optimizer step's mean loss.

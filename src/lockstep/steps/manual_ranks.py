@@ -20,8 +20,8 @@ from lockstep.private_api.lightning import TOGGLED
 class RankStep(Thread):
     """One rank's step in a thread, which waits at each backward pass.
 
-    state: gradient and `requires_grad` of each parameter, in which the rank goes on. Gradients are those of the backward
-    pass alone while it waits, and `before` has those from before.
+    state: gradient and `requires_grad` of each parameter, with which the rank goes on. While it waits, gradients are
+    those of the backward pass alone, and `before` has those from before.
     """
 
     def __init__(self, step: Callable[[], Any], module: nn.Module) -> None:
