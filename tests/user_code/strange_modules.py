@@ -276,6 +276,7 @@ class AutoEncoder(pl.LightningModule):
     def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
+        self.example_input_array = torch.zeros(1, 4)
         self.seen: list[str] = []
         self.largest = 0.0
 
@@ -572,22 +573,6 @@ class UserBackward(Regressor):
         loss = super().training_step(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        return loss
-
-
-class AcrossSamples(Regressor):
-    """Its loss, or else a value that it logs, is no mean over samples."""
-
-    def __init__(self, loss: bool = False) -> None:
-        super().__init__()
-        self.across = loss
-
-    def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
-        x, _ = batch
-        loss = super().training_step(batch)
-        if self.across:
-            return torch.add(loss, self.net(x).std())
-        self.log("spread", x.std(), on_step=False, on_epoch=True)
         return loss
 
 
