@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import torch
-from torch.optim import Optimizer
+from torch.optim import SGD
 
 from lockstep.config_error import require
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
@@ -46,7 +45,8 @@ class Training:
         trainer.manual_backward = lambda *arguments, **options: manual_backward(self, *arguments, **options)
         if session.plan.train:
             optimizers, trainer.lr_scheduler_configs = configured(module.configure_optimizers())
-            trainer.optimizers = optimizers = optimizers or [NoOptimizer()]
+            # without an optimizer steps are counted and change nothing, as in Lightning
+            trainer.optimizers = optimizers = optimizers or [SGD([{"params": []}], lr=0.0)]
             count = len(optimizers)
             object.__setattr__(module, "optimizers", lambda *_, **__: optimizers[0] if count == 1 else optimizers)
             reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
@@ -55,20 +55,3 @@ class Training:
         session.step.watch(trainer.callbacks, trainer.optimizers, self.wrapped.ddp)
         if session.manual:
             watch_manual_steps(self)
-
-
-class NoOptimizer(Optimizer):
-    """The optimizer of a module that configures none: its steps are counted and change nothing, as in Lightning."""
-
-    def __init__(self) -> None:
-        super().__init__([torch.zeros(1)], {})
-        self.param_groups = []
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """No-op: there is no state."""
-
-    def step(self, closure: Any = None) -> Any:
-        return None if closure is None else closure()
