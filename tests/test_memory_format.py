@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from torch import nn
 
 from lockstep import data
 from lockstep.checkpoint.identity import identity
-from lockstep.compare import compare
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
 from lockstep.memory.format import TESTED, Shape, memory_format_of, shape_of
@@ -23,10 +21,7 @@ from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.session.create_model import create_net
-from tests import downsampling
 from tests.conftest import ROOT, MakePlan
-from tests.downsampling import SmallResNet
-from tests.rank_helpers import on_ranks
 
 SEEN = {
     Shape(1, 16, (3, 3)): 28,
@@ -105,7 +100,6 @@ class FreeKernel(nn.Module):
 
 
 STRANGERS: list[Callable[[], nn.Module]] = [
-    lambda: SmallResNet((1, 28, 28), 10),
     lambda: nn.Sequential(nn.Conv2d(1, 16, 3), nn.Conv2d(16, 32, 3, stride=2)),
     lambda: nn.Sequential(nn.Conv2d(1, 16, 3), nn.ConvTranspose2d(16, 32, 3)),
     lambda: nn.Conv3d(1, 2, 3),
@@ -140,25 +134,3 @@ def test_runs_of_two_formats_owe_other_bits_and_go_on_from_each_other(make_plan:
     before = {key: value for key, value in one.items() if key != "memory_format"}
     assert str(tolerance_between(before, one)) == "identical"
     assert identity(plans[0], True) == identity(plans[1], True)
-
-
-DOWN = (
-    *("model=cnn", "sync_batchnorm=true", "data=digits", "data.test_size=1724", "data.val_size=12"),
-    *("max_epochs=1", "accelerator=cpu", "logger=none", "test=false"),
-)
-"""61 digits. One process on two threads in batches of five is where its shortcuts would crash with channels last."""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_a_net_that_halves_its_images_trains_by_both_engines(make_plan: MakePlan) -> None:
-    runs: dict[str, Path] = {}
-    for world in (("strategy=single", "threads=2", "batch_size=5"), ("strategy=ddp", "devices=2", "batch_size=10")):
-        plan = make_plan(*DOWN, *world)
-        folder = runs[plan.strategy.name] = Path(plan.run_dir) / plan.strategy.name
-        folder.mkdir()
-        on_ranks(replace(plan, run_dir=str(folder)), downsampling.run_both)
-        engines = compare(folder / "lightning", folder / "raw")
-        assert engines.verdict == "identical", engines.text()
-    worlds = compare(runs["single"] / "float64", runs["ddp"] / "float64", tolerance=1e-10)
-    assert worlds.within_tolerance, worlds.text()
