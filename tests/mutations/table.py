@@ -510,7 +510,7 @@ MUTATIONS = [
     ),
     Mutation(
         "virtual ranks of a manual module share a backward pass",
-        "steps/manual_ranks.py",
+        "steps/virtual_steps.py",
         "[each for turn in self.turns if",
         "[each for turn in self.turns[:1] if",
         "tests/test_user_module.py::test_virtual_ranks_equal_ddp[gan]",
@@ -577,7 +577,12 @@ MUTATIONS = [
                 "to_local().copy_(_distribute(gradient, data).to_local())",
                 "to_local()",
             ),
-            ("hooks see shards", WHOLE, "replace_method(self.module, name, self._with_full_weights)", "pass"),
+            (
+                "hooks see shards",
+                WHOLE,
+                "replace_method(module, name, partial(_with_full_weights, plan, module))",
+                "pass",
+            ),
             (
                 "a scalar's norm counts twice",
                 "parallel/tensor_layout.py",

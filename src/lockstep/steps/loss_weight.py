@@ -72,13 +72,6 @@ def loss_weight(plan: Plan, share: BatchShare, samples: int, averaged_over: int,
     return averaged_over * batches * samples / (share.step_samples or share.samples * batches)
 
 
-def loss_sum(plan: Plan, loss: float | Tensor, samples: int) -> Any:
-    """Return the loss of a batch summed over samples, for the record."""
-    if samples == 0:
-        return 0.0
-    return loss if plan.loss_reduction == "sum" else loss * samples
-
-
 def loss_of(outputs: Any) -> Tensor | None:
     """Return the loss in the return value of a training_step."""
     loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
