@@ -66,7 +66,7 @@ MUTATIONS = [
     ),
     Mutation(
         "each rank weighs its gradient by its own targets",
-        "sums/epoch_metrics.py",
+        "sums/step_sums.py",
         "all_reduce_sums(self.sums.sums, self.device).tolist()\n        self.sums =",
         "self.sums.sums.tolist()\n        self.sums =",
         "tests/test_ignored_targets.py::test_engines_and_ranks_are_one[holes-world0]",
@@ -181,7 +181,7 @@ MUTATIONS = [
         "tests/test_raw_reduce.py::test_by_hand[2-three_gradients]",
     ),
     *(
-        Mutation(f"{engine}: {name} of rank 0 alone", "sums/epoch_metrics.py", old, new, f"{CURVES}[{engine}]")
+        Mutation(f"{engine}: {name} of rank 0 alone", "sums/step_sums.py", old, new, f"{CURVES}[{engine}]")
         for engine in ("raw", "lightning")
         for name, old, new in (
             (
@@ -370,7 +370,7 @@ MUTATIONS = [
     ),
     Mutation(
         "tested on rank 0's samples alone",
-        "sums/epoch_metrics.py",
+        "sums/step_sums.py",
         "totals = all_reduce_sums(totals, self.device)",
         "pass",
         "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.objectives.objective import SAMPLES
 from lockstep.record.file import RecordOffset
 
 SECTION = "lockstep"
@@ -96,11 +95,6 @@ class Content:
     @property
     def offset(self) -> RecordOffset:
         return RecordOffset(self.record, self.record_size, self.record_sha256)
-
-    @property
-    def samples(self) -> int:
-        """Return the number of samples that the current epoch has trained on."""
-        return int(self._stacked("sums", "epoch").sum(0)[SAMPLES])
 
     def _mean_gradients(self) -> Mapping[str, Tensor]:
         """Return the mean gradient over ranks by name; equal ones, as shards have, are not rounded."""

@@ -28,7 +28,7 @@ class Step:
 
     weight = 1.0
     share: BatchShare
-    results: Mapping[str, float] = {}
+    results: dict[str, float]
 
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None: ...
     def begin_epoch(self, position: Progress) -> None: ...

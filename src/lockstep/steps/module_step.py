@@ -59,6 +59,7 @@ class ModuleStep(Step):
             self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self, data.transfer)
             self.virtual = self.virtual_steps.ranks
         self.averaged: frozenset[int] | None = None
+        self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
         self.is_simple = self.virtual is None and not plan.strategy.sharded
