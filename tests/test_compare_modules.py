@@ -9,7 +9,7 @@ from lockstep.compare.tolerance import likely_reason
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, SINGLE, trained
 
-JOB = ("model=regressor", "model._target_=strange_modules.AcrossSamples", "data=stream", "max_epochs=1")
+JOB = ("model=regressor", "model._target_=strange_steps.AcrossSamples", "data=stream", "max_epochs=1")
 
 
 @pytest.mark.parametrize(
