@@ -224,16 +224,16 @@ class Short(Uneven):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.trainer.should_stop = self.current_epoch == 1 and batch_idx == 1
 
-    def test_dataloader(self) -> DataLoader[Any]:
+    def test_dataloader(self) -> Any:
         return UnevenData().val_dataloader()
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.log("test_loss", F.mse_loss(self.net(batch.x), batch.y))
 
-    def train_dataloader(self) -> DataLoader[Any]:
+    def train_dataloader(self) -> Any:
         return UnevenData().train_dataloader()
 
-    def val_dataloader(self) -> DataLoader[Any]:
+    def val_dataloader(self) -> Any:
         return UnevenData().val_dataloader()
 
 
