@@ -160,11 +160,7 @@ def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("files", "workerinput", "workers"),
-    [
-        (str(ROOT / "tests"), {}, 3),
-        (str(ROOT / "tests"), {"workerinput": {}}, None),
-        ("tests/test_zygote.py", {}, None),
-    ],
+    [("tests", {}, 3), ("tests", {"workerinput": {}}, None), ("tests/test_zygote.py", {}, None)],
 )
 def test_a_full_run_is_shared_and_no_worker_has_workers(
     files: str, workerinput: dict[str, Any], workers: int | None, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +169,6 @@ def test_a_full_run_is_shared_and_no_worker_has_workers(
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     options = SimpleNamespace(numprocesses=None, dist="no", usepdb=False, collectonly=False)
     plugins = SimpleNamespace(hasplugin=lambda _: True)
-    config: Any = SimpleNamespace(option=options, args=[files], pluginmanager=plugins, **workerinput)
+    config: Any = SimpleNamespace(option=options, args=[str(ROOT / files)], pluginmanager=plugins, **workerinput)
     pytest_cmdline_main(config)
     assert options.numprocesses == workers
