@@ -193,7 +193,7 @@ def sweep(context: BenchContext) -> list[Measurement]:
             words = (TRAIN, "-m", f"seed={seeds}", *SHORT, *DDP, f"hydra.sweep.dir={folder}/sweep")
             seconds = context.time_command(*words)
             metrics = [json.loads(path.read_text()) for path in Path(folder).glob("sweep/*/metrics.json")]
-            return seconds - sum(job["train_seconds"] for job in metrics)
+            return seconds - sum(float(job["train_seconds"]) for job in metrics)
 
     calls = {f"{count} jobs - training": partial(time_sweep, count) for count in (1, jobs)}
     values = take_turns(calls, context.rounds, context.report)
