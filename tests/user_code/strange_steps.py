@@ -122,22 +122,6 @@ class OnceByHand(Regressor):
         return [torch.optim.SGD(first, lr=0.1), torch.optim.SGD(self.second.parameters(), lr=0.1)]
 
 
-class AcrossSamples(Regressor):
-    """Its loss, or else a value that it logs, is no mean over samples."""
-
-    def __init__(self, loss: bool = False) -> None:
-        super().__init__()
-        self.across = loss
-
-    def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
-        x, _ = batch
-        loss = super().training_step(batch)
-        if self.across:
-            return torch.add(loss, self.net(x).std())
-        self.log("spread", x.std(), on_step=False, on_epoch=True)
-        return loss
-
-
 class Late(pl.LightningModule):
     """Layers that exist only once the model is configured, in tensors of their own data."""
 
@@ -243,6 +227,7 @@ class AutoEncoder(pl.LightningModule):
     def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
+        self.example_input_array = torch.zeros(1, 4)
         self.seen: list[str] = []
         self.largest = 0.0
 
