@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import yaml
 
-from lockstep.config_error import ConfigError
-from lockstep.disk import folder_error
+from lockstep.config_error import ConfigError, config_error
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed, exit_now, let_rank_zero_print, print_exit_reason
 from lockstep.launch.stop_handler import signals_end_command
@@ -52,7 +51,8 @@ def make_output_dir(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise folder_error(error, f"logs/{path.parent.name}") from None
+        reason = f"the folder for the results cannot be created ({error.strerror})"
+        raise config_error(f"logs/{path.parent.name}", path, reason, "the command in a folder where it can") from None
 
 
 def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
