@@ -367,9 +367,9 @@ MUTATIONS = [
     ),
     Mutation(
         "tested on rank 0's samples alone",
-        "sums/step_sums.py",
-        "totals = all_reduce_sums(totals, self.device)",
-        "pass",
+        "steps/task_step.py",
+        "totals = all_reduce_sums(self.evaluation.totals, self.device)",
+        "totals = self.evaluation.totals",
         "tests/test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]",
     ),
     Mutation(
