@@ -16,19 +16,13 @@ from lockstep.progress import notice, print_beside_bar
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.schemas.logger import tensorboard_of
 
-ONE_SAMPLE = "one sample"
-
 
 @dataclass(frozen=True)
 class Example:
-    """The arguments of a net's forward; none if it cannot be called.
-
-    of: in words, what the shapes are of.
-    """
+    """The arguments of a net's forward; none if they are unknown."""
 
     inputs: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
-    of: str = ONE_SAMPLE
 
     @property
     def none(self) -> bool:
@@ -83,14 +77,14 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
 
     module = Summarized()
     module.net = net
-    content = "parameters; it has no forward"
+    content = "parameters"
     if not example.none:
-        content = f"forward of {example.of}"
+        content = "forward of an example"
         module.example_input_array = ()
     try:
         summary = ModelSummary(module, max_depth=-1)
     except Exception as error:  # of the user's net
-        content = f"parameters; its forward takes no such batch ({type(error).__name__})"
+        content = f"parameters; its forward does not take the example ({type(error).__name__})"
         module.example_input_array = None
         summary = ModelSummary(module, max_depth=-1)
     if rank == 0:
