@@ -68,27 +68,16 @@ def _unchanged(net: nn.Module, device: torch.device) -> Iterator[None]:
 
 def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> None:
     """Print Lightning's table of all layers, without shapes and FLOPs if the net cannot be called."""
-    from lightning.pytorch import LightningModule
-    from lightning.pytorch.utilities.model_summary.model_summary import ModelSummary
+    from lockstep.private_api.lightning import layers_table  # with Lightning
 
-    class Summarized(LightningModule):
-        def forward(self) -> object:
-            return net(*example.inputs, **example.named)
-
-    module = Summarized()
-    module.net = net
-    content = "parameters"
-    if not example.none:
-        content = "forward of an example"
-        module.example_input_array = ()
+    content = "parameters" if example.none else "forward of an example"
     try:
-        summary = ModelSummary(module, max_depth=-1)
+        table = layers_table(net, None if example.none else lambda: net(*example.inputs, **example.named))
     except Exception as error:  # of the user's net
         content = f"parameters; its forward does not take the example ({type(error).__name__})"
-        module.example_input_array = None
-        summary = ModelSummary(module, max_depth=-1)
+        table = layers_table(net, None)
     if rank == 0:
-        print_beside_bar(f"\n{plan.model.name}: {content}\n{summary}")
+        print_beside_bar(f"\n{plan.model.name}: {content}\n{table}")
 
 
 def _show_graph(writer: Any, net: nn.Module, example: Example) -> None:
