@@ -82,7 +82,6 @@ class Session:
         self.results = Results(plan, self.net, self.log, self.step, self.progress, self.timing, self.loggers)
         self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
-        self.optimizers: Sequence[Optimizer] = ()
         if shows_net(plan) and not plan.model.lightning:
             self.step.show()
 
@@ -140,7 +139,6 @@ class Session:
         Raises:
             ConfigError: a ReduceLROnPlateau would lack a step after a resume.
         """
-        self.optimizers = trainer.optimizers
         plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
         self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
         every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
@@ -158,7 +156,7 @@ class Session:
             self.results.values,
             self.step.sums,
             self.net,
-            self.state.saved(self.optimizers, within=position.batch > 0),
+            self.state.saved(within=position.batch > 0),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
         )
