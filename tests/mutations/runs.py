@@ -134,9 +134,6 @@ monitor/net.py test_model_summary.py::test_net_and_generators_are_unchanged
 -    finally:
 -        restore_random_state(state, [device])
 +    finally:
-# products of a part count in its whole too
-monitor/model_summary.py test_model_summary.py::test_parameters_and_flops_of_layers
-- - sum(totals.get(child, 0) for child in children)
 # the record joins batches by the first epoch's number
 record/step_buffer.py test_callbacks.py::test_batches_of_a_step_change_by_epoch[module]
 -self.plan.steps.batches_per_step(self.epoch)
