@@ -14,12 +14,12 @@ from torch import nn
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.raw import training
+from lockstep.raw import trainer
 from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from lockstep.session.hooks import Hooks
-from lockstep.steps.loss_weight import LossWeighting
+from lockstep.steps.loss_weight import Step
 from tests.conftest import MakePlan, events_of
 from tests.rank_helpers import ALONE, ENGINES, on_ranks, with_engine
 
@@ -173,7 +173,7 @@ class CpuScaling(Precision):
 
 def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts the steps since the last overflow: 11 of each epoch. A checkpoint without it begins anew."""
-    monkeypatch.setattr(training, "Precision", CpuScaling)
+    monkeypatch.setattr(trainer, "Precision", CpuScaling)
     plan = make_plan(*SMALL, "max_epochs=2", "logger=none", "test=false")
     file = Path(plan.run_dir) / "raw" / "checkpoints" / "last.ckpt"
     trained("raw", replace(plan, max_epochs=1))
@@ -211,7 +211,7 @@ def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) ->
 def test_a_gradient_begins_with_the_current_scale() -> None:
     """Loss 3w, a factor of ½: gradients 3/2 times the scale, which float16 changes where it overflows: 12, then 6."""
     scale = [8.0]
-    weighting = LossWeighting()
+    weighting = Step()
     weighting.weight = 0.5
     weight = torch.ones((), requires_grad=True)
     for expected in (12.0, 6.0):
@@ -223,7 +223,7 @@ def test_a_gradient_begins_with_the_current_scale() -> None:
 
 
 def test_losses_of_other_shapes() -> None:
-    weighting, weight = LossWeighting(), torch.ones(2, requires_grad=True)
+    weighting, weight = Step(), torch.ones(2, requires_grad=True)
     for loss in ((3 * weight).sum(), (3 * weight).sum().view(1)):
         weighting.backward(loss, 1)
     assert weight.grad is not None

@@ -6,6 +6,7 @@ is a rank itself.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from lockstep import schemas
@@ -18,7 +19,6 @@ from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.groups import SEVERAL, USER_CODE
 from lockstep.schemas.target import KEY, PARTIAL
-from lockstep.targets.edited import unload_edited_modules
 from lockstep.targets.kinds import is_data_module, lightning_module, of_pytorch_lightning
 from lockstep.targets.locate import check
 
@@ -59,7 +59,6 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 def _inspect_in_child(values: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     options = {name: values[name] for name in OPTIONS}
     if rank_from_env() is not None or values["strategy"].in_process:
-        unload_edited_modules()
         return inspect(options)
     engine = values["engine"].name
     forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
@@ -109,12 +108,14 @@ def _inspect_data(data: schemas.UserData, seed: int, samples: Any) -> schemas.Us
 
 
 def _may_be_module(model: schemas.UserModel) -> bool:
-    """Whether the target is a LightningModule, or a function, which may return one."""
+    """Whether the target is a LightningModule, or a function, which may return one if it takes nothing of the data."""
     target = check("model", model.call, dict.fromkeys(FROM_DATA))
     reason, hint = "it derives from pytorch_lightning, not from lightning", "import lightning.pytorch as pl in its file"
     require(not of_pytorch_lightning(target), f"model.{KEY}", model.call[KEY], reason, hint)
     lightning = lightning_module()
-    return lightning is not None and (not isinstance(target, type) or issubclass(target, lightning))
+    if lightning is None or isinstance(target, type):
+        return lightning is not None and issubclass(target, lightning)
+    return signature(target).parameters.keys().isdisjoint(FROM_DATA)
 
 
 def _inspect_training(options: dict[str, Any]) -> None:

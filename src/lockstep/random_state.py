@@ -3,13 +3,10 @@
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-
-from lockstep.private_api.numpy import generator_memory
 
 
 def random_state(devices: Sequence[torch.device]) -> dict[str, Any]:
@@ -48,45 +45,24 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-@dataclass(frozen=True)
-class NumpyState:
-    """The state of NumPy's global generator, and the memory that held it."""
-
-    state: Any
-    memory: bytes | None
-
-    def is_current(self) -> bool:
-        """Whether nothing has been drawn since; False if unknown, since the memory lacks a cached Gaussian."""
-        return self.memory is not None and not self.state[3] and self.memory == generator_memory()
-
-    def restore(self) -> None:
-        if not self.is_current():
-            np.random.set_state(self.state)
-
-
-_latest = NumpyState(None, None)
-
-
-def numpy_state() -> NumpyState:
-    """Return the state of NumPy's global generator, which takes 50 µs to read if it has changed since the last call."""
-    global _latest
-    if not _latest.is_current():
-        _latest = NumpyState(np.random.get_state(), generator_memory())
-    return _latest
-
-
 @contextmanager
 def preserve_generators() -> Iterator[Callable[[], bool]]:
     """Restore Python's, NumPy's and torch's generators afterwards.
 
     Yields a function that returns whether Python or NumPy have drawn since.
     """
-    in_torch, in_numpy, in_python = torch.get_rng_state(), numpy_state(), random.getstate()
+    in_numpy: Any = np.random.get_state()
+    in_torch, in_python = torch.get_rng_state(), random.getstate()
+
+    def have_drawn() -> bool:
+        _, keys, *rest = np.random.get_state()
+        return rest != [*in_numpy[2:]] or not np.array_equal(keys, in_numpy[1]) or random.getstate() != in_python
+
     try:
-        yield lambda: not in_numpy.is_current() or random.getstate() != in_python
+        yield have_drawn
     finally:
         torch.set_rng_state(in_torch)
-        in_numpy.restore()
+        np.random.set_state(in_numpy)
         random.setstate(in_python)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
 from lockstep.config_error import config_error
 from lockstep.optimizers import clear_gradients
@@ -56,10 +56,8 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
         with run.wrapped.accumulating():
             forward_backward()
         return outputs
-    if run.session.step.overrides_optimizer_step or isinstance(optimizer, LBFGS):
-        run.module.optimizer_step(trainer.current_epoch, batch_idx, optimizer, closure)
-    else:
-        precision.step(optimizer, closure)
+    step = hooks.method("optimizer_step", lambda *_: precision.step(optimizer, closure))
+    step(trainer.current_epoch, batch_idx, optimizer, closure)
     mark("optimizer")
     trainer.global_step += 1
     return outputs
@@ -68,10 +66,9 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
 def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
     """Clip the gradients as the plan says, or by the module's method."""
     value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
-    default = run.trainer.precision_plugin.clip_gradients
+    default = run.precision.clip_gradients if value is not None else lambda *_, **__: None
     clip = run.hooks.method("configure_gradient_clipping", default)
-    if value is not None or clip is not default:
-        clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
+    clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
 
 
 def step_schedules(run: "Training", interval: str, index: int, plateau: bool) -> None:
