@@ -34,9 +34,6 @@ ODD = _words("""a a.b.c devicez max_steps model.nope optimizer größe a-b 1 _ a
     model/mlp /model seed.x model.hidden.0 model.hidden[0] data.name.x""")
 KNOWN = known_keys()
 KEYS = [*HYDRA, *ODD, "", "x" * 300]
-FLAGS = _words("""--cfg=job --cfg=all --resolve -m --multirun --run --info --info=defaults
-    --info=nope -r --foo -x -- --cfg --hydra-help --config-name=x --config-path=nope --config-dir=nope
-    --shell-completion --experimental-rerun=x -h""")
 
 
 def overrides(number: int) -> list[str]:
@@ -46,12 +43,6 @@ def overrides(number: int) -> list[str]:
         keys = [key for key in KNOWN if OmegaConf.select(defaults(), key) is not None]
         return [f"{key}={_likely(key, chance)}" for key in chance.sample(keys, 2)]
     return [_override(chance) for _ in range(chance.choice((1, 1, 1, 2, 3, 4)))]
-
-
-def flags(number: int) -> list[str]:
-    """Return flags of the command, mostly none."""
-    chance = random.Random(f"flags {number}")
-    return chance.sample(FLAGS, chance.choice((0, 0, 1, 1, 2)))
 
 
 def _override(chance: random.Random) -> str:

@@ -6,7 +6,6 @@ Seeded by the date, which is printed; LOCKSTEP_FUZZ_SEED=N repeats a day's, LOCK
 import datetime
 import os
 import re
-import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -18,19 +17,11 @@ from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
 from lockstep.job import planning, prepare
 from tests import fuzz_overrides
-from tests.conftest import ROOT, Command
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "2000"))
 DERIVED = ("experiment", "batch_size_per_device", "scale_lr", "trainer.fast_dev_run", "trainer.barebones")
 """Keys that change others, so that a plan may differ from another override."""
-
-SMALL = (
-    *("strategy=single", "devices=1", "num_nodes=1", "model=linear", "data=points", "data.samples=null"),
-    *("batch_size=5", "max_epochs=1", "engine=raw", "logger=none", "threads=1", "experiment=null"),
-    *("resume=false", "ckpt_path=null"),
-)
-"""Follow the random overrides of a real command: what is valid trains for a moment."""
 
 
 def option_name(key: str, value: object) -> object:
@@ -74,17 +65,3 @@ def test_random_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         print(f"\nLOCKSTEP_FUZZ_SEED={SEED}: {dict(ends)}")
     assert list(tmp_path.iterdir()) == []
     assert ends["right"] > COUNT // 50
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_random_commands(command: Command) -> None:
-    """With flags, in processes of their own."""
-    for number in range(SEED * 10**6, SEED * 10**6 + COUNT // 100):
-        flags, words = fuzz_overrides.flags(number), fuzz_overrides.overrides(number)
-        line = [*flags, *[word.replace("\0", "") for word in words if not word.startswith("hydra")], *SMALL]
-        ended = command(sys.executable, str(ROOT / "train.py"), *line, http_proxy="http://127.0.0.1:9")
-        assert ended.status in (0, 2), (number, line, ended.err)
-        assert "Traceback" not in ended.err + ended.out, (number, line, ended.err)
-        sweeps = {"-m", "--multirun"} & {*flags}
-        assert ended.status == 0 or sweeps or ended.err.count("\n") == 1, (number, line, ended.err)
