@@ -164,10 +164,6 @@ def test_ranks_agree_with_one_device(make_user_plan: MakeUserPlan) -> None:
             "scheduler._interval_=hour: it is not one of the possible values; write one of step, epoch.",
         ),
         (
-            named(f"{TORCH}.StepLR", "step_size=2", "_monitor_=val/acc"),
-            f"scheduler._monitor_=val/acc: {TORCH}.StepLR looks at no metric; write it without.",
-        ),
-        (
             (*PLATEAU, "+scheduler._interval_=step"),
             "scheduler._interval_=step: a plateau is looked for after each epoch; write scheduler._interval_=epoch.",
         ),

@@ -144,14 +144,13 @@ class Plan:
 
     def summary(self) -> dict[str, str | int | float]:
         """Return what identifies the run among others. All runs have the same keys, so that they make a table."""
-        values: dict[str, str | int | float] = {
+        derived: dict[str, str | int | float] = {
             "lr": self.optimizer.lr,
             "backend": self.world.backend if self.world.distributed else "none",
             "micro_batches": self.strategy.micro_batches,
         }
-        options = ((name, getattr(self, name)) for name in SUMMARY if name not in values)
-        values |= {name: getattr(option, "name", option) for name, option in options}
-        return {name: values[name] for name in SUMMARY}
+        values = ((name, derived[name] if name in derived else getattr(self, name)) for name in SUMMARY)
+        return {name: getattr(value, "name", value) for name, value in values}
 
 
 def check(plan: Plan) -> None:
