@@ -1,20 +1,18 @@
 """Schedules by their import path: the rates of both engines are torch's own, and a resume goes on with them."""
 
-import json
 import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LRScheduler, OneCycleLR, SequentialLR, StepLR
 
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from tests import test_user_code
+from tests.comparing import lines, require_close, require_identical
 from tests.conftest import MakeUserPlan
 from tests.test_resume import same_after_kill, start
 from tests.test_user_code import trained
@@ -67,11 +65,6 @@ SCHEDULES: dict[str, tuple[tuple[str, ...], int, Make]] = {
 """By name: what is typed, optimizer steps for each of the schedule's, and the schedule itself."""
 
 
-def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
-    every = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
-    return [line[kind] for line in every if kind in line]
-
-
 @pytest.mark.filterwarnings("ignore:The epoch parameter in `scheduler.step")  # by torch's own SequentialLR
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("steps", "a function"))) for name in SCHEDULES]
@@ -88,8 +81,7 @@ def test_the_rates_are_torchs(name: str, make_user_plan: MakeUserPlan) -> None:
             scheduler.step()
     assert [line["lr"] for line in lines(raw, "step")] == rates
     assert len({*rates}) > 2
-    lightning = trained(make_user_plan(*JOB, *typed, "engine=lightning", folder="lightning"))
-    assert compare(raw, lightning).verdict == "identical"
+    require_identical(raw, trained(make_user_plan(*JOB, *typed, "engine=lightning", folder="lightning")))
 
 
 PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "threshold=0.05")
@@ -123,8 +115,7 @@ def test_a_plateau_of_the_monitored_metric(
         rates.append(rates[-1] if better else rates[-1] / 2)
     assert [epoch[0]["lr"] for epoch in by_epoch] == rates[:-1]
     assert rates[-2] < 0.5
-    lightning = trained(make_user_plan(*job, "engine=lightning", folder="lightning"))
-    assert compare(raw, lightning).verdict == "identical"
+    require_identical(raw, trained(make_user_plan(*job, "engine=lightning", folder="lightning")))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +140,7 @@ def test_ranks_agree_with_one_device(make_user_plan: MakeUserPlan) -> None:
     job = (*JOB, *PLATEAU, "precision=64-true")
     single = trained(make_user_plan(*job, "engine=raw", folder="single"))
     two = trained(make_user_plan(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
-    assert compare(single, two).max_diff < 1e-10
+    require_close(single, two)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Arguments of Lightning's Trainer (trainer.*) mean the same in both engines."""
 
 import csv
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
@@ -20,6 +18,7 @@ from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
 from lockstep.time_limit import TimeLimit
 from tests.checkpoints import net_state
+from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
 from tests.rank_helpers import by_engines, on_ranks
@@ -29,16 +28,10 @@ SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accel
 DDP = ("strategy=ddp", "devices=2")
 
 
-def lines(folder: Path, kind: str) -> list[Any]:
-    records = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
-    return [line[kind] for line in records if kind in line]
-
-
 def by_both(plan: Plan, folder: Path) -> Path:
     """Run both engines, check that they agree, and return the folder of the raw engine's run."""
     on_ranks(replace(plan, run_dir=str(folder)), by_engines)
-    verdict = compare(folder / "lightning", folder / "raw")
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(folder / "lightning", folder / "raw")
     return folder / "raw"
 
 

@@ -9,17 +9,16 @@ import pytest
 import torch
 
 from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.lit.trainer import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
+from tests.comparing import lines, require_identical
 from tests.conftest import MakeUserPlan
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_resume import record, same_after_kill, start, untimed
-from tests.test_trainer_keys import lines
 from tests.test_user_module import DDP, MODULES, SINGLE
 from tests.test_user_module import by_both as runs_by_both
 
@@ -27,8 +26,7 @@ from tests.test_user_module import by_both as runs_by_both
 def by_both(make: MakeUserPlan, *job: str) -> Path:
     """Run both engines, check that they agree, and return the folder of the raw engine's run."""
     runs = runs_by_both(make(*job, folder=f"both-{len(job)}"))
-    verdict = compare(runs[0], runs[1])
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(runs[0], runs[1])
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
     assert untimed(metrics[0]) == untimed(metrics[1])
     return runs[1]

@@ -4,7 +4,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +39,15 @@ class BenchPayload:
 
 @dataclass(frozen=True)
 class BenchContext:
-    """How thoroughly to measure; MNIST is below `root`, runs write into `scratch`, `report` prints the progress."""
+    """How thoroughly to measure; MNIST is below `root`, runs write into `scratch`, `title` begins each message."""
 
     quick: bool
     root: str
     scratch: Path
-    report: Callable[[str], None]
+    title: str = "bench"
+
+    def report(self, step: str) -> None:
+        print(f"{self.title}, {step}", flush=True)
 
     @property
     def rounds(self) -> int:
@@ -61,14 +64,14 @@ class BenchContext:
         missing = [file.name for file in FILES if find(Path(self.root), file) is None]
         if missing:
             raise config_error("root", self.root, f"{missing[0]} is not below it", "root=FOLDER with MNIST/raw in it")
-        return override("data.root", Path(self.root).absolute())
+        return shlex.split(shell_quote_override("data.root", Path(self.root).absolute()))[0]
 
     def train_seconds(self, engine: str, *overrides: str) -> float:
         """Return the seconds of training in a run by an engine, or by the baseline of this name in a like process."""
         if engine in BASELINES:
             return float(self.on_ranks(BASELINES[engine], engine, *overrides))
         with self.folder() as folder:
-            return float(run([f"engine={engine}", *overrides, override("hydra.run.dir", folder)])["train_seconds"])
+            return float(run([f"engine={engine}", *overrides, f"hydra.run.dir={folder}"])["train_seconds"])
 
     def on_ranks(self, module: str, subject: str, *overrides: str) -> Any:
         """Start ranks that run `module` on the plan of these overrides; return what rank 0 returns."""
@@ -88,8 +91,3 @@ class BenchContext:
             last = (process.stderr.strip() or "nothing").splitlines()[-1]
             raise ConfigError(f"python {' '.join(words)}: exited with status {process.returncode}; last line: {last}")
         return seconds
-
-
-def override(key: str, value: object) -> str:
-    """Return KEY=VALUE for a list of overrides, quoted for Hydra."""
-    return shlex.split(shell_quote_override(key, value))[0]

@@ -16,56 +16,48 @@ from lockstep.parallel.autocast import with_thread_settings
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.private_api.lightning import TOGGLED
 
-Gradients = dict[nn.Parameter, Tensor | None]
-
-
-class Cancelled(BaseException):
-    """Raised in a rank's thread when another rank has failed. No `except Exception` in a user's code catches it."""
-
 
 class RankStep(Thread):
-    """One rank's step in a thread. `contribution`: the gradients of the backward pass at which it waits."""
+    """One rank's step in a thread, which waits at each backward pass.
 
-    def __init__(self, step: Callable[[], Any]) -> None:
+    state: gradient and `requires_grad` of each parameter, with which the rank goes on. While it waits, gradients are
+    those of the backward pass alone, and `before` has those from before.
+    """
+
+    def __init__(self, step: Callable[[], Any], module: nn.Module) -> None:
         super().__init__(daemon=True)
-        self.step = step
+        self.step, self.module = step, module
         self.go, self.paused = Semaphore(0), Semaphore(0)
-        self.done = self.cancelled = False
+        self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
-        self.gradients: Gradients = {}
-        self.contribution: Gradients = {}
+        self.before: dict[nn.Parameter, Tensor | None] = {}
+        self.store()
 
-    def store(self, module: nn.Module) -> None:
+    def store(self) -> None:
         """Keep the module's gradients and switches for the rank's next turn."""
-        self.gradients = {parameter: parameter.grad for parameter in module.parameters()}
-        self.trainable = {parameter: parameter.requires_grad for parameter in module.parameters()}
-        self.toggled = getattr(module, TOGGLED, None)
+        self.state = {parameter: (parameter.grad, parameter.requires_grad) for parameter in self.module.parameters()}
+        self.toggled = getattr(self.module, TOGGLED, None)
 
-    def load(self, module: nn.Module) -> None:
+    def load(self) -> None:
         """Put the rank's gradients and switches into the module."""
-        for parameter, gradient in self.gradients.items():
-            parameter.grad, parameter.requires_grad = gradient, self.trainable[parameter]
-        setattr(module, TOGGLED, self.toggled)
+        for parameter, state in self.state.items():
+            parameter.grad, parameter.requires_grad = state
+        setattr(self.module, TOGGLED, self.toggled)
 
     def run(self) -> None:
+        self.go.acquire()
         try:
-            self._wait()
             self.result = self.step()
         except BaseException as error:
             self.error = error
         self.done = True
         self.paused.release()
 
-    def pause(self) -> None:
+    def wait(self) -> None:
         """Wait until it is this rank's turn again. To be called in its thread."""
         self.paused.release()
-        self._wait()
-
-    def _wait(self) -> None:
         self.go.acquire()
-        if self.cancelled:
-            raise Cancelled
 
     def resume(self) -> None:
         """Let the rank go on until it waits, or is done. To be called in the main thread."""
@@ -82,7 +74,7 @@ class ManualRankScheduler:
         self.turns: list[RankStep] = []
 
     def run(self, steps: Sequence[Callable[[], Any]], begin: Callable[[int], None]) -> list[Any]:
-        """Run a step of each rank, and return their results.
+        """Run a step of each rank, and return their results. If one fails, the threads of others wait for good.
 
         Args:
             begin: called with the rank before each of its turns.
@@ -90,60 +82,46 @@ class ManualRankScheduler:
         Raises:
             RuntimeError: ranks run different numbers of backward passes.
         """
-        self.turns = [RankStep(with_thread_settings(step)) for step in steps]
+        self.turns = [RankStep(with_thread_settings(step), self.module) for step in steps]
         for turn in self.turns:
-            turn.store(self.module)
             turn.start()
-        try:
-            while not all(turn.done for turn in self.turns):
-                for rank, turn in enumerate(self.turns):
-                    self.rank = rank
-                    begin(rank)
-                    turn.load(self.module)
-                    with self.virtual.as_rank(rank):
-                        turn.resume()
-                    if turn.error is not None:
-                        raise turn.error
-                    turn.store(self.module)
+        while not all(turn.done for turn in self.turns):
+            for rank, turn in enumerate(self.turns):
+                self.rank = rank
+                begin(rank)
+                turn.load()
+                with self.virtual.as_rank(rank):
+                    turn.resume()
+                if turn.error is not None:
+                    raise turn.error
+                turn.store()
+            if len({turn.done for turn in self.turns}) == 2:
+                raise RuntimeError("the ranks of strategy=virtual do not come to the same number of backward passes")
+            if not self.turns[0].done:
                 self._add_gradients()
-        finally:
-            self._cancel()
-        self.turns[0].load(self.module)
+        self.turns[0].load()
         self.rank = 0
         return [turn.result for turn in self.turns]
 
     def backward(self, call: Callable[[], None]) -> None:
         """Run a backward pass in a rank's thread; afterwards gradients are those of all ranks."""
         turn = self.turns[self.rank]
-        before: Gradients = {parameter: parameter.grad for parameter in turn.gradients}
-        for parameter in before:
+        turn.before = {parameter: parameter.grad for parameter in self.module.parameters()}
+        for parameter in turn.before:
             parameter.grad = None
         call()
-        turn.contribution = {parameter: parameter.grad for parameter in before}
-        for parameter in before:
-            parameter.grad = before[parameter]
-        turn.pause()
+        turn.wait()
 
     def _add_gradients(self) -> None:
-        """Add the sum of the ranks' backward passes to the gradients of each."""
-        done = [turn.done for turn in self.turns]
-        if all(done):
-            return
-        if any(done):
-            raise RuntimeError("the ranks of strategy=virtual do not come to the same number of backward passes")
+        """Add the sum of the ranks' backward passes to the gradients of each, in memory of its own."""
         for parameter in self.module.parameters():
-            gradients = [each for turn in self.turns if (each := turn.contribution[parameter]) is not None]
-            for turn in self.turns if gradients else []:
-                total, before = torch.stack(gradients).sum(0), turn.gradients[parameter]
-                turn.gradients[parameter] = total if before is None else before + total
-
-    def _cancel(self) -> None:
-        """End the threads that still wait."""
-        for turn in self.turns:
-            if not turn.done:
-                turn.cancelled = True
-                turn.go.release()
-            turn.join(10.0)
+            gradients = [each for turn in self.turns if (each := turn.state[parameter][0]) is not None]
+            for turn in self.turns:
+                gradient = turn.before[parameter]
+                if gradients:
+                    total = torch.stack(gradients).sum(0)
+                    gradient = total if gradient is None else gradient + total
+                turn.state[parameter] = gradient, turn.state[parameter][1]
 
 
 class NoOpOptimizer:

@@ -11,10 +11,10 @@ from lockstep.loaders.rank_loader import BatchShare
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.loss_weight import LossWeighting, loss_of, loss_weight, with_loss
+from lockstep.steps.loss_weight import Step, loss_of, loss_weight, with_loss
 from lockstep.steps.manual_ranks import ManualRankScheduler, without_steps
 
-Step = Callable[[Any], Any]
+TrainingStep = Callable[[Any], Any]
 """From a batch to the return value of the module's training_step."""
 
 
@@ -24,9 +24,7 @@ class VirtualSteps:
     transfer: moves the batch of a virtual rank to the device.
     """
 
-    def __init__(
-        self, plan: Plan, module: Any, log: ExactLog, weighting: LossWeighting, transfer: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, weighting: Step, transfer: Callable[[Any], Any]) -> None:
         self.plan, self.log, self.weighting, self.transfer = plan, log, weighting, transfer
         self.ranks = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
         self.scheduler = None if module.automatic_optimization else ManualRankScheduler(module, self.ranks)
@@ -42,7 +40,9 @@ class VirtualSteps:
         returned = original(*arguments, **options)
         return without_steps(returned) if self.scheduler is not None and self.scheduler.rank else returned
 
-    def run(self, batch: Any, step: Step, require_loss: Callable[[Any], Tensor | None]) -> tuple[Any, Tensor | None]:
+    def run(
+        self, batch: Any, step: TrainingStep, require_loss: Callable[[Any], Tensor | None]
+    ) -> tuple[Any, Tensor | None]:
         """Run the step of every rank.
 
         Args:
@@ -75,7 +75,7 @@ class VirtualSteps:
             return outputs[0], mean
         return with_loss(outputs[0], reduce(add, (loss * weights[index] for loss, index in pairs))), mean
 
-    def _transfer_and_step(self, step: Step, batch: Any) -> Any:
+    def _transfer_and_step(self, step: TrainingStep, batch: Any) -> Any:
         return step(self.transfer(batch))
 
     def _one_after_another(self, calls: Sequence[Callable[[], Any]], begin: Callable[[int], None]) -> list[Any]:

@@ -1,16 +1,17 @@
-"""The record, curves, metrics and pictures of a TaskModule, from exact sums."""
+"""The steps of a TaskModule: the weight of their loss; the record, curves, metrics and pictures, from exact sums."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Content, Progress
 from lockstep.data.samples import SampleData
 from lockstep.data.tensors import Batch, TensorData
-from lockstep.launch.topology import RankContext
+from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import Example, show_net
@@ -18,51 +19,73 @@ from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import save_confusion
-from lockstep.steps.task_module import TaskStep
-from lockstep.sums.epoch_metrics import EpochMetrics, StepCurve
+from lockstep.steps.loss_weight import Step, loss_weight
+from lockstep.steps.task_module import TaskModule
+from lockstep.sums.epoch_metrics import EpochMetrics, StepCounts, StepCurve
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
+from lockstep.targets.kinds import replace_method
+
+if TYPE_CHECKING:
+    from lockstep.parallel.global_dropout import GlobalMasks
+    from lockstep.parallel.virtual_ranks import VirtualRanks
 
 
-class TaskMetrics:
-    """`stats`: the sums of the last training batch; `evaluation`: the sums of a split."""
+class TaskStep(Step):
+    """`stats`: the sums of the last training batch; `evaluation`: the sums of a split.
+
+    counts: corrects the gradients if some targets are ignored.
+    virtual: the ranks that the net's forward runs in turn; None without strategy=virtual.
+    """
 
     evaluation: EvaluationSums
 
     def __init__(
-        self, plan: Plan, context: RankContext, step: TaskStep, splits: TensorData | SampleData | None
+        self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: TensorData | SampleData | None
     ) -> None:
-        """`splits`: the data, unless it is in a user's loaders."""
-        self.plan, self.context, self.step, self.module = plan, context, step, step.module
-        self.net, self.splits = self.module.net, splits
+        """Create the step of a module.
+
+        Args:
+            masks: of a dropout that does not depend on the world size.
+            splits: the data, unless it is in a user's loaders.
+        """
+        self.plan, self.module, self.masks, self.splits = plan, module, masks, splits
+        is_virtual = plan.strategy.layout(plan.devices).virtual_ranks > 1
+        self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
         self.device, *_ = plan.strategy.devices(plan)
+        self.counts = StepCounts(plan.objective, self.device)
         self.measured, self.curve = EpochMetrics(plan.objective, self.device), StepCurve(plan.objective, self.device)
+        self.results = self.measured.results
         self.stats: BatchStats = ()
         self.epoch_is_summed = False
-        self.module.sums = self
+        module.sums = self
 
-    def __deepcopy__(self, _: object) -> "TaskMetrics":
+    def __deepcopy__(self, _: object) -> "TaskStep":
         """Return the same object: a copy of the module, as for an average of weights, adds to the same sums."""
         return self
 
     def open(self, loggers: Loggers) -> None:
         shape = (self.plan.data if self.splits is None else self.splits).shape  # type: ignore[union-attr]
-        self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.net, shape)
+        self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module.net, shape)
 
-    @property
-    def results(self) -> Mapping[str, float]:
-        """Return the latest metrics."""
-        return self.measured.results
+    def wrap(self) -> None:
+        """Weight the loss in `backward`, which Lightning's own loop calls."""
+        if hasattr(self.module, "backward"):
+            replace_method(
+                self.module,
+                "backward",
+                lambda original, loss, *rest, **options: original(loss * self.weight, *rest, **options),
+            )
 
-    @property
-    def confusion(self) -> Tensor | None:
-        """Return the confusion counts of the latest validation, if there are classes."""
-        return self.measured.confusion
+    def show(self) -> None:
+        """Show a copy of the net, before a strategy wraps it, with a sample of its data unless they are in loaders."""
+        inputs = () if self.splits is None else (self.splits.first(dtype_of(self.plan)).to(self.device),)
+        show_net(self.plan, self.loggers, copy.deepcopy(self.module.net).to(self.device), Example(inputs), self.device)
 
-    # called by the module's steps
+    # called by the module
 
     def training_batch(self, stats: BatchStats) -> None:
         self.stats = stats
-        self.step.counts.add(stats)
+        self.counts.add(stats)
 
     def evaluation_batch(self, stats: BatchStats, outputs: Any, batch: Batch) -> None:
         self.evaluation.add(stats, outputs, batch.targets, batch.inputs)
@@ -72,9 +95,26 @@ class TaskMetrics:
     def begin_epoch(self, position: Progress) -> None:
         self.curve.resume(self.curve.sums if position.batch else RunningSums(self.plan.objective))
 
+    def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
+        """Begin a batch of an optimizer step that has `batches` of them."""
+        self.begin_evaluation_batch(share)
+        self.weight = loss_weight(self.plan, share, 1, self.plan.world_size, batches)
+        if self.masks is not None:
+            self.masks.begin(position.epochs, position.batch)
+
+    def begin_evaluation_batch(self, share: BatchShare) -> None:
+        """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
+        self.share = share
+        if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
+            self.module.is_dummy_batch = share.is_dummy
+
+    def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
+        """Return the norms of the gradients, which are complete and averaged over ranks."""
+        self.counts.weigh(recorder.parameters)
+        return recorder.norms(recorder.parameters)
+
     def record_batch(self, recorder: Recorder) -> None:
-        share = self.step.share
-        recorder.batch(self.stats, share.ids[:0] if share.is_dummy else share.ids)
+        recorder.batch(self.stats, self.share.ids if self.samples else self.share.ids[:0])
         self.measured.epoch.add(self.stats)
 
     def log_points(self, step: int | None, rate: float) -> None:
@@ -88,21 +128,6 @@ class TaskMetrics:
             if step is not None and step % self.plan.log_every_n_steps == 0:
                 self.loggers.log_metrics(self.curve.point(rate), step)
 
-    def show_example(self) -> bool:
-        """Show the net with a sample of its data; return False if only a batch tells what it takes."""
-        if self.splits is not None:
-            self._show(self.splits.first(dtype_of(self.plan)))
-        return self.splits is not None
-
-    def show(self, batch: Any) -> None:
-        """Show the net with the first sample of a batch."""
-        self._show(self.module.prepared(batch).inputs[:1])
-
-    def _show(self, inputs: Tensor) -> None:
-        """Show a copy of the net, before a strategy wraps it, with a batch of one sample."""
-        net, example = copy.deepcopy(self.net).to(self.device), Example((inputs.to(self.device),))
-        show_net(self.plan, self.loggers, net, example, self.device)
-
     # evaluations and the ends of epochs
 
     def begin_evaluation(self, stage: str) -> None:
@@ -111,7 +136,7 @@ class TaskMetrics:
         self.evaluation = EvaluationSums(self.plan.objective, self.device, samples)
 
     def end_stage(
-        self, stage: str, position: Progress, within: bool, work: Mapping[str, float]
+        self, stage: str, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
         """Return the metrics of a stage over all ranks, and the curves to log.
 
@@ -123,7 +148,7 @@ class TaskMetrics:
         """
         if stage == "test" or (stage == "val" and within):
             metrics, confusion = self.measured.end_evaluation(stage, self.evaluation.totals)
-            if stage == "test" and self.context.rank == 0 and self.plan.objective.classes:
+            if stage == "test" and self.loggers.rank == 0 and self.plan.objective.classes:
                 save_confusion(Path(self.plan.run_dir), confusion.tolist())
             return metrics, metrics
         was_summed, self.epoch_is_summed = self.epoch_is_summed, stage == "val"
@@ -138,6 +163,11 @@ class TaskMetrics:
             curves.pop(name, None)
         return metrics, curves
 
+    @property
+    def confusion(self) -> Tensor | None:
+        """Return the confusion counts of the latest validation, if there are classes."""
+        return self.measured.confusion
+
     # checkpoints
 
     @property
@@ -147,7 +177,7 @@ class TaskMetrics:
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """Restore this rank's sums from a checkpoint; `window` are those of the unfinished optimizer step."""
-        self.step.counts.sums = RunningSums(self.plan.objective, window)
+        self.counts.sums = RunningSums(self.plan.objective, window)
         self.measured.epoch = RunningSums(self.plan.objective, sums["epoch"])
         self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
-        self.measured.results = dict(content.results)
+        self.measured.results.update(content.results)
