@@ -20,7 +20,10 @@ from tests import fuzz_overrides
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "2000"))
-DERIVED = ("experiment", "batch_size_per_device", "scale_lr", "trainer.fast_dev_run", "trainer.barebones")
+DERIVED = (
+    *("experiment", "batch_size_per_device", "scale_lr"),
+    *("trainer.fast_dev_run", "trainer.barebones", "trainer.overfit_batches"),
+)
 """Keys that change others, so that a plan may differ from another override."""
 
 

@@ -101,7 +101,7 @@ def _inspect_data(data: schemas.UserData, seed: int, samples: Any) -> schemas.Us
     is_stream = streams_of(data, created) is not None
     if not is_stream and not is_data_module(created):
         return replace(data, **vars(describe(data, seed, samples, created)))
-    reason = "a LightningDataModule or an IterableDataset decides it itself"
+    reason = "a LightningDataModule or IterableDataset decides it"
     require(not data.split, "data.split", data.split, reason, "nothing in its place")
     require(is_stream or not data.loader, "data.loader", data.loader, reason, "nothing in its place")
     return schemas.UserLoaders(**vars(data))
