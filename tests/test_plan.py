@@ -54,7 +54,7 @@ REFUSED = [
     (["strategy=model_parallel", "model=split_cnn", "devices=5"], "devices=5: model=split_cnn has 4", "devices=4"),
     (["strategy=model_parallel", "model=split_cnn", "show_shapes=true"], "show_shapes=true: stages", "strategy=dp"),
     (["engine=raw", "engine.gradient_sync=rng"], "engine.gradient_sync=rng:", "engine.gradient_sync=ring"),
-    (["process_group.backend=mpi"], "process_group.backend=mpi: this torch was built without it", "with MPI"),
+    (["process_group.backend=mpi"], "process_group.backend=mpi: this torch was built without it", "backend=auto"),
     (["process_group.timeout=0"], "process_group.timeout=0.0:", "process_group.timeout=60"),
     (["process_group=gloo"], "process_group=gloo", "process_group.backend"),
     (["+process_group.size=2"], "process_group.size=2: there is no such key", "--help lists"),
