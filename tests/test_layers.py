@@ -27,7 +27,7 @@ LAYERS = [
         "random_state",
         "plot",
     },
-    {"parallel", "run_summary", "run_bar"},
+    {"parallel", "run_summary"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
     {"world", "targets", "step_plan"},

@@ -19,7 +19,6 @@ from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.groups import SEVERAL, USER_CODE
 from lockstep.schemas.target import KEY, PARTIAL
-from lockstep.targets.edited import unload_edited_modules
 from lockstep.targets.kinds import is_data_module, lightning_module, of_pytorch_lightning
 from lockstep.targets.locate import check
 
@@ -60,7 +59,6 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 def _inspect_in_child(values: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     options = {name: values[name] for name in OPTIONS}
     if rank_from_env() is not None or values["strategy"].in_process:
-        unload_edited_modules()
         return inspect(options)
     engine = values["engine"].name
     forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))

@@ -36,19 +36,12 @@ MIXED = Tolerance(0.1, 3)
 """By precision; the last two are ten times or more what was measured (docs/agreement.md)."""
 INCOMPARABLE = Tolerance(sys.float_info.max)
 
-LOSS_OF_RANKS = (
-    "Their ranks have other shares of a batch: a loss across samples, statistics of a batch or noise depend on them "
-    "(compare with strategy=virtual)."
+LIKELY = (
+    "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
+    "that is no mean over samples or is rounded to float32 depends on them (compare with strategy=virtual)."
 )
-LOGGED_OF_RANKS = (
-    "The losses agree and the ranks have other shares of a batch: what the module logs is no mean over samples "
-    "(a metric of each batch, an unweighted mean), or is rounded to float32."
-)
-REASONS = {
-    **dict.fromkeys(("loss", "gradient norm"), LOSS_OF_RANKS),
-    **dict.fromkeys(("logged", "validation", "train", "test", "results"), LOGGED_OF_RANKS),
-}
-"""The likely reason of a difference beyond the tolerance, by the quantity that differs first."""
+EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "results"}
+"""The quantities that may differ for this reason."""
 
 
 def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
@@ -70,15 +63,15 @@ def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
         differs: the quantity that differs first.
     """
     is_plain_net = "optimizer" in {**a, **b}
-    return None if is_plain_net or _batch_layout(a) == _batch_layout(b) else REASONS.get(differs)
+    return None if is_plain_net or _batch_layout(a) == _batch_layout(b) or differs not in EFFECTS else LIKELY
 
 
 def _arithmetic(run: RunMetadata) -> tuple[object, ...]:
     """Return what decides the order of every sum. Two ranks have only one order."""
     gradient_sync = run["gradient_sync"] if run["world_size"] > 2 else "any"
-    sums = STRATEGIES[run["strategy"]].reduction_order(run)
+    order = STRATEGIES[run["strategy"]].order
     options = (run[key] for key in ("precision", "threads", "sync_batchnorm"))
-    return *_batch_layout(run), *sums, gradient_sync, run.get("memory_format", "auto"), *options
+    return *_batch_layout(run), order, gradient_sync, run.get("memory_format", "auto"), *options
 
 
 def _batch_layout(run: RunMetadata) -> tuple[object, ...]:
