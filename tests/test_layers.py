@@ -13,8 +13,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "constraints", "errors", "files", "streams", "batch_math", "nets", "objectives"},
-    {"structures"},
+    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
+    {"constraints", "structures"},
     {
         "safe_loading",
         "run_files",
@@ -30,7 +30,7 @@ LAYERS = [
     {"parallel", "run_summary"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
-    {"world", "targets", "plan_checks", "step_plan"},
+    {"world", "targets", "step_plan"},
     {"plan", "data"},
     {"memory", "loggers", "time_limit", "fast_exit"},
     {"optimizers"},
