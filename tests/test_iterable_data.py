@@ -1,4 +1,4 @@
-"""A user's iterable: every rank has to read the same samples, and again under the same seed."""
+"""A user's iterable: every rank has to read the same samples."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import torch
 from lockstep.config_error import ConfigError
 from lockstep.loaders.batch_slices import fingerprint
 from tests.conftest import MakeUserPlan
-from tests.test_user_module import DDP, SINGLE, trained
+from tests.test_user_module import DDP, trained
 
 CLOCK = (
     "model=regressor",
@@ -18,19 +18,6 @@ CLOCK = (
     "engine=raw",
     "max_epochs=1",
 )
-
-
-def test_an_order_by_the_clock_is_noticed(make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]) -> None:
-    """At the start, in one line; the run trains nevertheless."""
-    plan = make_user_plan(*CLOCK, *SINGLE)
-    [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("data=")]
-    assert line == (
-        "data=ByClockData: the same seed gives other samples when it is read again, so its runs cannot be repeated "
-        "or resumed exactly: it uses the clock or a generator of its own (like webdataset's shuffle without rng=random)"
-    )
-    assert (trained(plan) / "record.jsonl").exists()
-    make_user_plan("model=regressor", "data=stream", *SINGLE, folder="seeded")
-    assert "data=" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])

@@ -13,8 +13,6 @@ from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.topology import is_rank_zero
-from lockstep.progress import notice
 from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.groups import SEVERAL, USER_CODE
@@ -31,11 +29,6 @@ OPTIONS = (
 FROM_DATA = ("shape", "outputs")
 """Arguments that a net gets from the data if it has parameters of these names."""
 
-NOT_REPEATABLE = (
-    "the same seed gives other samples when it is read again, so its runs cannot be repeated or resumed exactly: it "
-    "uses the clock or a generator of its own (like webdataset's shuffle without rng=random)"
-)
-
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan, with facts about its user code.
@@ -45,10 +38,7 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     """
     targets = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
     if any(isinstance(option, schemas.Target) for option in targets):
-        options, is_repeatable = _inspect_in_child(values)
-        values |= options
-        if not is_repeatable and is_rank_zero(rank_from_env()):
-            notice(f"data={values['data'].name}: {NOT_REPEATABLE}")
+        values |= _inspect_in_child(values)
     data, optimizer = values["data"], values["optimizer"]
     if isinstance(optimizer, schemas.UserOptimizer):
         values["strategy"].check_optimizer(optimizer.classes)
@@ -56,7 +46,7 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": values["test"] and has_test_data}
 
 
-def _inspect_in_child(values: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+def _inspect_in_child(values: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: values[name] for name in OPTIONS}
     if rank_from_env() is not None or values["strategy"].in_process:
         return inspect(options)
@@ -64,17 +54,17 @@ def _inspect_in_child(values: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
     from lockstep.launch.child import in_child  # with torch
 
-    answer: tuple[dict[str, Any], bool] = in_child(inspect, options)
+    answer: dict[str, Any] = in_child(inspect, options)
     return answer
 
 
-def inspect(options: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the options of a plan, with facts about its user code; and whether the same seed repeats its data.
+def inspect(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a plan, with facts about its user code.
 
     Raises:
         ConfigError: as `inspected`.
     """
-    options, module, is_repeatable = {**options}, None, True
+    options, module = {**options}, None
     may_be_module = isinstance(options["model"], schemas.UserModel) and _may_be_module(options["model"])
     _inspect_training(options)
     if isinstance(options["data"], schemas.UserData):
@@ -87,8 +77,8 @@ def inspect(options: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     if isinstance(options["data"], schemas.Loaders):
         from lockstep.session.module_facts import inspect_loaders
 
-        is_repeatable = inspect_loaders(options, module)
-    return options, is_repeatable
+        inspect_loaders(options, module)
+    return options
 
 
 def _inspect_data(data: schemas.UserData, seed: int, samples: Any) -> schemas.UserData:

@@ -8,28 +8,37 @@ from typing import Any
 from torch import Tensor
 
 
-def map_tensors(function: Callable[..., Any], first: Any, *others: Any) -> Any:
-    """Return `first` with each tensor replaced by the function of the tensors at the same place of all structures.
+def map_leaves(function: Callable[..., Any], is_leaf: Callable[[Any], bool], first: Any, *others: Any) -> Any:
+    """Return `first` with each leaf replaced by the function of the leaves at the same place of all structures.
 
     Structures are nested mappings, lists, tuples and dataclasses; other objects stay.
     """
-    if isinstance(first, Tensor):
+    if is_leaf(first):
         return function(first, *others)
-    if isinstance(first, Mapping):
-        mapped: Any = copy.copy(first)
-        for key in first:
-            mapped[key] = map_tensors(function, first[key], *(other[key] for other in others))
-        return mapped
     if isinstance(first, list | tuple):
-        items = [map_tensors(function, *values) for values in zip(first, *others, strict=True)]
+        items = [map_leaves(function, is_leaf, *values) for values in zip(first, *others, strict=True)]
         return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
-    if is_dataclass(first) and not isinstance(first, type):
-        mapped = copy.copy(first)  # its __init__ may take other arguments
+    if not is_structure(first):
+        return first
+    mapped: Any = copy.copy(first)  # its __init__ may take other arguments
+    if isinstance(first, Mapping):
+        for key in first:
+            mapped[key] = map_leaves(function, is_leaf, first[key], *(other[key] for other in others))
+    else:
         for name in (field.name for field in fields(first)):
-            value = map_tensors(function, getattr(first, name), *(getattr(other, name) for other in others))
-            object.__setattr__(mapped, name, value)
-        return mapped
-    return first
+            values = (getattr(structure, name) for structure in (first, *others))
+            object.__setattr__(mapped, name, map_leaves(function, is_leaf, *values))
+    return mapped
+
+
+def is_structure(value: Any) -> bool:
+    is_instance = is_dataclass(value) and not isinstance(value, type)
+    return is_instance or isinstance(value, Mapping | list | tuple)
+
+
+def map_tensors(function: Callable[..., Any], first: Any, *others: Any) -> Any:
+    """Return `first` with each tensor replaced by the function of the tensors at the same place of all structures."""
+    return map_leaves(function, lambda value: isinstance(value, Tensor), first, *others)
 
 
 def tensors_in(structure: Any) -> list[Tensor]:

@@ -49,8 +49,7 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
             raise config_error("data", name, "it has no train_dataloader", "data with one")
         train = source.loaders("train", SINGLE)[0]
         is_map = isinstance(train, MapLoader)
-        repeatable = is_map or _is_repeatable(source)
-        defaults = schemas.LoaderDefaults(_batch_size(train), is_map and train.batches.drop_last, repeatable)
+        defaults = schemas.LoaderDefaults(_batch_size(train), is_map and train.batches.drop_last)
         facts: dict[str, Any] = {"train_samples": _samples(train), "regular": is_map and train.batches.regular}
         with suppress(TypeError, NotImplementedError):  # of unknown length
             facts["train_batches"] = len(train)
@@ -84,12 +83,6 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     datasets = [getattr(loader, "dataset", None) for loader, *_ in loaders.values()]
     outputs = outputs_of(choice, datasets, target, samples, getattr(source.owner, "num_classes", None))
     return shape_facts(inputs.shape[1:], target, outputs)
-
-
-def _is_repeatable(source: LoaderSource) -> bool:
-    """Whether a stream yields the same samples twice under one seed."""
-    streams: Any = [source.loaders("train", SINGLE)[0] for _ in range(2)]
-    return len({stream.first_fingerprint() for stream in streams}) == 1
 
 
 def _samples(loader: RankLoader) -> int:

@@ -56,11 +56,7 @@ class StreamLoader(RankLoader):
             return None
         return self.loader.collate_fn(batch[rows]) if self.has_samples else slice_batch(batch, rows)
 
-    def first_fingerprint(self) -> bytes:
-        """Return the fingerprint of the first global batch, read without workers."""
-        return next((fingerprint(batch) for batch, _ in self._global_batches(workers=False)), b"")
-
-    def _global_batches(self, workers: bool = True) -> Iterator[tuple[Any, int]]:
+    def _global_batches(self) -> Iterator[tuple[Any, int]]:
         """Yield each global batch and the number of its samples, drawn under the seed of the epoch.
 
         Raises:
@@ -68,7 +64,7 @@ class StreamLoader(RankLoader):
         """
         with preserve_generators():
             seed_sample(self.seed, self.sampled_epoch, -1)
-            batches = iter(self._batches(workers))
+            batches = iter(self._batches())
             state = random_state([])
         while True:
             with preserve_generators():
@@ -92,11 +88,11 @@ class StreamLoader(RankLoader):
                 "webdataset nodesplitter=None, shuffle(…, rng=random))."
             )
 
-    def _batches(self, workers: bool) -> Any:
+    def _batches(self) -> Any:
         """Return an iterable of global batches."""
         if not isinstance(self.loader, DataLoader):
             return self.loader
-        options = loader_options(self.loader) if workers else {}
+        options = loader_options(self.loader)
         options["generator"] = torch.Generator().manual_seed(self.seed + self.sampled_epoch)
         if self.has_samples:
             options |= {"batch_size": self.global_batch_size, "drop_last": self.loader.drop_last, "collate_fn": list}

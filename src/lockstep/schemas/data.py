@@ -141,11 +141,10 @@ FACTS = tuple(fact.name for fact in fields(Loaders))
 
 @dataclass(frozen=True)
 class LoaderDefaults:
-    """Options of the user's DataLoader that the plan takes over. repeatable: whether the same seed repeats a stream."""
+    """Options of the user's DataLoader that the plan takes over."""
 
     batch_size: int = 0
     drop_last: bool = False
-    repeatable: bool = True
 
 
 PLANNED = (

@@ -35,15 +35,15 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
     return schemas.UserLightningModule(model.name, model._target_, model.arguments, manual), module
 
 
-def inspect_loaders(options: dict[str, Any], module: Any) -> bool:
-    """Add facts about the loaders of a LightningModule or of a plain net. Return whether the same seed repeats them.
+def inspect_loaders(options: dict[str, Any], module: Any) -> None:
+    """Add facts about the loaders of a LightningModule or of a plain net.
 
     Raises:
         ConfigError: there is no training data, or its batches do not fit the task.
     """
     data = options["data"]
     if module is None and isinstance(data, schemas.ModelLoaders):
-        return True  # the plan refuses it
+        return  # the plan refuses it
     names = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
     trainer = {name: options[name] for name in names} | {"max_steps": options["trainer"].max_steps}
     with _lock(locate(f"data.{KEY}", data.call[KEY]) if module is None else type(module)):
@@ -54,7 +54,6 @@ def inspect_loaders(options: dict[str, Any], module: Any) -> bool:
     options["data"] = replace(data, **vars(facts))
     options["batch_size"] = options["batch_size"] or defaults.batch_size
     options["drop_last"] = options["drop_last"] or defaults.drop_last
-    return defaults.repeatable
 
 
 @contextmanager
