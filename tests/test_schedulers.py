@@ -16,7 +16,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from tests import test_user_code
 from tests.conftest import MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.test_user_code import trained
 
 make_user_plan = test_user_code.make_user_plan

@@ -105,7 +105,10 @@ class Session:
         if plan.train:
             if self.data.runs("val") and not self.progress.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
-            self.recorder = self.start.recorder(plan, self.context.rank, self.net)
+            at, content = self.start.at, self.start.content
+            self.recorder = Recorder(
+                plan, self.context.rank, self.net, at.epochs, at.batch, content.record if content else None
+            )
             self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
             self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
             if shows_net(plan) and plan.model.lightning:
