@@ -160,7 +160,7 @@ def test_ranks_agree_with_one_device(make_user_plan: MakeUserPlan) -> None:
         ),
         (
             (*PLATEAU, "+scheduler._monitor_=val/mae"),
-            "scheduler._monitor_=val/mae: no epoch of this run measures it; write one of train/loss,",
+            "scheduler._monitor_=val/mae: this run does not measure it; write one of train/loss,",
         ),
         (
             named("strange_schedules.NoSchedule"),
