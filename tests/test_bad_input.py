@@ -155,7 +155,7 @@ def test_data_that_cannot_be_read(command: Command, plain: list[str], locked: st
     ended = command(*plain, "data=mnist", "data.root=root")
     assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
     assert ended.err.startswith(f"data.root={root}: {root}/")
-    assert "cannot be read (Permission denied); write a folder" in ended.err
+    assert "cannot be read or downloaded ([Errno 13] Permission denied" in ended.err
     assert sorted(command.folder.iterdir()) == before
 
 

@@ -122,7 +122,7 @@ def test_killed_in_any_step_it_ends_the_same(
         ),
         (
             ["data=noisy", "data.split.val=101"],
-            "data.split={val:101,test:0.1}: it leaves nothing of 101 samples to train on; write less.",
+            "data.split={val:101,test:0.1}: it leaves nothing to train on; write less, or more data.",
         ),
         (
             ["+engine._target_=strange_nets.Odd"],

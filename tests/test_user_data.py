@@ -121,7 +121,7 @@ def test_settings_of_a_flat_target() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"train": NOISY, "valid": NOISY}, "cannot be split in train, val and test; write train, val and test"),
+        ({"train": NOISY, "valid": NOISY}, "it makes train, valid; write train, val and test"),
         (
             {"train": NOISY, "loader": {"num_worker": 1}},
             r"loader.num_worker=1: DataLoader takes no such argument",
