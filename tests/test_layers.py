@@ -13,8 +13,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "constraints", "errors", "files", "streams", "batch_math", "nets", "objectives"},
-    {"structures"},
+    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
+    {"constraints", "structures"},
     {
         "safe_loading",
         "run_files",
@@ -27,10 +27,10 @@ LAYERS = [
         "random_state",
         "plot",
     },
-    {"parallel", "run_summary", "run_bar"},
+    {"parallel", "run_summary"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
-    {"world", "targets", "plan_checks", "step_plan"},
+    {"world", "targets", "step_plan"},
     {"plan", "data"},
     {"memory", "loggers", "time_limit", "fast_exit"},
     {"optimizers"},

@@ -93,26 +93,6 @@ class Thawing(Classifier):
             self.net[0].requires_grad_(True)
 
 
-class Growing(Thawing):
-    """The layer joins the optimizer as a group of its own; the module is callable as BackboneFinetuning has it."""
-
-    def __init__(self, adds: bool = True) -> None:
-        super().__init__()
-        self.adds = adds
-        self.backbone = self.net[0]
-
-    def on_train_epoch_start(self) -> None:
-        if self.adds and self.current_epoch == 1:
-            self.net[0].requires_grad_(True)
-            optimizer: Any = self.optimizers()
-            optimizer.add_param_group({"params": [*self.net[0].parameters()], "lr": 0.005})
-
-    def configure_optimizers(self) -> Any:
-        trained = [weight for weight in self.parameters() if weight.requires_grad]
-        optimizer = torch.optim.Adam(trained, lr=0.02)
-        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)]
-
-
 class Tuned(pl.LightningModule):
     """A backbone with statistics, a schedule of numpy's numbers; asks the trainer for its loader."""
 

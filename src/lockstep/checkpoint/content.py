@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.objectives.objective import SAMPLES
 from lockstep.record.file import RecordOffset
 
 SECTION = "lockstep"
@@ -90,11 +89,6 @@ class Content:
         totals = {name: self._stacked("sums", name).sum(0) for name in self.ranks[0].sums}
         sums = totals if rank == 0 else {name: torch.zeros_like(total) for name, total in totals.items()}
         return RankState({}, sums, self._mean_gradients())
-
-    @property
-    def samples(self) -> int:
-        """Return the number of samples that the current epoch has trained on."""
-        return int(self._stacked("sums", "epoch").sum(0)[SAMPLES])
 
     def _mean_gradients(self) -> Mapping[str, Tensor]:
         """Return the mean gradient over ranks by name; equal ones, as shards have, are not rounded."""

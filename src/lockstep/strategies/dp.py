@@ -43,6 +43,6 @@ class DP(Strategy):
         from lockstep.precision import MIXED
 
         if plan.accelerator == "cpu":
-            return CpuDataParallel(net, plan.devices, in_turn=plan.model.user_code)
+            return CpuDataParallel(net, plan.devices)
         autocasting = AutocastWrapper(net, "cuda", MIXED.get(plan.precision))
         return nn.DataParallel(autocasting, device_ids=list(range(plan.devices))).__call__

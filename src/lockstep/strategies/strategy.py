@@ -66,7 +66,7 @@ class Strategy:
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
     sharded: whether each rank stores a shard of every parameter.
     batch_key: for `batch_layout`, a name, empty for the strategy's, and what counts the parts in the run's metadata.
-    order: for `reduction_order`, a name if sums are added in another order than by others of that `batch_key`.
+    order: a name if sums are added in another order than by others of that `batch_key`.
     """
 
     name: str
@@ -158,11 +158,6 @@ class Strategy:
         """
         kind, *counts = cls.batch_key
         return kind or run_metadata["strategy"], *(run_metadata[key] for key in counts)
-
-    @classmethod
-    def reduction_order(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        """Return a key of the order in which sums are added. Runs with equal keys are bit-identical."""
-        return cls.order or cls.batch_key[0], *cls.batch_layout(run_metadata)
 
     @property
     def resumes_as(self) -> str:
