@@ -38,7 +38,7 @@ class GlobalMasks:
         """
         plan = self.plan
         samples = min(plan.batch_size, plan.data.train_samples - self.batch * plan.batch_size)
-        key = f"{plan.seed} {plan.steps.batches_before(self.epoch, self.batch)} {layer}".encode()
+        key = f"{plan.seed} {self.epoch * plan.steps.epoch_batches + self.batch} {layer}".encode()
         seed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
         generator = torch.Generator().manual_seed(seed)
         uniform = torch.rand((samples, *shape), generator=generator, dtype=torch.float32)
