@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.launch.private_dir import NAMES
 from tests.conftest import ROOT, Command, Ended
 from tests.netns import cluster
 from tests.sockets import Endpoint, Watched, watch
@@ -64,7 +63,7 @@ def test_nothing_is_open(line: tuple[str, ...], meets: bool, command: Command, t
     assert bool(listening) == meets, "gloo's own sockets, so the watch does see sockets"
     named = {name for name in seen.files if not PROBE.fullmatch(name)}
     assert len(named) == 1, "what a run needs only while it lasts lies in one folder"
-    assert NAMES.fullmatch(named.pop()), "whose name nobody can guess"
+    assert re.fullmatch("lockstep-tmp-[a-z0-9_]{8}", named.pop()), "whose name nobody can guess"
     assert not list(temporary.iterdir())
 
 

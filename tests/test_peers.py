@@ -12,7 +12,7 @@ import pytest
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from lockstep.errors import PeerStopped
-from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, publish_pid, stopped_peer
+from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, pid_key, stopped_peer
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 
@@ -74,9 +74,8 @@ def test_ranks_of_one_machine_exchange_their_pids(tmp_path: Path) -> None:
     """Two machines of two ranks: the third rank is beside the fourth, and beside no other."""
     store = FileStore(str(tmp_path / "store"))
     places = [RankContext(rank, 4, rank % 2, 2) for rank in range(4)]
-    for context in places:
-        publish_pid(store, context)
-    store.set("pid of rank 3", "77")
+    for rank in range(4):
+        store.set(pid_key(rank), str(74 + rank))
     assert local_peer_pids(store, places[2]) == {3: 77}
     assert [*local_peer_pids(store, places[1])] == [0]
 

@@ -46,15 +46,15 @@ MUTATIONS = [
     Mutation(
         "private folders of killed commands stay",
         "launch/private_dir.py",
-        "                    _remove_if_unlocked(Path(entry.path))\n",
-        "                    pass\n",
+        "            _remove_if_unlocked(folder)\n",
+        "            pass\n",
         "tests/test_private_dir.py::test_only_abandoned_folders_are_removed",
     ),
     Mutation(
         "a signal is lost while torch's C code imports numpy",
-        "launch/stop_handler.py",
-        "        self._send_after(RAISE_INTERVAL, number)\n        self.raised",
-        "        self.raised",
+        "launch/signals.py",
+        "    os._exit(128 + number)",
+        "    raise SystemExit(128 + number)",
         "tests/test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost",
     ),
     Mutation(

@@ -1,7 +1,6 @@
 """The processes of one attempt, one per rank: started, watched, killed, and restarted after a failure.
 
-Each has a pipe to the command for its report. The fork server knows how a process ended; without the server only the
-system's process table tells whether it is alive.
+Each has a pipe to the command for its report; the fork server knows how a process ended.
 """
 
 import sys
@@ -17,7 +16,7 @@ import psutil
 import torch.multiprocessing
 
 from lockstep.launch.failure import FailureReport, RankFailed, first_failure
-from lockstep.launch.forkserver import ensure_forkserver, server_failure
+from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
 
@@ -27,6 +26,7 @@ KILL_TIMEOUT = 10.0
 """Seconds within which a process is gone after SIGKILL, unless the kernel itself waits in it (for a disk, a GPU)."""
 LOST = 255
 """multiprocessing's exit status of a process whose fork server is gone."""
+SERVER_LOST = "the fork server, from which all ranks start, is lost: the system may have killed it to free memory"
 
 
 def run_attempts(job: LaunchSpec) -> Any:
@@ -75,10 +75,9 @@ class Attempt:
                     process.start()
                 self.processes.append(process)
         except (EOFError, ConnectionError):
+            kill_forkserver()
             self.end()
-            if (reason := server_failure()) is None:
-                raise
-            raise RankFailed(None, reason) from None
+            raise RankFailed(None, SERVER_LOST) from None
         except BaseException:
             kill_forkserver()  # it may be starting a rank whose pid is unknown here, and takes that rank with it
             self.end()
@@ -103,15 +102,12 @@ class Attempt:
         failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
         if not failed:
             return done if len(done) == len(codes) and None not in codes.values() else None
-        reason = server_failure() if {*failed.values()} == {LOST} else None
+        if {*failed.values()} == {LOST}:
+            kill_forkserver()  # it is gone; the next attempt starts another
+            self.end()
+            raise RankFailed(None, SERVER_LOST)
         self.end()
-        if reason is None:
-            raise first_failure(
-                [report for report in self.reports.values() if isinstance(report, FailureReport)], failed
-            )
-        if len(done) < len(codes):
-            raise RankFailed(None, reason)
-        return done
+        raise first_failure([report for report in self.reports.values() if isinstance(report, FailureReport)], failed)
 
     def end(self) -> None:
         """Kill the processes and their descendants, and wait until they are gone.

@@ -2,15 +2,13 @@
 
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
@@ -20,19 +18,14 @@ from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.failure import format_error, lost_a_peer, wait_for_first_failure
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer, timed_out, timeout_text
-from lockstep.launch.private_dir import cache_variables, remove_private_folder
-from lockstep.launch.signals import exit_by_signal, signal_handlers
+from lockstep.launch.private_dir import cache_variables
+from lockstep.launch.signals import end_with_parent, exit_by_signal, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, redirect_output, run_engine
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.schemas.plan_json import from_json, to_json
 from lockstep.world import Launchable, World
-
-UNRESPONSIVE_AFTER = 2.0
-"""Seconds without a context switch after which an agent counts as cut off: it polls its ranks ten times a second."""
-POLL_INTERVAL = 0.1
-PARENT_POLL_INTERVAL = 0.5
 
 
 @dataclass
@@ -47,7 +40,8 @@ class ExternalRank:
     @contextmanager
     def joined(self) -> Iterator[None]:
         """Stay in one process group for the whole command: ranks cannot rendezvous twice at torchrun's store."""
-        exit_with_agent()
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            end_with_parent()  # torchrun's agent
         with signal_handlers(exit_by_signal):
             variables = rendezvous_variables(os.environ)
             os.environ.update({**cache_variables(), **os.environ, **self.context.variables, **variables})
@@ -82,7 +76,7 @@ class ExternalRank:
     @contextmanager
     def failures_reported(self) -> Iterator[None]:
         """Report an error and exit with status 1."""
-        terminal, parent = os.dup(2), os.getppid()
+        terminal = os.dup(2)
         try:
             yield
         except ConfigError:
@@ -90,15 +84,14 @@ class ExternalRank:
         except Exception as error:
             cause = stopped_peer(error, self.world, self.peers) or error
             wait_for_first_failure(cause)
-            killed_agent = self.world.num_nodes > 1 and kill_if_cut_off(parent, self.context.local_rank)
-            write_report(cause, self.context.rank, terminal, to_terminal=killed_agent)
+            write_report(cause, self.context.rank, terminal)
             kill_stopped_peers(cause, self.peers)
             raise SystemExit(1) from None
         finally:
             os.close(terminal)
 
 
-def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) -> None:
+def write_report(error: Exception, rank: int, terminal: int) -> None:
     """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal.
 
     torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer is delayed, so
@@ -107,44 +100,8 @@ def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) 
     failed = error.rank if isinstance(error, PeerStopped) else rank
     message = f"rank {failed} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if file is None or to_terminal:
+    if file is None:
         os.write(terminal, f"{message}\n".encode())
     else:
         extra = {"py_callstack": message, "timestamp": str(int(time.time()) - (failed != rank))}
         Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
-
-
-def exit_with_agent() -> None:
-    """Exit when torchrun's agent, the parent of its ranks, is gone, even by SIGKILL."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return
-    agent = os.getppid()
-
-    def poll() -> None:
-        while os.getppid() == agent:
-            time.sleep(PARENT_POLL_INTERVAL)
-        remove_private_folder()
-        os._exit(1)
-
-    threading.Thread(target=poll, daemon=True).start()
-
-
-def kill_if_cut_off(agent_pid: int, local_rank: int) -> bool:
-    """Kill the agent of a failing rank if no restart is left and it waits for an unreachable machine; return if so.
-
-    The agent asks another machine's store how many agents wait. If no reply comes it stays in torch's C++ until TCP
-    times out after a quarter of an hour, and handles no signal. Ranks of one machine check one after the other.
-    """
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT")
-    if restarts is None or restarts != os.environ.get("TORCHELASTIC_MAX_RESTARTS"):
-        return False
-    with suppress(psutil.Error):
-        agent = psutil.Process(agent_pid)
-        switches = agent.num_ctx_switches().voluntary
-        deadline = time.monotonic() + UNRESPONSIVE_AFTER + 2 * POLL_INTERVAL * local_rank
-        while agent.num_ctx_switches().voluntary == switches:
-            if time.monotonic() > deadline:
-                agent.kill()
-                return True
-            time.sleep(POLL_INTERVAL)
-    return False

@@ -17,15 +17,16 @@ from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
 
-def publish_pid(store: Store, context: RankContext) -> None:
-    store.set(f"pid of rank {context.rank}", str(os.getpid()))
+def pid_key(rank: int) -> str:
+    """Return the key under which a rank that has joined the rendezvous publishes its pid."""
+    return f"pid of rank {rank}"
 
 
 def local_peer_pids(store: Store, context: RankContext) -> dict[int, int]:
-    """Return the pids of this machine's other ranks, by rank, once all have published theirs."""
+    """Return the pids of this machine's other ranks, by rank."""
     first = context.rank - context.local_rank
     ranks = (rank for rank in range(first, first + context.local_world_size) if rank != context.rank)
-    return {rank: int(store.get(f"pid of rank {rank}")) for rank in ranks}
+    return {rank: int(store.get(pid_key(rank))) for rank in ranks}
 
 
 def is_stopped(pid: int) -> bool:

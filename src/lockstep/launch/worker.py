@@ -6,10 +6,8 @@ stays in the command's process, share `process_group` and `run_engine`.
 
 import gc
 import importlib
-import multiprocessing
 import os
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +28,6 @@ from lockstep.disk import (
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import failure_report, wait_for_first_failure
 from lockstep.launch.peers import local_peer_pids, stopped_peer
-from lockstep.launch.private_dir import lock_private_dir, remove_private_dir
 from lockstep.launch.rendezvous import Rendezvous, interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
@@ -77,9 +74,9 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     variables = {**job.environment, **context.variables, **job.rendezvous.variables}
     if world.start == "elastic":  # by these variables torch and Lightning recognize ranks that can be restarted
         variables |= {"TORCHELASTIC_RUN_ID": job.folder.name, "TORCHELASTIC_RESTART_COUNT": str(job.restarts)}
-    ignore_signals(job.folder)
+    ignore_signals()
     outlive_readers()
-    exit_with_command(job.folder.parent)
+    release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
     os.environ.update(variables)
     peers: dict[int, int] = {}
@@ -99,25 +96,6 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
         wait_for_first_failure(cause)
         raise SystemExit(1) from None
     command.send(Done(result if rank == 0 else None))
-
-
-def exit_with_command(private_folder: Path) -> None:
-    """Exit when the command is gone, even by SIGKILL, and remove its private folder, whose lock is shared until then.
-
-    A thread waits for the command. The fork server ends with the command, too, and takes with it a rank whose thread
-    cannot run (see forkserver_preload.py).
-    """
-    lock_private_dir(private_folder)
-    release_forkserver()
-    command = multiprocessing.parent_process()
-    assert command is not None
-
-    def wait() -> None:
-        command.join()
-        remove_private_dir(private_folder)
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:
