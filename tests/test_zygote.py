@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from lockstep.launch import forkserver
-from lockstep.launch.forkserver import ensure_forkserver
-from lockstep.private_api import cpython
-from tests import zygote
 from tests.conftest import ROOT, Command, pytest_cmdline_main
 
 STATE = """
@@ -139,34 +134,6 @@ def test_options_of_the_interpreter_start_a_new_one(command: Command) -> None:
     assert command(sys.executable, "-X", "utf8", "-c", code).out == "1 False\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["raw", "both"])
-def test_a_warm_run_records_what_a_fresh_one_does(tmp_path: Path, engine: str) -> None:
-    """With another hash seed, too."""
-    words = (f"engine={engine}", "strategy=ddp", "devices=2", "max_epochs=1", "hydra.run.dir=run")
-    runs = []
-    for name, seed in (("warm", {}), ("fresh", {"PYTHONHASHSEED": "7"})):
-        folder = tmp_path / name
-        folder.mkdir()
-        command = Command(folder)
-        ended = (command.fresh if seed else command).train(*words, timeout=90, **seed)
-        records = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("record.jsonl")}
-        runs.append((ended.status, ended.err, str(records).replace(str(folder), "")))
-    assert runs[0] == runs[1]
-    assert runs[0][0] == 0
-
-
-@pytest.mark.slow
-def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
-    code = "from tests.zygote import zygote; import os; print(zygote().process.pid); os._exit(1)"
-    began = time.monotonic()
-    ended = Command(tmp_path).fresh(sys.executable, "-c", code, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}")
-    process = int(ended.out)
-    while psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() - began < 60
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize(
     ("files", "workerinput", "workers"),
     [
@@ -185,15 +152,3 @@ def test_a_full_run_is_shared_and_no_worker_has_workers(
     config: Any = SimpleNamespace(option=options, args=files, pluginmanager=plugins, **workerinput)
     pytest_cmdline_main(config)
     assert options.numprocesses == workers
-
-
-def test_this_process_has_a_fork_server_that_was_forked_too() -> None:
-    forkserver.start_forkserver("lockstep.raw")
-    first = cpython.forkserver_pid()
-    assert first is not None
-    assert psutil.Process(first).ppid() == os.getpid()
-    mapped = [Path(f"/proc/{number}/cmdline").read_text() for number in (first, zygote.zygote().process.pid)]
-    assert mapped[0] == mapped[1]
-    cpython.kill_forkserver()
-    ensure_forkserver()
-    assert cpython.forkserver_pid() not in (first, None)

@@ -4,19 +4,16 @@ Each has a pipe to the command for its report; the fork server knows how a proce
 """
 
 import sys
-import time
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import psutil
 import torch.multiprocessing
 
 from lockstep.launch.failure import FailureReport, RankFailed, first_failure
 from lockstep.launch.forkserver import ensure_forkserver
+from lockstep.launch.processes import kill_trees
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
 
@@ -74,13 +71,11 @@ class Attempt:
                     process = context.Process(target=run_rank, args=(rank, job, writer))
                     process.start()
                 self.processes.append(process)
-        except (EOFError, ConnectionError):
-            kill_forkserver()
-            self.end()
-            raise RankFailed(None, SERVER_LOST) from None
-        except BaseException:
+        except BaseException as error:
             kill_forkserver()  # it may be starting a rank whose pid is unknown here, and takes that rank with it
             self.end()
+            if isinstance(error, EOFError | ConnectionError):
+                raise RankFailed(None, SERVER_LOST) from None
             raise
 
     @property
@@ -103,11 +98,13 @@ class Attempt:
         if not failed:
             return done if len(done) == len(codes) and None not in codes.values() else None
         if {*failed.values()} == {LOST}:
-            kill_forkserver()  # it is gone; the next attempt starts another
+            kill_forkserver()  # the next attempt starts another
             self.end()
             raise RankFailed(None, SERVER_LOST)
         self.end()
-        raise first_failure([report for report in self.reports.values() if isinstance(report, FailureReport)], failed)
+        raise first_failure(
+            {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}, failed
+        )
 
     def end(self) -> None:
         """Kill the processes and their descendants, and wait until they are gone.
@@ -116,7 +113,9 @@ class Attempt:
             RankFailed: one cannot be killed.
         """
         # another process may have the pid of one that is known to have ended
-        kill_trees(self.pids[rank] for rank, process in enumerate(self.processes) if process.exitcode in (None, LOST))
+        pids = [self.pids[rank] for rank, process in enumerate(self.processes) if process.exitcode in (None, LOST)]
+        if alive := kill_trees(pids, KILL_TIMEOUT):
+            raise RankFailed(None, f"process {alive[0]} of a rank cannot be ended, not even by SIGKILL")
         for process in self.processes:
             process.join(KILL_TIMEOUT)
         for reader in self.readers.values():
@@ -130,30 +129,3 @@ class Attempt:
                     self.reports[rank] = reader.recv()
             except (EOFError, OSError):
                 self.readers.pop(rank).close()
-
-
-def kill_trees(pids: Iterable[int]) -> None:
-    """Kill processes and their descendants, and wait until they are gone.
-
-    Raises:
-        RankFailed: one cannot be killed.
-    """
-    processes = []
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess):
-            processes += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    for process in processes:
-        with suppress(psutil.Error):
-            process.kill()
-    deadline = time.monotonic() + KILL_TIMEOUT
-    while alive := [process.pid for process in processes if is_alive(process)]:
-        if time.monotonic() > deadline:
-            raise RankFailed(None, f"process {alive[0]} of a rank cannot be ended, not even by SIGKILL")
-        time.sleep(0.01)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether a process has not ended; a zombie has."""
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False

@@ -19,7 +19,7 @@ from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.failure import format_error, lost_a_peer, wait_for_first_failure
 from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer, timed_out, timeout_text
 from lockstep.launch.private_dir import cache_variables
-from lockstep.launch.signals import end_with_parent, exit_by_signal, signal_handlers
+from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, redirect_output, run_engine
@@ -42,7 +42,7 @@ class ExternalRank:
         """Stay in one process group for the whole command: ranks cannot rendezvous twice at torchrun's store."""
         if "TORCHELASTIC_RUN_ID" in os.environ:
             end_with_parent()  # torchrun's agent
-        with signal_handlers(exit_by_signal):
+        with signal_handlers(end_command):
             variables = rendezvous_variables(os.environ)
             os.environ.update({**cache_variables(), **os.environ, **self.context.variables, **variables})
             with (

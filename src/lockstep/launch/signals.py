@@ -11,13 +11,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
 import psutil
 
 from lockstep.launch.private_dir import remove_private_folder
+from lockstep.launch.processes import kill_trees
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 KILL_TIMEOUT = 2.0
@@ -34,11 +35,7 @@ def end_command(number: int, _frame: FrameType | None = None) -> NoReturn:
     An exception could be lost where it is raised, in C code that imports a module, say.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    processes = psutil.Process().children(recursive=True)
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(processes, KILL_TIMEOUT)
+    kill_trees([process.pid for process in psutil.Process().children()], KILL_TIMEOUT)
     remove_private_folder()
     os._exit(128 + number)
 
@@ -47,13 +44,6 @@ def end_with_parent() -> None:
     """Let Linux kill this process when its parent is gone."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def exit_by_signal(number: int, _frame: FrameType | None = None) -> None:
-    """Remove this process's private folder, then take the signal's default action."""
-    remove_private_folder()
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 @contextmanager

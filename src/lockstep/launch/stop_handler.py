@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from lockstep.launch.signals import ENDING, exit_by_signal, signal_handlers
+from lockstep.launch.signals import ENDING, signal_handlers
 from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED
 
 COALESCE = 0.3
@@ -38,7 +38,11 @@ class StopHandler:
             self.timer.start()
         elif time.monotonic() - self.requested > COALESCE:
             before = self.before[signal.Signals(number)]
-            (before if callable(before) else exit_by_signal)(number, frame)
+            if callable(before):
+                before(number, frame)
+            else:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
 
 
 @contextmanager
