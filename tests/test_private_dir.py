@@ -123,25 +123,6 @@ def test_the_next_run_removes_what_a_killed_one_left(
     assert [*temporary.iterdir()] == [cache]
 
 
-@pytest.mark.slow
-def test_a_running_command_keeps_its_folder(command: Command, temporary: Path) -> None:
-    """Other runs start meanwhile, one after a run was killed. The running one then stops with a checkpoint."""
-    endless = (*SHORT[:-4], "max_epochs=100000", *SHORT[-3:], "strategy=ddp", "devices=2", "hydra.run.dir=endless")
-    running = command.popen(*endless, TMPDIR=str(temporary))
-    record = command.folder / "endless" / "record.jsonl"
-    while not (record.is_file() and '"step"' in record.read_text()):
-        assert running.poll() is None
-        time.sleep(0.1)
-    kill(Command(command.folder), temporary, 3.0, "all")
-    for _ in range(2):
-        assert command(*SHORT, TMPDIR=str(temporary)).status == 0
-    running.terminate()
-    ended = command.wait(running)
-    assert ended.status == 128 + signal.SIGTERM
-    assert "which its checkpoint holds" in ended.err
-    assert not list(temporary.iterdir())
-
-
 def test_a_long_tmpdir_is_replaced(command: Command) -> None:
     long = command.folder / ("x" * 150)
     long.mkdir()

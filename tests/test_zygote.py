@@ -1,17 +1,14 @@
 """A command that is forked from the warm process behaves like a new interpreter: its state, its output, its files."""
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.conftest import ROOT, Command, pytest_cmdline_main
+from tests.conftest import ROOT, Command
 
 STATE = """
 import json, multiprocessing, os, signal, sys
@@ -132,23 +129,3 @@ def test_options_of_the_interpreter_start_a_new_one(command: Command) -> None:
     assert command(sys.executable, "-c", code).out == "0 True\n"
     assert command(sys.executable, "-c", code, PYTHONUTF8="1").out == "1 False\n"
     assert command(sys.executable, "-X", "utf8", "-c", code).out == "1 False\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "workerinput", "workers"),
-    [
-        ([str(ROOT / "tests")], {}, 3),
-        ([str(ROOT / "tests")], {"workerinput": {}}, None),
-        (["tests/test_zygote.py"], {}, None),
-    ],
-)
-def test_a_full_run_is_shared_and_no_worker_has_workers(
-    files: list[str], workerinput: dict[str, Any], workers: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    options = SimpleNamespace(numprocesses=None, dist="no", usepdb=False, collectonly=False)
-    plugins = SimpleNamespace(hasplugin=lambda _: True)
-    config: Any = SimpleNamespace(option=options, args=files, pluginmanager=plugins, **workerinput)
-    pytest_cmdline_main(config)
-    assert options.numprocesses == workers

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from lockstep.errors import PeerStopped, TrainingInterrupted
 from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.failure import format_error, lost_a_peer, wait_for_first_failure
-from lockstep.launch.peers import kill_stopped_peers, local_peer_pids, stopped_peer, timed_out, timeout_text
+from lockstep.launch.peers import local_peer_pids, stopped_peer, timed_out, timeout_text
 from lockstep.launch.private_dir import cache_variables
 from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
@@ -84,14 +85,20 @@ class ExternalRank:
         except Exception as error:
             cause = stopped_peer(error, self.world, self.peers) or error
             wait_for_first_failure(cause)
-            write_report(cause, self.context.rank, terminal)
-            kill_stopped_peers(cause, self.peers)
+            restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
+            is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
+            is_cut_off = is_last and self.world.num_nodes > 1 and timed_out(cause)
+            write_report(cause, self.context.rank, terminal, to_terminal=is_cut_off)
+            if isinstance(cause, PeerStopped):  # it handles torchrun's SIGTERM only once it runs again
+                os.kill(self.peers[cause.rank], signal.SIGKILL)
+            if is_cut_off:  # torchrun waits a quarter of an hour for an unreachable machine, and handles no signal
+                os.kill(os.getppid(), signal.SIGKILL)
             raise SystemExit(1) from None
         finally:
             os.close(terminal)
 
 
-def write_report(error: Exception, rank: int, terminal: int) -> None:
+def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) -> None:
     """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal.
 
     torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer is delayed, so
@@ -100,7 +107,7 @@ def write_report(error: Exception, rank: int, terminal: int) -> None:
     failed = error.rank if isinstance(error, PeerStopped) else rank
     message = f"rank {failed} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if file is None:
+    if file is None or to_terminal:
         os.write(terminal, f"{message}\n".encode())
     else:
         extra = {"py_callstack": message, "timestamp": str(int(time.time()) - (failed != rank))}

@@ -1,11 +1,9 @@
 """The other ranks of this machine, as processes: which of them is stopped.
 
 A stopped process (SIGSTOP, a debugger) is alive and answers nobody: its peers wait until they time out, and it handles
-no SIGTERM. So the peer that times out names it, and kills it.
+no SIGTERM. So the peer that times out names it.
 """
 
-import os
-import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -50,10 +48,3 @@ def timed_out(error: Exception) -> bool:
 
 def timeout_text(world: World) -> str:
     return f"{world.process_group.timeout:g} s (process_group.timeout)"
-
-
-def kill_stopped_peers(error: Exception, peers: Mapping[int, int]) -> None:
-    """Kill stopped peers if one is why this rank ends: they handle the launcher's SIGTERM only once they run again."""
-    for pid in peers.values() if isinstance(error, PeerStopped) else ():
-        if is_stopped(pid):
-            os.kill(pid, signal.SIGKILL)
