@@ -1,6 +1,8 @@
 """Assertions about two runs, by what `compare` says of their folders."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from lockstep.compare import compare
 
@@ -15,3 +17,9 @@ def require_close(left: Path, right: Path) -> None:
     comparison = compare(left, right)
     assert comparison.within_tolerance, comparison.text()
     assert comparison.max_diff < 1e-10
+
+
+def lines(folder: Path, kind: str) -> list[Any]:
+    """Return the lines of a kind in the record of a run."""
+    records = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
+    return [line[kind] for line in records if kind in line]

@@ -153,14 +153,16 @@ def plain(command: Command) -> Iterator[list[str]]:
 
 def test_a_logs_folder_that_is_not_writable(command: Command, plain: list[str]) -> None:
     (command.folder / "logs").mkdir(mode=0o555)
-    is_refused(command, "hydra.run.dir=logs/train: the run's folder cannot be made (Perm", "write a folder", *plain)
+    is_refused(command, "what the run leaves cannot be written there (Permission denied)", "write a folder", *plain)
     is_refused(command, "hydra.sweep.dir=logs/", "write a folder", *plain, "-m")
 
 
 def test_a_run_folder_that_is_not_writable(command: Command, plain: list[str]) -> None:
     (command.folder / "mine").mkdir(mode=0o555)
     line = (*plain, "hydra.run.dir=mine")
-    is_refused(command, "mine: config.yaml cannot be written there (Permission denied)", "write a folder", *line)
+    is_refused(
+        command, "mine: what the run leaves cannot be written there (Permission denied)", "write a folder", *line
+    )
 
 
 def test_a_file_where_the_logs_should_be(command: Command) -> None:

@@ -4,13 +4,14 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from lockstep.checkpoint import choice
-from lockstep.checkpoint.choice import choose_checkpoint, is_readable
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS
+from lockstep.checkpoint.choice import choose_checkpoint
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, read_checkpoint
 from lockstep.config_error import ConfigError
 from tests.conftest import MakePlan
 
@@ -34,16 +35,11 @@ def test_newest_undamaged_checkpoint_is_chosen(
     damaged = [a_checkpoint(two / LAST, age=10, damaged=True), a_checkpoint(one / LAST, age=20, damaged=True)]
     a_checkpoint(two / PREVIOUS, age=40)
     a_checkpoint(other / LAST, age=5)
-    read = []
-
-    def is_whole(path: Path) -> bool:
-        read.append(path)
-        return is_readable(path)
-
-    monkeypatch.setattr(choice, "is_readable", is_whole)
+    read = Mock(side_effect=read_checkpoint)
+    monkeypatch.setattr(choice, "read_checkpoint", read)
     resumed, torn = choose_checkpoint(replace(plan, resume=True), folder_given=False)
     assert (resumed.ckpt_path, resumed.run_dir, torn) == (str(newest), str(one.parent), damaged)
-    assert read == [*damaged, newest]
+    assert [call.args[0] for call in read.call_args_list] == [*damaged, newest], "older ones are not read"
     anew, torn = choose_checkpoint(replace(plan, ckpt_path="last"), folder_given=False)
     assert (anew.ckpt_path, anew.run_dir, torn) == (str(newest), plan.run_dir, damaged)
     inside, torn = choose_checkpoint(replace(plan, resume=True, run_dir=str(one.parent)), folder_given=True)

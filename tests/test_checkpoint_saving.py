@@ -12,6 +12,7 @@ from torch import nn
 from lockstep.checkpoint.content import SECTION, Content, Progress, RankState
 from lockstep.checkpoint.saving import CheckpointManager, save
 from lockstep.plan import Plan
+from lockstep.record.file import RecordOffset
 from lockstep.record.recorder import Recorder
 from tests.conftest import MakePlan
 
@@ -57,19 +58,6 @@ def test_best_of_a_resumed_run(overrides: list[str], resume: bool, better: bool,
     assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95})
 
 
-def test_undamaged_checkpoint_replaces_the_damaged(make_plan: MakePlan, tmp_path: Path) -> None:
-    """Else the first save would rotate the damaged one to previous.ckpt."""
-    content = Content.from_saved(manager_of(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[SECTION])
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    (folder / "previous.ckpt").write_text("whole")
-    (folder / "last.ckpt").write_text("torn")
-    (tmp_path / "link").symlink_to(folder)
-    plan = replace(make_plan("accelerator=cpu"), ckpt_path=str(tmp_path / "link" / "previous.ckpt"), resume=True)
-    manager_of(plan).restore(content, NET)
-    assert (folder / "last.ckpt").read_text() == "whole"
-
-
 def draws() -> list[float]:
     return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()]
 
@@ -102,6 +90,6 @@ def test_rank_0_takes_all_sums_in_another_world(make_plan: MakePlan) -> None:
 def test_each_rank_takes_the_mean_gradient_in_another_world() -> None:
     """Of three ranks one had no sample in its share; the mean over any number of ranks stays what it was."""
     states = [RankState({}, {}, {"w": torch.tensor([3.0, 6.0])}), RankState(), RankState({}, {}, {"w": torch.ones(2)})]
-    content = Content({}, Progress(), 1, {}, None, False, states, 0, "")
+    content = Content({}, Progress(), RecordOffset(), {}, None, False, states)
     for rank in range(2):
         assert content.of_rank(rank, 2).gradients["w"].tolist() == pytest.approx([4 / 3, 7 / 3])

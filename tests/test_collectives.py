@@ -47,21 +47,11 @@ def test_the_tour(
     assert [*rows[0]] == ["primitive", "rank", "before", "after", "result", "explanation"]
     pairs = [(primitive.name, str(rank)) for primitive in PRIMITIVES for rank in range(devices)]
     assert [(row["primitive"], row["rank"]) for row in rows] == pairs
-    assert {row["result"] for row in rows if row["primitive"] != "reduce"} == {"pass"}
-    assert [row["rank"] for row in rows if row["primitive"] == "reduce" and row["result"] == "pass"] == [str(root)]
-    shares = " ".join(f"{10 * (rank + 1)} {-10 * (rank + 1) - 1}" for rank in range(devices))
-    assert [row["rank"] for row in rows if row["primitive"] == "gather" and row["after"] == shares] == [str(root)]
-    late = [row["before"] for row in rows if row["primitive"] == "barrier"]
-    assert late == ["0", "0.05", "0.1", "0.15"][:devices]
-    assert f"{len(rows) - devices + 1} checks passed, 0 failed" in out
+    assert {row["result"] for row in rows if row["primitive"] not in ("reduce", "gather")} == {"pass"}
+    for name in ("reduce", "gather"):
+        assert [row["rank"] for row in rows if row["primitive"] == name and row["result"] == "pass"] == [str(root)]
+    assert f"{len(rows) - 2 * (devices - 1)} checks passed, 0 failed" in out
     assert "  rank 0  10 -11  →  20 -21  pass\n" in out
-
-
-def test_one_rank_alone(in_tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices=1"]) == 0
-    alone = {row["primitive"]: (row["result"], row["explanation"]) for row in rows_of(capsys.readouterr().out)}
-    assert alone["send/recv"] == ("–", "it needs 2 ranks, and there is one")
-    assert alone["all-reduce (sum)"][0] == "pass"
 
 
 def test_a_failed_check_is_the_exit_status(
@@ -72,14 +62,13 @@ def test_a_failed_check_is_the_exit_status(
     wrong = [replace(one, expected=maximum.expected) if one.name == "ring all-reduce" else one for one in PRIMITIVES]
     monkeypatch.setattr("lockstep.collectives.runner.PRIMITIVES", wrong)
     assert main(["devices=2"]) == 1
-    assert "27 checks passed, 2 failed (ring all-reduce)" in capsys.readouterr().out
+    assert "26 checks passed, 2 failed (ring all-reduce)" in capsys.readouterr().out
 
 
 def test_under_torchrun(command: Command) -> None:
     ended = command(*TORCHRUN, "--nproc-per-node=2", "-m", "lockstep.collectives", "timeout=20", "root=1")
     assert ended.status == 0, ended.err
-    assert {row["result"] for row in rows_of(ended.out) if row["primitive"] != "reduce"} == {"pass"}
-    assert ended.out.count("29 checks passed, 0 failed") == 1, "rank 0 alone prints"
+    assert ended.out.count("28 checks passed, 0 failed") == 1, "rank 0 alone prints"
     assert len(list(ended.folder.glob("logs/collectives/*"))) == 1
 
 
@@ -116,7 +105,7 @@ def test_the_benchmark_as_it_is_typed(command: Command) -> None:
     [
         (["devices=2", "root=2"], "root=2: the ranks are 0 to 1; write root=1."),
         (["root=-1"], "root=-1: the ranks are 0 to 3; write root=3."),
-        (["devices=0"], "devices=0: it must be 1 or more; write devices=2, say."),
+        (["devices=1"], "devices=1: it takes two ranks or more; write devices=2."),
         (["backend=glo"], "it is not one of the possible values (did you mean gloo?); write backend=gloo"),
         (["init_method=here"], "init_method=here: there is no such method"),
         (["timeout=0"], "timeout=0.0: it must be above 0"),
@@ -126,7 +115,7 @@ def test_the_benchmark_as_it_is_typed(command: Command) -> None:
         (["devices=["], "devices=[: this cannot be parsed"),
         (["devices=two"], "devices=two: it takes a whole number"),
         (["partition", "samples=0"], "samples=0: it must be 1 or more"),
-        (["failures", "devices=1"], "devices=1: the failure cases take two; write devices=2"),
+        (["failures", "devices=1"], "devices=1: it takes two ranks or more; write devices=2."),
         (["failures", "init_method=file:///x"], "a file serves once; write init_method=file."),
         (["backend=mpi"], "backend=mpi: "),
     ],

@@ -1,6 +1,5 @@
 """The partition that is printed: that of training, beside that of torch."""
 
-import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -44,23 +43,6 @@ def test_the_page() -> None:
     assert "seen: 34 + 34 + 34 = 102 of 100 samples, 2 repeated" in page
     assert page.count("*") == 1 + 2 * 2, "the legend's, and two an epoch"
     assert max(map(len, page.splitlines())) <= 120
-    blocks = re.split(r"\n\n", page)
-    assert len(blocks) == 1 + 2 * 2
-    for block in blocks[1:]:
-        numbers = "".join(line for line in block.splitlines()[1:] if "seen" not in line)
-        numbers = re.sub(r"rank \d:", "", numbers)
-        shown = [int(number) for number in re.findall(r"\d+", numbers)]
-        assert set(shown) == set(range(100))
-    assert blocks[1].splitlines()[1:] != blocks[3].splitlines()[1:], "another epoch, another order"
-
-
-def test_lines_break_between_batches() -> None:
-    page = describe(PartitionOptions(samples=50, batch_size_per_device=3, epochs=1), 40).splitlines()[2:]
-    lines = [line for line in page if line.startswith(("  rank ", "     "))]
-    assert any(line.endswith("|") for line in lines)
-    sizes = [len(batch.split()) for line in lines for batch in line.split(":")[-1].strip(" |").split("|")]
-    assert set(sizes) == {3, 2, 1}, "whole batches, and what is left of 50 for each rank"
-    assert sizes.count(3) == 2 * 15, "a batch that is torn would be missing"
 
 
 def test_left_out() -> None:

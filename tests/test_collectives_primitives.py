@@ -1,19 +1,28 @@
-"""What is expected of each primitive against values by hand, how strict the check is, and what each entry says."""
+"""The values that are expected of each primitive, by hand; the check; primitives that are broken on purpose."""
 
-import inspect
-from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch.distributed as dist
+from torch import Tensor
 
-from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Primitive
-from lockstep.collectives.ranks import Observation
-from lockstep.collectives.verify import check_all, compare
+from lockstep.collectives import ranks
+from lockstep.collectives.primitives import BUS_FACTORS, PRIMITIVES
+from lockstep.collectives.ranks import TourPayload
+from lockstep.collectives.runner import check, compare
+from lockstep.launch.topology import RankContext
+from lockstep.plan import Plan
+from lockstep.private_api.torch import default_store
+from tests.conftest import MakePlan
+from tests.rank_helpers import on_ranks
 
 BY_NAME = {primitive.name: primitive for primitive in PRIMITIVES}
 A, B, C = [1.0, 2.0, 3.0], [10.0, 20.0, 40.0], [100.0, -300.0, 200.0]
 SUM = [111.0, -278.0, 243.0]
 BY_HAND: dict[str, list[list[float] | None]] = {
+    "send/recv": [A, A, C],
     "isend/irecv": [B, A, C],
     "batched isend/irecv": [C, A, B],
     "broadcast": [B, B, B],
@@ -22,73 +31,94 @@ BY_HAND: dict[str, list[list[float] | None]] = {
     "all-reduce (max)": [[100, 20, 200]] * 3,
     "all-reduce (avg)": [[37, -92.66666666666667, 81]] * 3,
     "ring all-reduce": [SUM, SUM, SUM],
-    "gather": [A, [*A, *B, *C], C],
+    "gather": [None, [*A, *B, *C], None],
     "all-gather": [[*A, *B, *C]] * 3,
     "scatter": [[10], [20], [40]],
     "reduce-scatter": [[111], [-278], [243]],
     "all-to-all": [[1, 10, 100], [2, 20, -300], [3, 40, 200]],
-    "barrier": [[3], [3], [3]],
+    "barrier": [[3, 3, 3]] * 3,
 }
-"""Of three ranks that held A, B and C, the second the root."""
+"""For three ranks that hold A, B and C; the second is the root."""
 
 
-def test_what_is_expected_by_hand() -> None:
-    assert {*BY_HAND, "send/recv"} == {*BY_NAME}
+def test_expected_values_equal_those_by_hand() -> None:
+    assert {*BY_HAND} == {*BY_NAME}
     for name, numbers in BY_HAND.items():
         for expected, by_hand in zip(BY_NAME[name].expected([A, B, C], 1), numbers, strict=True):
             assert (expected is None) == (by_hand is None), name
             if expected is not None and by_hand is not None:
                 np.testing.assert_allclose(expected, by_hand, rtol=1e-12, err_msg=name)
-    assert BY_NAME["send/recv"].expected([[4.0], [0.0], [9.0]], 0) == [[5.0], [5.0], [9.0]]
     pairs = [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
     np.testing.assert_array_equal(BY_NAME["all-to-all"].expected(pairs, 0), [[1, 2, 5, 6], [3, 4, 7, 8]])
 
 
 def test_the_check_is_strict() -> None:
-    assert compare([1.0, 2.0], [1.0, 2.0]) == "pass"
     assert compare([1.0, 2.0 + 1e-7], [1.0, 2.0]) == "pass"
-    assert compare([1.0, 2.0001], [1.0, 2.0]) == "fail"
-    assert compare([1.0], [1.0, 2.0]) == "fail"
-    assert compare([], [1.0]) == "fail"
-    assert compare([2.0, 1.0], [1.0, 2.0]) == "fail"
-    assert compare([float("nan")], [1.0]) == "fail"
     assert compare([7.0], None) == "–"
+    for wrong in ([1.0, 2.0001], [1.0], [], [2.0, 1.0], [1.0, float("nan")]):
+        assert compare(wrong, [1.0, 2.0]) == "fail"
 
 
-@pytest.mark.parametrize("world", [2, 3, 4])
-def test_a_call_that_does_nothing_is_found(world: int) -> None:
-    """The numbers differ enough from rank to rank that a check fails on some rank."""
-    for primitive in PRIMITIVES:
-        seen = []
-        for rank in range(world):
-            inputs, outputs = primitive.sizes(primitive.count(world), rank, world, 1)
-            before = [primitive.initial(rank, index) for index in range(inputs)]
-            seen.append(Observation(before, before if outputs is None else [0.0] * outputs))
-        assert "fail" in {row.result for row in check_all([primitive], {primitive.name: seen}, world, 1)}, (
-            primitive.name
-        )
-
-
-def test_a_cost_is_what_its_formula_says() -> None:
-    for cost in {primitive.cost for primitive in PRIMITIVES}:
+def test_costs_equal_their_formulas() -> None:
+    for cost, factor in BUS_FACTORS.items():
         for world in (2, 3, 8):
-            formula = cost.formula.replace("2(", "2*(").replace("·", "*")
-            assert 960 * cost.factor(world) == pytest.approx(eval(formula, {"n": 960, "W": world}))
-        assert cost.factor(1) == 0
+            formula = cost.replace("2(", "2*(").replace("·", "*")
+            assert 960 * factor(world) == pytest.approx(eval(formula, {"n": 960, "W": world}))
     explained = BY_NAME["all-reduce (sum)"].explain(16, 4)
     assert "moves 2(W-1)/W·n bytes, here 24 (n = 16, W = 4)" in explained
 
 
-def test_shares_are_whole_numbers() -> None:
-    for primitive in PRIMITIVES:
-        for world in (1, 2, 3, 4):
-            assert primitive.divisible(1, world) == (world if primitive.cost is ALL_BUT_OWN else 1)
-            assert primitive.count(world) == primitive.divisible(primitive.count(world), world)
+def incomplete_ring(input: Tensor, output: Tensor, root: int) -> None:
+    """Run the ring all-reduce, but lose the last chunk on the last rank."""
+    BY_NAME["ring all-reduce"].call(input, output, root)
+    if dist.get_rank() == dist.get_world_size() - 1:
+        input[-1] = 0
 
 
-def test_every_call_has_the_parameters_of_the_others() -> None:
-    calls: list[Callable[..., object]] = [primitive.call for primitive in PRIMITIVES]
-    calls += [primitive.timed for primitive in PRIMITIVES if primitive.timed]
-    names = {tuple(name.lstrip("_") for name in inspect.signature(call).parameters) for call in calls}
-    assert names == {("input", "output", "root")}
-    assert isinstance(PRIMITIVES[0], Primitive)
+def not_a_number(input: Tensor, output: Tensor, root: int) -> None:
+    """Leave NaN and infinity on rank 1."""
+    dist.all_reduce(input)
+    if dist.get_rank() == 1:
+        input[0], input[1] = float("nan"), float("inf")
+
+
+def no_barrier(input: Tensor, output: Tensor, root: int) -> None:
+    """Count the arrival, but wait only for the ranks before."""
+    for rank in range(dist.get_world_size()):
+        if rank == dist.get_rank():
+            input.fill_(default_store().add("collectives/barrier", 1))
+        dist.barrier()
+
+
+def writes_to_copy(input: Tensor, output: Tensor, root: int) -> None:
+    """Write the result into another tensor than the output."""
+    dist.all_gather_into_tensor(output.clone(), input)
+
+
+FAULTS = (
+    replace(BY_NAME["ring all-reduce"], call=incomplete_ring),
+    replace(BY_NAME["all-reduce (sum)"], call=not_a_number),
+    replace(BY_NAME["barrier"], call=no_barrier),
+    replace(BY_NAME["all-gather"], call=writes_to_copy),
+    *(replace(primitive, call=lambda *_: None) for primitive in PRIMITIVES),
+)
+
+
+def tour_of_faults(plan: Plan, context: RankContext) -> Any:
+    vars(ranks)["PRIMITIVES"] = FAULTS
+    return ranks.run(TourPayload(plan.world, root=1), context)
+
+
+def test_each_fault_is_found(make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", "accelerator=cpu")
+    result: Any = on_ranks(plan, tour_of_faults)
+    rows = [check(*pair, root=1) for pair in zip(FAULTS, result[0], strict=True)]
+    results = [[row["result"] for row in table] for table in rows]
+    assert results[:4] == [
+        ["pass", "pass", "fail"],
+        ["pass", "fail", "pass"],
+        ["fail", "fail", "pass"],
+        ["fail", "fail", "fail"],
+    ]
+    assert rows[1][1]["after"].startswith("nan inf")
+    assert all("fail" in table for table in results[4:]), "a call that does nothing"

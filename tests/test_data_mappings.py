@@ -33,7 +33,7 @@ def digest_of(run: Path) -> str:
 
 def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:
     job = (*MLP, "data=mapped", "engine=raw", "strategy.in_process=true")
-    pairs = ("data.dataset._target_=strange_modules.BlobPairs", "~data.inputs", "~data.targets")
+    pairs = ("data.dataset._target_=strange_loaders.BlobPairs", "~data.inputs", "~data.targets")
     runs = (trained(make_user_plan(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
     assert len({digest_of(run) for run in runs}) == 1
 

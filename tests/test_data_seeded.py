@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep import random_state
 from lockstep.data.seeded import Seeded, seed_sample
-from lockstep.private_api import numpy as private_numpy
 
 DRAWS: dict[str, Callable[[], float]] = {
     "torch": lambda: float(torch.rand(())),
@@ -71,15 +69,10 @@ def test_a_collate_function_draws_under_the_seed_of_the_last_sample(name: str) -
     assert source.__getitems__(places(2, 6)) == seeded_draw(DRAWS[name], 6)
 
 
-@pytest.mark.parametrize("memory", [True, False], ids=["memory", "without"])
 @pytest.mark.parametrize("gauss", [False, True])
 @pytest.mark.parametrize("first", [0, 3, 99])
-def test_the_generators_go_on_as_if_nothing_was_drawn(
-    first: int, gauss: bool, memory: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also numpy's second number of a pair; and if numpy's memory cannot be read."""
-    if not memory:
-        monkeypatch.setattr(random_state, "generator_memory", lambda: None)
+def test_the_generators_go_on_as_if_nothing_was_drawn(first: int, gauss: bool) -> None:
+    """Also numpy's second number of a pair."""
 
     def numbers(fetch: Callable[[int], object]) -> list[float]:
         """Return numbers that the process draws between batches."""
@@ -92,16 +85,3 @@ def test_the_generators_go_on_as_if_nothing_was_drawn(
 
     source = Seeded(Late(lambda: sum(draw() for draw in DRAWS.values()), first), list, 3)
     assert numbers(lambda batch: source.__getitems__(places(2 * batch, 2 * batch + 1))) == numbers(lambda _: None)
-
-
-def test_numpys_memory_tells_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this version of numpy; a version without these names has none."""
-    np.random.seed(4)
-    before = private_numpy.generator_memory()
-    assert before is not None
-    assert before[:-4] == np.random.get_state(legacy=False)["state"]["key"].tobytes()
-    assert private_numpy.generator_memory() == before
-    np.random.random_sample()
-    assert private_numpy.generator_memory() != before
-    monkeypatch.delattr(np.random, "get_bit_generator")
-    assert private_numpy.generator_memory() is None

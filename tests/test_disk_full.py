@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.checkpoint.files import damage
 from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command, Ended
 
@@ -15,12 +14,12 @@ SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.hidden=[4]", "
 ENGINES = ("raw", pytest.param("lightning", marks=pytest.mark.slow))
 
 
-def check_error(ended: Ended, content: str, reason: str) -> None:
+def check_error(ended: Ended, reason: str) -> None:
     folder = ended.folder / "run"
     assert ended.status == 2, ended.err
     assert ended.err == (
-        f"hydra.run.dir={folder}: {content} cannot be written there ({reason}); "
-        "write a folder with room for it; checkpoints that were saved are kept.\n"
+        f"hydra.run.dir={folder}: what the run leaves cannot be written there ({reason}); "
+        "write a folder with room for it that you may write to; checkpoints that were saved are kept.\n"
     )
     assert not list(ended.folder.rglob("*.part"))
 
@@ -41,7 +40,7 @@ def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
     before = last.read_bytes()
     world = ("strategy=ddp", "devices=2", "logger=none")
     ended = limited(command, len(before) // 2, *SMALL, *world, f"engine={engine}", "max_epochs=2")
-    check_error(ended, "checkpoints/last.ckpt", "File too large")
+    check_error(ended, "File too large")
     assert last.read_bytes() == before
     assert net_state(last)
 
@@ -50,7 +49,7 @@ def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
 @pytest.mark.parametrize("most", [200, 2000], ids=["config.yaml", "record.jsonl"])
 def test_no_file_is_incomplete(command: Command, most: int) -> None:
     ended = limited(command, most, *SMALL, "engine=raw", "logger=none", "max_epochs=3", "record.weights=step")
-    check_error(ended, "what the run leaves", "File too large")
+    check_error(ended, "File too large")
     config, record = command.folder / "run" / "config.yaml", command.folder / "run" / "record.jsonl"
     assert config.exists() == (most > 200)
     assert not record.exists() or record.read_text().endswith("}\n")
@@ -62,9 +61,9 @@ def test_metrics_that_cannot_be_written(command: Command) -> None:
     run.mkdir()
     (run / ".metrics.json.part").symlink_to("/dev/full")
     ended = command.train(*SMALL, "engine=raw", "logger=none", "max_epochs=1")
-    check_error(ended, "what the run leaves", "No space left on device")
+    check_error(ended, "No space left on device")
     assert not (run / "metrics.json").exists()
-    assert damage(run / "checkpoints" / "last.ckpt") is None
+    assert net_state(run / "checkpoints" / "last.ckpt")
 
 
 @pytest.fixture
@@ -87,9 +86,8 @@ def small_disk(command: Command) -> Iterator[str]:
 def test_a_small_disk(command: Command, small_disk: str, engine: str) -> None:
     """First TensorBoard, or the record, finds no room; on a larger one the second or third checkpoint."""
     line = (*SMALL, f"engine={engine}", "strategy=ddp", "devices=2", "max_epochs=60")
-    check_error(command.train(*line), "what the run leaves", "No space left on device")
+    check_error(command.train(*line), "No space left on device")
     subprocess.run(["mount", "-o", "remount,size=64k", small_disk], check=True)
-    check_error(command.train(*line, "logger=none"), "checkpoints/last.ckpt", "No space left on device")
+    check_error(command.train(*line, "logger=none"), "No space left on device")
     last = Path(small_disk) / "checkpoints" / "last.ckpt"
-    assert damage(last) is None
     assert net_state(last)

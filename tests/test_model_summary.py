@@ -80,10 +80,10 @@ def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("name", "job", "said"),
     [
-        ("a plain net", SMALL, "mlp: forward of one sample"),
-        ("a plain net with callbacks", (*SMALL, "callbacks=timer"), "mlp: forward of one sample"),
-        ("a LightningModule", MODULES["autoencoder"], "AutoEncoder: forward of one sample"),
-        ("one without a forward", MODULES["classifier"], "Classifier: parameters; it has no forward"),
+        ("a plain net", SMALL, "mlp: forward of an example"),
+        ("a plain net with callbacks", (*SMALL, "callbacks=timer"), "mlp: forward of an example"),
+        ("a LightningModule", MODULES["autoencoder"], "AutoEncoder: forward of an example"),
+        ("one without an example", MODULES["classifier"], "Classifier: parameters"),
     ],
 )
 def test_summary_of_each_kind_of_net(

@@ -23,8 +23,6 @@ from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.pictures import confusion_picture
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from lockstep.session.epoch_timing import mark_phases
-from lockstep.sums.phases import Phases
 from lockstep.sums.running import PredictionSamples
 from tests.conftest import ROOT, MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ENGINES as RUN
@@ -238,14 +236,15 @@ def test_curves_and_pictures_of_each_kind_of_module(
     weight: str,
     make_user_plan: MakePlan,
 ) -> None:
-    """Seconds by phase of automatic and manual optimization, histograms, first filters; the graph of its forward."""
+    """Seconds by phase, histograms, first filters; the graph of its forward."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "logger.tensorboard.graph=true", "test=false")
     plan = make_user_plan(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
     metrics = RUN[engine](plan, RankContext(0, 1, 0, 1))
     events = events_of(Path(plan.run_dir), images=0)
     names = events.Tags()
     phases = {name.rpartition("/")[2]: name for name in names["scalars"] if "/step_seconds/" in name}
-    assert {*phases} == {"data", "forward", "backward", "optimizer", "rest"}
+    marked = set() if "model=gan" in job else {"forward", "backward", "optimizer"}
+    assert {*phases} == {"data", "rest"} | marked
     steps, seconds = int(metrics["steps"]), float(metrics["train_seconds"])
     spent = sum(point.value for name in phases.values() for point in events.Scalars(name)) * steps / 2
     assert 0 < spent < 1.2 * seconds
@@ -277,34 +276,3 @@ def test_histograms_of_shards_are_of_full_tensors(engine: str, make_user_plan: M
             assert [step for step, _ in ddp[name]] == [step for step, _ in fsdp[name]]
             for (_, one), (_, other) in zip(ddp[name], fsdp[name], strict=True):
                 assert (one.num, one.sum) == pytest.approx((other.num, other.sum), rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.parametrize("automatic", [True, False])
-def test_phases_of_a_step(automatic: bool) -> None:
-    """A step that takes a second before its backward pass and two within, by a fake clock."""
-
-    class Module:
-        automatic_optimization = automatic
-
-        def training_step(self) -> None:
-            clock.at += 1
-            if not automatic:
-                self.backward()
-
-        def backward(self) -> None:
-            clock.at += 2
-
-    class Clock(Phases):
-        at = 0.0
-
-        def mark(self, phase: str) -> None:
-            self.seconds[phase] += self.at - self.since
-            self.since = self.at
-
-    module, clock = Module(), Clock()
-    clock.since = 0.0
-    mark_phases(module, [], clock)
-    module.training_step()
-    if automatic:
-        module.backward()
-    assert (clock.seconds["forward"], clock.seconds["backward"]) == (1.0, 2.0)

@@ -19,7 +19,7 @@ from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from lockstep.session.hooks import Hooks
-from lockstep.steps.loss_weight import LossWeighting
+from lockstep.steps.loss_weight import Step
 from tests.conftest import MakePlan, events_of
 from tests.rank_helpers import ALONE, ENGINES, on_ranks, with_engine
 
@@ -211,7 +211,7 @@ def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) ->
 def test_a_gradient_begins_with_the_current_scale() -> None:
     """Loss 3w, a factor of ½: gradients 3/2 times the scale, which float16 changes where it overflows: 12, then 6."""
     scale = [8.0]
-    weighting = LossWeighting()
+    weighting = Step()
     weighting.weight = 0.5
     weight = torch.ones((), requires_grad=True)
     for expected in (12.0, 6.0):
@@ -223,7 +223,7 @@ def test_a_gradient_begins_with_the_current_scale() -> None:
 
 
 def test_losses_of_other_shapes() -> None:
-    weighting, weight = LossWeighting(), torch.ones(2, requires_grad=True)
+    weighting, weight = Step(), torch.ones(2, requires_grad=True)
     for loss in ((3 * weight).sum(), (3 * weight).sum().view(1)):
         weighting.backward(loss, 1)
     assert weight.grad is not None

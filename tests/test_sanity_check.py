@@ -1,16 +1,12 @@
 """trainer.num_sanity_val_steps: validating some batches before training changes nothing."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from lockstep.launch.start import start_ranks
-from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_identical
 from tests.conftest import MakeUserPlan
@@ -58,24 +54,3 @@ def test_of_a_plain_net(make_user_plan: MakeUserPlan) -> None:
     for engine in ENGINES:
         run = trained(make_user_plan(*job, f"{CHECK}=-1", f"engine={engine}", folder=engine))
         require_identical(usual, run)
-
-
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_what_fails_in_validation_fails_before_training(
-    engine: str, make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In this process, so that it is seen how far it came."""
-    from lockstep.launch.in_process import run_in_process
-    from lockstep.objectives import objective_of
-
-    plan = make_plan("data=digits", "threads=1", "logger=none", f"{CHECK}=1", f"engine={engine}")
-    trains: list[bool] = []
-
-    def loss_sum(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-        trains.append(torch.is_grad_enabled())
-        raise ArithmeticError("measured")
-
-    monkeypatch.setattr("lockstep.plan.Plan.objective", replace(objective_of("auto", 10), loss_sum=loss_sum))
-    with pytest.raises(Exception, match="measured"):
-        run_in_process(plan, ENGINES[engine])
-    assert trains == [False]

@@ -39,11 +39,3 @@ def test_ranks_share_weights_and_order_and_nothing_else(make_plan: Callable[...,
     plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", "model=lenet")
     seen = on_ranks(plan, streams)
     assert seen == {"weights": 1, "order": 1, "masks": 3, "python": 3, "numpy": 3}
-
-
-def test_a_rank_draws_the_same_again() -> None:
-    drawn = []
-    for seed, rank in ((7, 1), (7, 1), (8, 1)):
-        seed_rank(seed, rank)
-        drawn.append(nn.Dropout(0.5)(torch.ones(64)).tolist())
-    assert drawn[0] == drawn[1] != drawn[2]

@@ -41,8 +41,9 @@ def trained(plan: Plan, folder: Path, **changes: object) -> Path:
     ],
 )
 def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
-    """In float64 to 1e-10, judged and not passed over; another number of ranks is another run, and is told so."""
-    job = (*SMALL, *EACH_ITS_OWN[net], "max_epochs=2", "precision=64-true", f"engine={engine}", "drop_last=true")
+    """In float64 to 1e-10; of the ragged last batch a rank has none. Another number of ranks is another run."""
+    ragged = () if net == "dropout" else ("drop_last=true",)
+    job = (*SMALL, *EACH_ITS_OWN[net], "max_epochs=2", "precision=64-true", f"engine={engine}", *ragged)
     ddp = trained(make_plan(*job, "strategy=ddp", "devices=3"), tmp_path / "ddp")
     virtual = trained(make_plan(*job, "strategy=virtual", "devices=3"), tmp_path / "virtual")
     comparison = compare(ddp, virtual)
@@ -51,13 +52,6 @@ def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) 
     single = trained(make_plan(*job, "strategy=single", "devices=1"), tmp_path / "single")
     other = compare(ddp, single)
     assert other.max_diff > 1e-3, "control: ranks do draw, or take statistics, of their own"
-
-
-def test_a_ragged_batch_of_which_a_rank_has_none(make_plan: MakePlan, tmp_path: Path) -> None:
-    job = (*SMALL, *EACH_ITS_OWN["dropout"], "max_epochs=2", "precision=64-true", "engine=raw")
-    ddp = trained(make_plan(*job, "strategy=ddp", "devices=3"), tmp_path / "ddp")
-    virtual = trained(make_plan(*job, "strategy=virtual", "devices=3"), tmp_path / "virtual")
-    assert compare(ddp, virtual).within_tolerance
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
@@ -144,17 +138,3 @@ def test_the_rows_and_the_noise_of_each_rank() -> None:
 def test_rejected_options(override: str, sentence: str, make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         make_plan(*SMALL, *EACH_ITS_OWN["dropout"], "strategy=virtual", "devices=3", override)
-
-
-def test_a_debugger_stops_in_any_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one process and one thread: breakpoint() finds the terminal."""
-    stops: list[int] = []
-    monkeypatch.setattr("sys.breakpointhook", lambda: stops.append(1))
-
-    class Stopping(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            breakpoint()  # noqa: T100
-            return x
-
-    VirtualRanks(Stopping(), 3, seed=0)(torch.zeros(3))
-    assert len(stops) == 3

@@ -73,7 +73,7 @@ def test_help_explains_and_imports_no_torch(command: Command) -> None:
         ),
         (
             ["hydra.run.dir=/dev/null/x"],
-            "hydra.run.dir=/dev/null/x: the run's folder cannot be made (Not a directory); write a folder",
+            "hydra.run.dir=/dev/null/x: what the run leaves cannot be written there (Not a directory); write a folder",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

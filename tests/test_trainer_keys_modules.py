@@ -4,38 +4,30 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from lockstep import safe_loading
 from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.lit.trainer import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
+from tests.comparing import lines, require_identical
 from tests.conftest import MakeUserPlan
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_resume import going_on_with, record, same_after_kill, start, untimed
+from tests.test_resume import record, same_after_kill, start, untimed
 from tests.test_user_module import DDP, MODULES, SINGLE
 from tests.test_user_module import by_both as runs_by_both
-
-
-def lines(folder: Path, kind: str) -> list[Any]:
-    records = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
-    return [line[kind] for line in records if kind in line]
 
 
 def by_both(make: MakeUserPlan, *job: str) -> Path:
     """The folder of the raw engine's run, which is identical to Lightning's."""
     runs = runs_by_both(make(*job, folder=f"both-{len(job)}"))
-    verdict = compare(runs[0], runs[1])
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(runs[0], runs[1])
     metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
     assert untimed(metrics[0]) == untimed(metrics[1])
     return runs[1]
@@ -88,19 +80,6 @@ def test_a_limited_run_resumes_as_an_unlimited_one(
 
 def with_bound(plan: Plan, most: int) -> Plan:
     return replace(plan, trainer=replace(plan.trainer, max_steps=most))
-
-
-@pytest.mark.slow
-def test_max_time_ends_a_module_and_resume_goes_on(make_user_plan: MakeUserPlan) -> None:
-    job = (*MODULES["gan"], *DDP)
-    unlimited = by_both(make_user_plan, *job)
-    for name, path in ENGINES.items():
-        plan = make_user_plan(*job, f"engine={name}", "trainer.max_time={seconds:0.0001}", folder=f"cut-{name}")
-        assert start_ranks(plan, path)["steps"] == 1
-        more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
-        assert start_ranks(more, path)["steps"] == 10
-        assert lines(Path(plan.run_dir), "step") == lines(unlimited, "step")
-        assert lines(Path(plan.run_dir), "tensor") == lines(unlimited, "tensor")
 
 
 def test_overfitting_takes_the_same_batches_in_each_epoch(make_user_plan: MakeUserPlan) -> None:

@@ -297,7 +297,7 @@ def test_what_makes_no_net_is_refused(make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(
         "model=residual", "model._target_=strange_nets.no_net", "~model.width", "data=blobs", "engine=raw"
     )
-    with pytest.raises(ValueError, match=r"this returns a int, and not an nn.Module; write the path of a net"):
+    with pytest.raises(ValueError, match=r"this returns a int, and not a plain nn.Module; write the path of a net"):
         trained(plan)
 
 

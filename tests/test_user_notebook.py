@@ -96,7 +96,7 @@ class Net(LightningModule):
 def test_a_lightning_module_of_a_cell(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs no file, not even to be locked while data is prepared."""
     (tmp_path / "filed_module.py").write_text(MODULE)
-    data = {"_target_": "strange_modules.BlobsData"}
+    data = {"_target_": "strange_loaders.BlobsData"}
     net = in_main(MODULE, monkeypatch)
     filed = train(*DDP, model={"_target_": "filed_module.Net"}, data=data)
     assert digest(train(*DDP, model=net, data=data)) == digest(filed)

@@ -25,7 +25,7 @@ COMMAND = "python -m bench"
 HELP = f"""Measure what training and starting cost, each beside its baseline:  python -m bench quick=true
 
 Each ratio is of two variants that took turns on this machine; the table shows the median over the rounds with the least
-and the most. A goal is judged only where the rounds are long and alike enough to tell.
+and the most. A goal is judged only where all rounds agree, and last long enough.
 The table goes to the terminal, and as a CSV into logs/bench/<date>_<time>/.
 
   quick: false   true: 2 rounds, in place of 3, over fewer samples, in about 4 minutes on 2 cores
@@ -67,36 +67,26 @@ def run_bench(options: BenchOptions) -> int:
     rows = measure(names, options, folder)
     results = [row.goal_met for row in rows if row.goal is not None]
     count = f"{results.count('yes')} of {len(results)} goals met, {results.count(INCONCLUSIVE)} {INCONCLUSIVE}"
-    print(f"\n{bench_table(rows, width_shown())}\n", flush=True)
-    print(f"{count}; {time.perf_counter() - began:.0f} s\n  {folder}", flush=True)
+    seconds = time.perf_counter() - began
+    print(f"\n{bench_table(rows, width_shown())}\n\n{count}; {seconds:.0f} s\n  {folder}", flush=True)
     return 0
 
 
 def measure(names: Sequence[str], options: BenchOptions, folder: Path) -> list[Measurement]:
-    """Return all rows, saved after each workload; leave out what cannot be measured here.
-
-    Raises:
-        ConfigError: nothing could be measured.
-    """
+    """Return all rows, saved after each workload; leave out what cannot be measured here, unless nothing else is."""
     forkserver.start_forkserver(*ENGINES.values(), *BASELINES.values(), workloads.COUNTER)  # it imports them once
     rows: list[Measurement] = []
-    last_error = None
     with tempfile.TemporaryDirectory(prefix="bench-", dir=private_folder()) as scratch:
         for number, name in enumerate(names, start=1):
-
-            def report(step: str, prefix: str = f"bench {number}/{len(names)}: {name}") -> None:
-                print(f"{prefix}, {step}", flush=True)
-
-            context = BenchContext(options.quick, options.root, Path(scratch), report)
+            title = f"bench {number}/{len(names)}: {name}"
+            context = BenchContext(options.quick, options.root, Path(scratch), title)
             try:
                 rows += workloads.WORKLOADS[name](context)
+                save_table(folder / "bench.csv", [row.csv_row() for row in rows])
             except ConfigError as error:
-                last_error = error
-                report(f"left out: {error}")
-                continue
-            save_table(folder / "bench.csv", [row.csv_row() for row in rows])
-    if last_error is not None and not rows:
-        raise last_error
+                if names == [name]:
+                    raise
+                context.report(f"left out: {error}")
     return rows
 
 

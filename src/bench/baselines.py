@@ -5,22 +5,21 @@ the first batch on. They keep no record and save nothing.
 """
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch._dynamo  # the first optimizer step would import it while timed; with Lightning it is there
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, Optimizer
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from bench.runs import BenchPayload
-from lockstep import data, schemas
-from lockstep.data.tensors import TensorData
+from lockstep import data
+from lockstep.data.tensors import Split, TensorData
 from lockstep.launch.topology import RankContext
+from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
 from lockstep.session.create_model import create_float32_net
 from lockstep.sums.phases import synchronize
@@ -32,19 +31,10 @@ def run(payload: BenchPayload, context: RankContext) -> float:
     tensors = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
     net = create_float32_net(plan, tensors).to(device)
-    epoch = LOOPS[payload.subject](plan, tensors, net, plain_optimizer(plan, net), device)
     began = time.perf_counter()
-    for _ in range(plan.max_epochs):
-        epoch()
+    LOOPS[payload.subject](plan, tensors, net, create_optimizer(plan.optimizer, net), device)
     synchronize(device)
     return time.perf_counter() - began
-
-
-def plain_optimizer(plan: Plan, net: nn.Module) -> Optimizer:
-    options = plan.optimizer
-    if isinstance(options, schemas.SGD):
-        return SGD(net.parameters(), lr=options.lr, momentum=options.momentum)
-    return Adam(net.parameters(), lr=options.lr)
 
 
 class Images(Dataset[tuple[Tensor, int]]):
@@ -63,17 +53,12 @@ class Images(Dataset[tuple[Tensor, int]]):
         return self.transform(image), int(self.targets[index])
 
 
-def source(
-    plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
-) -> Callable[[], None]:
-    """Return an epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
-    inputs, targets = tensors.train.inputs, tensors.train.targets
-    is_image = inputs.dtype == torch.uint8
-    dataset: Dataset[Any] = Images(tensors) if is_image else TensorDataset(inputs.float(), targets.float())
+def source(plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+    """Train as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
+    dataset = Images(tensors) if tensors.train.is_images else tensors.datasets["train"]
     loader = DataLoader(dataset, batch_size=plan.batch_size, shuffle=True)
     criterion = nn.CrossEntropyLoss() if plan.data.classes else nn.MSELoss()
-
-    def epoch() -> None:
+    for _ in range(plan.max_epochs):
         total, correct = 0.0, 0
         for x, y in loader:
             x, y = x.to(device), y.to(device)
@@ -87,29 +72,17 @@ def source(
                 correct += (outputs.argmax(dim=1) == y).sum().item()
         print(f"loss {total / len(loader):.4f}  correct {correct}")
 
-    return epoch
 
-
-def bare(
-    plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
-) -> Callable[[], None]:
-    """Return an epoch over tensors in memory; uint8 images are normalized batch by batch."""
-    inputs, targets = tensors.train.inputs.to(device), tensors.train.targets.to(device)
-    is_image = inputs.dtype == torch.uint8
-    if not is_image:
-        inputs, targets = inputs.float(), targets.float()
-    loss_function = F.cross_entropy if plan.data.classes else F.mse_loss
-
-    def epoch() -> None:
-        for indices in torch.split(torch.randperm(len(inputs), device=device), plan.batch_size):
-            x = inputs[indices]
-            if is_image:
-                x = x.float().div_(255).sub_(tensors.mean).div_(tensors.std)
+def bare(plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+    """Train on tensors in memory; uint8 images are normalized batch by batch."""
+    train = Split(tensors.train.inputs.to(device), tensors.train.targets.to(device))
+    criterion = F.cross_entropy if plan.data.classes else F.mse_loss
+    for _ in range(plan.max_epochs):
+        for indices in torch.split(torch.randperm(len(train), device=device), plan.batch_size):
+            x, y = tensors.as_float(train[indices], torch.float32)
             optimizer.zero_grad()
-            loss_function(net(x), targets[indices]).backward()  # type: ignore[no-untyped-call]
+            criterion(net(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-
-    return epoch
 
 
 LOOPS = {"source": source, "bare": bare}

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import median, stdev
+from statistics import median
 
 from lockstep.text_table import figures, fitted_text
 
 LONG_ENOUGH = 0.3
 """Seconds that each timing of a ratio must last: one-off costs, such as the choice of kernels, are part of it."""
-CONFIDENCE = 0.9
-"""One-sided confidence (Student's t) that the mean over rounds lies on one side of the goal."""
 INCONCLUSIVE = "inconclusive"
 HEADINGS = ("workload", "variant", "median", "min … max", "against", "ratio", "min … max", "goal", "met")
 
@@ -20,7 +17,7 @@ class Measurement:
     """The `values` of a variant and of its baseline, one for each round, in `unit`.
 
     The score is the median over rounds of the ratio to the baseline, or of the values if there is no baseline. The goal
-    is met if the score is at most `goal`.
+    is met if it is at most `goal` in every round.
     """
 
     workload: str
@@ -41,27 +38,16 @@ class Measurement:
     def score(self) -> float:
         return median(self.ratios or self.values)
 
-    def conclusive(self, goal: float) -> bool:
-        """Whether the timings are long enough, and further from the goal than chance explains; counts always are."""
-        rounds = self.ratios or self.values
-        if self.unit == "calls":
-            return True
-        too_short = bool(self.baseline) and min(self.values + self.baseline_values) < LONG_ENOUGH
-        if len(rounds) < 2 or too_short:
-            return False
-        from scipy.special import stdtrit
-
-        error = stdtrit(len(rounds) - 1, CONFIDENCE) * stdev(rounds) / sqrt(len(rounds))
-        return bool(abs(self.score - goal) >= error)
-
     @property
     def goal_met(self) -> str:
-        """yes, no, inconclusive, or empty without a goal."""
+        """yes, no, inconclusive (a short timing, or rounds on both sides of the goal), or empty without a goal."""
         if self.goal is None:
             return ""
-        if not self.conclusive(self.goal):
+        rounds = {value <= self.goal for value in self.ratios or self.values}
+        too_short = bool(self.baseline) and min(self.values + self.baseline_values) < LONG_ENOUGH
+        if too_short or len(rounds) > 1:
             return INCONCLUSIVE
-        return "yes" if self.score <= self.goal else "no"
+        return "yes" if rounds == {True} else "no"
 
     def csv_row(self) -> dict[str, object]:
         row: dict[str, object] = {"workload": self.workload, "variant": self.variant, "unit": self.unit}
@@ -73,9 +59,9 @@ class Measurement:
 
     def text_row(self) -> list[str]:
         """Return the cells of the table under HEADINGS."""
-        score = signed(self.score) if self.baseline else "–"
+        score = figures(self.score) if self.baseline else "–"
         goal = "–" if self.goal is None else f"≤ {self.goal:g}" + ("" if self.baseline else f" {self.unit}")
-        values = [self.workload, self.variant, f"{signed(median(self.values))} {self.unit}", span(self.values)]
+        values = [self.workload, self.variant, f"{figures(median(self.values))} {self.unit}", span(self.values)]
         return [*values, self.baseline or "–", score, span(self.ratios), goal, self.goal_met or "–"]
 
 
@@ -96,9 +82,5 @@ def bench_table(rows: Sequence[Measurement], width: int | None = None) -> str:
     return fitted_text(HEADINGS, [row.text_row() for row in rows], width, left=2)
 
 
-def signed(value: float) -> str:
-    return f"-{figures(-value)}" if value < 0 else figures(value)
-
-
 def span(values: Sequence[float]) -> str:
-    return f"{signed(min(values))} … {signed(max(values))}" if len(values) > 1 else "–"
+    return f"{figures(min(values))} … {figures(max(values))}" if len(values) > 1 else "–"

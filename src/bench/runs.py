@@ -4,8 +4,6 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,41 +37,42 @@ class BenchPayload:
 
 @dataclass(frozen=True)
 class BenchContext:
-    """How thoroughly to measure; MNIST is below `root`, runs write into `scratch`, `report` prints the progress."""
+    """How thoroughly to measure; MNIST is below `root`, runs write into `scratch`, `title` begins each message."""
 
     quick: bool
     root: str
     scratch: Path
-    report: Callable[[str], None]
+    title: str = "bench"
+
+    def report(self, step: str) -> None:
+        print(f"{self.title}, {step}", flush=True)
 
     @property
     def rounds(self) -> int:
         return 2 if self.quick else 3
 
-    @contextmanager
-    def folder(self) -> Iterator[Path]:
+    def folder(self) -> TemporaryDirectory[str]:
         """A new folder that is removed at once: the checkpoints of dozens of runs are large."""
-        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as name:
-            yield Path(name)
+        return TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True)
 
     def mnist(self) -> str:
         """Return the override for MNIST's folder; raise ConfigError if a file is missing there."""
         missing = [file.name for file in FILES if find(Path(self.root), file) is None]
         if missing:
             raise config_error("root", self.root, f"{missing[0]} is not below it", "root=FOLDER with MNIST/raw in it")
-        return override("data.root", Path(self.root).absolute())
+        return shlex.split(shell_quote_override("data.root", Path(self.root).absolute()))[0]
 
     def train_seconds(self, engine: str, *overrides: str) -> float:
         """Return the seconds of training in a run by an engine, or by the baseline of this name in a like process."""
         if engine in BASELINES:
             return float(self.on_ranks(BASELINES[engine], engine, *overrides))
         with self.folder() as folder:
-            return float(run([f"engine={engine}", *overrides, override("hydra.run.dir", folder)])["train_seconds"])
+            return float(run([f"engine={engine}", *overrides, f"hydra.run.dir={folder}"])["train_seconds"])
 
     def on_ranks(self, module: str, subject: str, *overrides: str) -> Any:
         """Start ranks that run `module` on the plan of these overrides; return what rank 0 returns."""
         with self.folder() as folder:
-            plan = plan_from(compose_job([*overrides])[0], folder)
+            plan = plan_from(compose_job([*overrides])[0], Path(folder))
             data.prepare(plan.data)
             return start_ranks(BenchPayload(plan, subject), module)
 
@@ -88,8 +87,3 @@ class BenchContext:
             last = (process.stderr.strip() or "nothing").splitlines()[-1]
             raise ConfigError(f"python {' '.join(words)}: exited with status {process.returncode}; last line: {last}")
         return seconds
-
-
-def override(key: str, value: object) -> str:
-    """Return KEY=VALUE for a list of overrides, quoted for Hydra."""
-    return shlex.split(shell_quote_override(key, value))[0]

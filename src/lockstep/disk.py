@@ -11,13 +11,10 @@ from pathlib import Path
 
 from lockstep.config_error import ConfigError, config_error, errors_as
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Errors of `write` on a disk without room, or a read-only one; they do not name the file."""
-NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
-"""Errors of a temporary folder that takes nothing more, or nothing from this user."""
+"""Errors of a disk that takes nothing more, or nothing from this user; those of `write` do not name the file."""
 ROOM = 2**16
-"""Bytes that a run may need there."""
+"""Bytes that a run may need in a temporary folder."""
 
 
 def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[None]:
@@ -41,39 +38,27 @@ def silence_thread_errors(folder: Path | str) -> None:
     threading.excepthook = hook
 
 
-def write_error(folder: Path | str, error: OSError | None, content: str = "what the run leaves") -> ConfigError:
-    """Return the ConfigError for a folder in which `content`, or the file that the error names, cannot be written."""
-    file = Path(error.filename) if error and isinstance(error.filename, str) else None
-    if error and _is_missing(Path(folder), file):
-        return folder_error(error)
-    if file is not None and file != Path(folder) and file.is_relative_to(folder):
-        content = str(file.relative_to(folder).with_name(file.name.removeprefix(".").removesuffix(".part")))
-    cause = error.strerror if error and error.strerror else "the disk took only a part of it"
-    hint = "a folder that you may write to" if error and error.errno in NO_RIGHT else "a folder with room for it"
-    hint += "; checkpoints that were saved are kept"
-    return config_error("hydra.run.dir", folder, f"{content} cannot be written there ({cause})", hint)
-
-
-def folder_error(error: OSError, key: str = "hydra.run.dir") -> ConfigError:
-    """Return the ConfigError for a run's folder that cannot be created."""
-    reason = f"the run's folder cannot be made ({error.strerror})"
-    return config_error(key, error.filename, reason, "a folder that can, or start the command elsewhere")
+def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") -> ConfigError:
+    """Return the ConfigError for a folder in which a file, or which itself, cannot be written."""
+    reason = f"what the run leaves cannot be written there ({error.strerror})"
+    hint = "a folder with room for it that you may write to; checkpoints that were saved are kept"
+    return config_error(key, folder, reason, hint)
 
 
 def find_disk_error(error: BaseException | None, folder: Path) -> OSError | None:
     """Return the disk's error in a chain of causes, or None: no room, or the folder or a file in it fails."""
     while error is not None:
         if isinstance(error, OSError):
-            file = Path(error.filename) if isinstance(error.filename, str) else None
-            if (file.is_relative_to(folder) or _is_missing(folder, file)) if file else error.errno in FULL:
+            file = Path(str(error.filename))
+            is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
+            if (
+                file.is_relative_to(folder)
+                or is_missing
+                or (error.filename is None and error.errno in (*NO_ROOM, errno.EFBIG))
+            ):
                 return error
         error = error.__cause__ or error.__context__
     return None
-
-
-def _is_missing(folder: Path, file: Path | None) -> bool:
-    """Whether the folder does not exist, and `file` is the folder or one of its parents."""
-    return file is not None and folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
 
 
 @contextmanager

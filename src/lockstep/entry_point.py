@@ -53,14 +53,9 @@ def make_output_dir(path: Path) -> None:
         raise config_error(f"logs/{path.parent.name}", path, reason, "the command in a folder where it can") from None
 
 
-def options(cls: type[Options], words: Sequence[str], command: str, **defaults: object) -> Options:
-    """Return an instance of `cls` from KEY=VALUE words, read as YAML, and from defaults.
-
-    Args:
-        command: shown in errors.
-        defaults: in place of those of the class.
-    """
-    values = {field.name: field.default for field in fields(cls)} | defaults  # type: ignore[arg-type]
+def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
+    """Return an instance of `cls` from KEY=VALUE words, read as YAML; errors name the command."""
+    values: dict[str, object] = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or key not in values:

@@ -6,7 +6,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ def absolute(path: Any) -> Any:
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield the temporary name under which to write a file. It is renamed when complete, and removed on an error."""
-    temporary = _temporary_path(path)
+    temporary = path.with_name(f".{path.name}.part")
     try:
         yield temporary
         temporary.replace(path)
@@ -32,18 +32,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def remove_parts(folder: Path, names: Iterable[str]) -> None:
-    """Remove the temporary files that `atomic_write` left of these names when a process was killed."""
-    for name in names:
-        temporary = _temporary_path(folder / name)
-        if temporary.is_file() and not temporary.is_symlink():
-            temporary.unlink(missing_ok=True)
-
-
-def _temporary_path(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
 
 
 def save_text(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ is a rank itself.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from lockstep import schemas
@@ -109,12 +110,14 @@ def _inspect_data(data: schemas.UserData, seed: int, samples: Any) -> schemas.Us
 
 
 def _may_be_module(model: schemas.UserModel) -> bool:
-    """Whether the target is a LightningModule, or a function, which may return one."""
+    """Whether the target is a LightningModule, or a function, which may return one if it takes nothing of the data."""
     target = check("model", model.call, dict.fromkeys(FROM_DATA))
     reason, hint = "it derives from pytorch_lightning, not from lightning", "import lightning.pytorch as pl in its file"
     require(not of_pytorch_lightning(target), f"model.{KEY}", model.call[KEY], reason, hint)
     lightning = lightning_module()
-    return lightning is not None and (not isinstance(target, type) or issubclass(target, lightning))
+    if lightning is None or isinstance(target, type):
+        return lightning is not None and issubclass(target, lightning)
+    return signature(target).parameters.keys().isdisjoint(FROM_DATA)
 
 
 def _inspect_training(options: dict[str, Any]) -> None:

@@ -18,17 +18,16 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep import data, schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
-from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import errors_as_config_errors
 from lockstep.disk import disk_errors_as_config_errors, run_lock
-from lockstep.files import remove_parts, save_text
+from lockstep.files import save_text
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import is_rank_zero
 from lockstep.plan import Plan
-from lockstep.run_files import CONFIG, FILES, METRICS, Metrics, clear_records, run_of, save_metrics
+from lockstep.run_files import CONFIG, METRICS, Metrics, clear_records, run_of, save_metrics
 from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.logger import tensorboard_of
@@ -158,8 +157,6 @@ def write_config(plan: Plan) -> None:
         return
     folder = Path(plan.run_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_parts(folder, FILES)
-    remove_parts(folder / FOLDER, (LAST, PREVIOUS, BEST))
     if plan.train:  # otherwise it tests the net of this folder, perhaps
         resumes_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
         clear_records(folder, keep_record=plan.resume or resumes_here)

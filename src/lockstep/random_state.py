@@ -3,13 +3,10 @@
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-
-from lockstep.private_api.numpy import generator_memory
 
 
 def random_state(devices: Sequence[torch.device]) -> dict[str, Any]:
@@ -48,42 +45,15 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-@dataclass(frozen=True)
-class NumpyState:
-    """The state of NumPy's global generator, and the memory that held it."""
-
-    state: Any
-    memory: bytes | None
-
-    def is_current(self) -> bool:
-        """Whether nothing has been drawn since; False if unknown, since the memory lacks a cached Gaussian."""
-        return self.memory is not None and not self.state[3] and self.memory == generator_memory()
-
-    def restore(self) -> None:
-        if not self.is_current():
-            np.random.set_state(self.state)
-
-
-_latest = NumpyState(None, None)
-
-
-def numpy_state() -> NumpyState:
-    """Return the state of NumPy's global generator, which takes 50 µs to read if it has changed since the last call."""
-    global _latest
-    if not _latest.is_current():
-        _latest = NumpyState(np.random.get_state(), generator_memory())
-    return _latest
-
-
 @contextmanager
 def preserve_generators() -> Iterator[None]:
     """Restore Python's, NumPy's and torch's generators afterwards."""
-    states = torch.get_rng_state(), numpy_state(), random.getstate()
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:
         yield
     finally:
         torch.set_rng_state(states[0])
-        states[1].restore()
+        np.random.set_state(states[1])
         random.setstate(states[2])
 
 

@@ -5,7 +5,6 @@ and `validation` lines, floats in full precision, and at the end a `tensor` line
 and steps count from 1.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,6 @@ CONFIG = "config.yaml"
 RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
-FILES = (METRICS, CONFIG, RECORD, COMPARISON, CONFUSION)
 FINGERPRINTED = ("weights", "buffers", "optimizer")
 """The tensors of which the record has fingerprints."""
 Metrics = dict[str, str | int | float]
@@ -54,9 +52,5 @@ def clear_records(folder: Path, keep_record: bool) -> None:
 
 
 def run_of(checkpoint: Path) -> Path:
-    """Return the resolved folder of the run that wrote a checkpoint.
-
-    A link to a checkpoint belongs to the folder it is in if a record is there, else to the folder it leads to.
-    """
-    near, far = checkpoint.parent.resolve().parent, checkpoint.resolve().parents[1]
-    return far if os.path.lexists(far / RECORD) and not os.path.lexists(near / RECORD) else near
+    """Return the folder of the run that wrote a checkpoint, links resolved."""
+    return checkpoint.resolve().parents[1]

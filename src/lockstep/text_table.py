@@ -50,4 +50,4 @@ def figures(value: float | None) -> str:
     """Return three significant figures, never in powers of ten."""
     if value is None:
         return "–"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, damage
+from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import config_error, require
 from lockstep.files import absolute
 from lockstep.plan import Plan
@@ -65,20 +65,9 @@ def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
     paths = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
     damaged: list[Path] = []
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
-        if is_readable(path):
+        try:
+            read_checkpoint(path, mmap=True)
             return path, damaged
-        damaged.append(path)
+        except DamagedCheckpoint:
+            damaged.append(path)
     return None, damaged
-
-
-def is_readable(path: Path) -> bool:
-    """Whether a checkpoint file is undamaged, including the zip's directory, which has no checksum."""
-    if damage(path) is not None:
-        return False
-    from lockstep.safe_loading import load  # with torch
-
-    try:
-        load(path, mmap=True)
-    except Exception:  # a damaged file may raise anything
-        return False
-    return True

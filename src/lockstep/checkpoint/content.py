@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.objectives.objective import SAMPLES
 from lockstep.record.file import RecordOffset
 
 SECTION = "lockstep"
@@ -52,32 +51,30 @@ class RankState:
 class Content:
     """What a checkpoint holds under `lockstep`.
 
-    `record`, `record_size`, `record_sha256`: a RecordOffset; `best`: the metric that is monitored and its best value,
-    negative if more is better; `sum_names`: the names of the ranks' sums, as `Objective.sums`; `prefix`: of the names
-    of weights; `ended`: whether a callback has ended training early.
+    `record`: the lines that it counts; `best`: the metric that is monitored and its best value,
+    negative if more is better; `prefix`: of the names of weights; `ended`: whether a callback has ended training early.
     """
 
     identity: Mapping[str, Any]
     position: Progress
-    record: int
+    record: RecordOffset
     results: Mapping[str, float]
     best: tuple[str, float] | None
     best_yet: bool
     ranks: Sequence[RankState]
-    record_size: int
-    record_sha256: str
-    sum_names: Sequence[str] = field(default_factory=list)
     prefix: str = PREFIX
     ended: bool = False
 
     def as_saved(self) -> dict[str, Any]:
         """Return tensors and plain values only, since nothing else is loaded."""
-        return {**vars(self), "position": {**vars(self.position)}, "ranks": [vars(rank) for rank in self.ranks]}
+        plain = {"position": {**vars(self.position)}, "record": vars(self.record)}
+        return {**vars(self), **plain, "ranks": [vars(rank) for rank in self.ranks]}
 
     @classmethod
     def from_saved(cls, saved: Mapping[str, Any]) -> "Content":
-        position, ranks = Progress(**saved["position"]), [RankState(**rank) for rank in saved["ranks"]]
-        return cls(**{**saved, "position": position, "ranks": ranks})
+        position, record = Progress(**saved["position"]), RecordOffset(**saved["record"])
+        ranks = [RankState(**rank) for rank in saved["ranks"]]
+        return cls(**{**saved, "position": position, "record": record, "ranks": ranks})
 
     def of_rank(self, rank: int, world_size: int, sharded: bool = False) -> RankState:
         """Return the state that a rank resumes with.
@@ -92,15 +89,6 @@ class Content:
         totals = {name: self._stacked("sums", name).sum(0) for name in self.ranks[0].sums}
         sums = totals if rank == 0 else {name: torch.zeros_like(total) for name, total in totals.items()}
         return RankState({}, sums, self._mean_gradients())
-
-    @property
-    def offset(self) -> RecordOffset:
-        return RecordOffset(self.record, self.record_size, self.record_sha256)
-
-    @property
-    def samples(self) -> int:
-        """Return the number of samples that the current epoch has trained on."""
-        return int(self._stacked("sums", "epoch").sum(0)[SAMPLES])
 
     def _mean_gradients(self) -> Mapping[str, Tensor]:
         """Return the mean gradient over ranks by name; equal ones, as shards have, are not rounded."""

@@ -6,9 +6,9 @@ last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the 
 import os
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from lockstep.files import atomic_write, sync_folder
 
@@ -49,12 +49,26 @@ def hardlink(path: Path, name: str) -> None:
             shutil.copyfile(path, temporary)
 
 
-def damage(path: Path) -> str | None:
-    """Return why a checkpoint file is damaged, or None if every checksum matches."""
+class DamagedCheckpoint(Exception):
+    """A file is no undamaged checkpoint; the message is the reason."""
+
+
+def read_checkpoint(path: Path, mmap: bool = False) -> Mapping[str, Any]:
+    """Load a checkpoint without running code from it, after checking every checksum.
+
+    Raises:
+        DamagedCheckpoint: it cannot be loaded. The zip's directory, which has no checksum, is checked by loading.
+    """
+    from lockstep.safe_loading import load  # with torch
+
     try:
         with zipfile.ZipFile(path) as archive:
-            return None if archive.testzip() is None else "its checksums are wrong"
+            intact = archive.testzip() is None
+        checkpoint: Mapping[str, Any] = load(path, mmap=mmap) if intact else {}
     except OSError as error:
-        return error.strerror or type(error).__name__
-    except Exception:  # a damaged archive may raise anything
-        return "it is no complete checkpoint file"
+        raise DamagedCheckpoint(str(error.strerror)) from None
+    except Exception as error:  # a damaged file may raise anything
+        raise DamagedCheckpoint(f"it is no complete checkpoint of this project ({type(error).__name__})") from None
+    if not intact:
+        raise DamagedCheckpoint("its checksums are wrong")
+    return checkpoint

@@ -35,6 +35,7 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
     if plan.model.lightning:  # it has its own optimizer and schedules
         options = {key: value for key, value in options.items() if not key.startswith(("optimizer", "schedul"))}
         options["loss_reduction"] = plan.loss_reduction
+    options["data.sums"] = [*plan.objective.sums]
     if plan.callbacks:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
     if depends_on_world:

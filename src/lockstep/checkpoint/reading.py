@@ -8,14 +8,13 @@ from typing import Any
 from torch import nn
 
 from lockstep.checkpoint.content import SECTION, Content, Progress, net_weights
-from lockstep.checkpoint.files import damage
+from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.checkpoint.identity import require_same
-from lockstep.config_error import config_error, errors_as, require
+from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
 from lockstep.record.file import earlier_lines
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import METRICS
-from lockstep.safe_loading import load
 
 HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 
@@ -33,7 +32,7 @@ class ResumeState:
 
     def recorder(self, plan: Plan, rank: int, net: nn.Module) -> Recorder:
         """Return a recorder that continues the record from here."""
-        offset = self.content.offset if self.content else None
+        offset = self.content.record if self.content else None
         return Recorder(plan, rank, net, self.at.epochs, self.at.batch, offset)
 
 
@@ -51,7 +50,7 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
         return False
     finished = _is_finished(plan, checkpoint, content, keep_finished)
     if not finished:
-        earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), content.offset)
+        earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), content.record)
     return finished
 
 
@@ -78,18 +77,16 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
 def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
     """Load the checkpoint without running code from it, and check that it is of the same training as the plan."""
     path = Path(str(plan.ckpt_path))
-    if (damaged := damage(path)) is not None:
-        raise config_error("ckpt_path", path, damaged, HINT)
-    foreign = "it is not a checkpoint that this project wrote"
-    with errors_as(lambda error: config_error("ckpt_path", path, f"{foreign} ({type(error).__name__})", HINT)):
-        checkpoint: Mapping[str, Any] = load(path, mmap=mmap)
+    try:
+        checkpoint = read_checkpoint(path, mmap)
         net_weights(checkpoint)
         content = Content.from_saved(checkpoint[SECTION]) if plan.train else None
+    except DamagedCheckpoint as damaged:
+        raise config_error("ckpt_path", path, str(damaged), HINT) from None
+    except (KeyError, TypeError, AttributeError):
+        raise config_error("ckpt_path", path, "it is not a checkpoint that this project wrote", HINT) from None
     if content is not None:
         require_same(plan, content.identity)
-        saved, measured = (", ".join(names) or "none" for names in (content.sum_names, plan.objective.sums))
-        reason = f"it holds sums of {saved}, and this version measures {measured}"
-        require(saved == measured, "ckpt_path", path, reason, HINT)
     return checkpoint, content
 
 

@@ -1,7 +1,9 @@
 """When a checkpoint is due, what goes into it beside the engine's own state, and which one is the best."""
 
+import errno
 import io
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState
-from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_synced
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, write_synced
 from lockstep.checkpoint.identity import identity
-from lockstep.disk import find_disk_error, write_error
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
@@ -60,9 +61,6 @@ class CheckpointManager:
         if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
             self.best = content.best[1]  # in a new folder the best is that of its own epochs
             self.monitor = content.best[0], self.monitor[1]
-        previous = self.last.with_name(PREVIOUS)
-        if self.rank == 0 and Path(str(self.plan.ckpt_path)).resolve() == previous.resolve():
-            hardlink(previous, LAST)  # don't rotate a corrupt last.ckpt
         return state.sums
 
     def _state_of_rank(self, content: Content) -> RankState:
@@ -117,18 +115,14 @@ class CheckpointManager:
         zeros = {name: torch.zeros_like(tensor) for name, tensor in saved_sums.items()}
         for virtual_random, virtual_buffers in self.virtual.states() if self.virtual is not None else ():
             ranks.append(RankState(virtual_random, zeros, gradients, virtual_buffers))
-        offset = recorder.file.offset if recorder.file else RecordOffset()
         content = Content(
             identity=identity(plan, depends_on_world(plan, recorder.net)),
             position=position,
-            record=offset.lines,
+            record=recorder.file.offset if recorder.file else RecordOffset(),
             results=dict(results),
             best=None if self.best is None else (self.monitor[0], self.best),
             best_yet=self.best_yet,
             ranks=ranks,
-            record_size=offset.size,
-            record_sha256=offset.sha256,
-            sum_names=[*plan.objective.sums],
             prefix=prefix,
             ended=ended,
         )
@@ -175,14 +169,12 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
     """Write a checkpoint file atomically; the old one is kept as previous.ckpt, the best as best.ckpt.
 
     Raises:
-        ConfigError: the disk is full, or the folder is not writable.
+        OSError: the disk is full, or the folder is not writable.
     """
     also = BEST if checkpoint.get(SECTION, {}).get("best_yet") else ""
     try:
         write_synced(path, lambda file: torch.save(dict(checkpoint), file), backup=PREVIOUS, also=also)
-    except (OSError, RuntimeError) as error:
-        cause = find_disk_error(error, path.parents[1])
-        writer_failed = error.__context__ is None and "PytorchStreamWriter" in str(error)  # it may say no more
-        if cause is None and not writer_failed:
-            raise
-        raise write_error(path.parents[1], cause, f"{FOLDER}/{path.name}") from None
+    except RuntimeError as error:
+        if error.__context__ is None and "PytorchStreamWriter" in str(error):  # it may say no more
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise

@@ -16,7 +16,7 @@ Write KEY=VALUE after the command, or after its subcommand `failures` or `partit
 
 python -m lockstep.collectives              what every rank holds before and after each primitive, checked against what
                                             it must hold; exit status 1 if a check fails
-  devices: 4           ranks, on this machine (under torchrun: on each machine, as many as it started)
+  devices: 4           ranks, on this machine (under torchrun: as many as it started)
   backend: auto        auto (nccl where each rank has a GPU of its own, else gloo), gloo, nccl, mpi
   init_method: auto    the rendezvous: auto, file, file:///PATH, env, tcp://HOST:PORT
   timeout: 30          seconds that a rank waits for the others, to join and in each call
@@ -43,7 +43,7 @@ python -m lockstep.collectives partition    which rank gets which samples in whi
 def dispatch(words: Sequence[str]) -> int:
     """Run the subcommand, or the tour without one; ranks import no more than theirs needs."""
     subcommand = words[0] if words and words[0] in ("failures", "partition") else ""
-    keys, context = words[bool(subcommand) :], rank_from_env()
+    keys = words[bool(subcommand) :]
     if subcommand == "failures":
         from lockstep.collectives.failures import FailureOptions, run_failures
 
@@ -51,12 +51,12 @@ def dispatch(words: Sequence[str]) -> int:
     if subcommand == "partition":
         from lockstep.collectives.partition import PartitionOptions, describe
 
-        if is_rank_zero(context):
+        if is_rank_zero(rank_from_env()):
             print(describe(options(PartitionOptions, keys, COMMAND), terminal_width()))
         return 0
     from lockstep.collectives.runner import TourOptions, run_tour
 
-    return run_tour(options(TourOptions, keys, COMMAND, **({"devices": context.local_world_size} if context else {})))
+    return run_tour(options(TourOptions, keys, COMMAND))
 
 
 def main(words: Sequence[str]) -> int:

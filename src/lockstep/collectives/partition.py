@@ -6,9 +6,8 @@ many; those samples count twice.
 """
 
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import chain, islice, product
 from typing import Any
 
 from torch.utils.data import DistributedSampler
@@ -49,37 +48,35 @@ def torch_batches(options: PartitionOptions, epoch: int, rank: int) -> list[list
     data: Any = range(options.samples)
     sampler = DistributedSampler[int](data, options.devices, rank, seed=options.seed, drop_last=options.drop_last)
     sampler.set_epoch(epoch)
-    padding = (index * options.devices + rank >= options.samples for index in count())
-    samples = [f"{sample}{'*' * repeated}" for sample, repeated in zip(sampler, padding, strict=False)]
+    positions = range(rank, sampler.total_size, options.devices)
+    samples = [
+        f"{sample}*" if position >= options.samples else str(sample)
+        for position, sample in zip(positions, sampler, strict=True)
+    ]
     size = options.batch_size_per_device
     return [samples[start : start + size] for start in range(0, len(samples), size)]
 
 
 def describe(options: PartitionOptions, width: int) -> str:
     """Format two blocks an epoch, with a paragraph for each rank."""
-    world = f"{options.devices} rank{'s' if options.devices > 1 else ''}, {options.batch_size_per_device} a rank"
-    page = [f"{options.samples} samples on {world} in each batch; | ends a batch, * marks a repeat"]
+    page = [
+        f"{options.samples} samples on {options.devices} ranks, {options.batch_size_per_device} a rank in each batch; "
+        "| ends a batch, * marks a repeat"
+    ]
     samplers = {"Lockstep": lockstep_batches, f"DistributedSampler(shuffle=True, seed={options.seed})": torch_batches}
-    for epoch in range(options.epochs):
-        for name, batches in samplers.items():
-            ranks = [batches(options, epoch, rank) for rank in range(options.devices)]
-            page += ["", f"epoch {epoch}: {name}"]
-            page += [paragraph(rank, rank_batches, width) for rank, rank_batches in enumerate(ranks)]
-            page.append(summary(options, [[*chain.from_iterable(rank_batches)] for rank_batches in ranks]))
+    for epoch, (name, batches) in product(range(options.epochs), samplers.items()):
+        ranks = [batches(options, epoch, rank) for rank in range(options.devices)]
+        page += ["", f"epoch {epoch}: {name}"]
+        for rank, rank_batches in enumerate(ranks):
+            text = " | ".join("\xa0".join(batch) or "–" for batch in rank_batches) or "–"
+            text = textwrap.fill(f"  rank {rank}: {text}", width, subsequent_indent=" " * 10)
+            page.append(text.replace("\xa0", " "))
+        samples = [list(chain.from_iterable(rank_batches)) for rank_batches in ranks]
+        counts = list(map(len, samples))
+        repeats = sum(sample.endswith("*") for sample in chain.from_iterable(samples))
+        left_out = options.samples - (sum(counts) - repeats)
+        page.append(
+            f"  seen: {' + '.join(map(str, counts))} = {sum(counts)} of {options.samples} samples, "
+            f"{repeats or 'none'} repeated" + (f"; {left_out} left out" if left_out else "")
+        )
     return "\n".join(page)
-
-
-def paragraph(rank: int, batches: Sequence[Sequence[str]], width: int) -> str:
-    """Format the batches of a rank; lines break between batches only."""
-    head = f"  rank {rank}: "
-    text = "\xa0| ".join("\xa0".join(batch) or "–" for batch in batches) or "–"
-    return textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * len(head)).replace("\xa0", " ")
-
-
-def summary(options: PartitionOptions, ranks: Sequence[Sequence[str]]) -> str:
-    """Say how many samples each rank sees."""
-    counts = [len(samples) for samples in ranks]
-    distinct = len({sample.rstrip("*") for samples in ranks for sample in samples})
-    repeated = f"{sum(counts) - distinct} repeated" if sum(counts) > distinct else "none repeated"
-    rest = f"; {options.samples - distinct} left out" if distinct < options.samples else ""
-    return f"  seen: {' + '.join(map(str, counts))} = {sum(counts)} of {options.samples} samples, {repeated}{rest}"

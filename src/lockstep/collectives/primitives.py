@@ -1,93 +1,120 @@
 """The primitives of torch.distributed, in the order in which to learn them: one table for runs, checks and timings.
 
-An entry: name and call; what ranks must hold afterwards, given what all held `before`; what it does and costs; which
-tensors it takes. Calls of more than a line are in calls.py.
-
-The cost is what the busiest rank must send or receive whatever the algorithm: n is the bytes of the full tensor (of all
-shares together), W the number of ranks.
+Each is called with `input`, which the rank sends, `output`, which receives the result (the same tensor if the result
+replaces the input), and the root. Every rank makes the same call, or the others wait for it.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from lockstep.collectives import calls
 from lockstep.parallel.reduce import ring_all_reduce
+from lockstep.private_api.torch import default_store
 
 Call = Callable[[Tensor, Tensor, int], object]
-"""Takes the rank's input, its output (the input itself if the result replaces it), and the root."""
 Numbers = Sequence[float] | np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Bytes moved per rank: `factor(W)` times n. Bus bandwidth is algorithm bandwidth times the same factor."""
-
-    formula: str
-    factor: Callable[[int], float]
-
-
-ONCE = Cost("n", lambda world: float(world > 1))
-ALL_BUT_OWN = Cost("(W-1)/W·n", lambda world: (world - 1) / world)
-TWICE_ALL_BUT_OWN = Cost("2(W-1)/W·n", lambda world: 2 * (world - 1) / world)
-NOTHING = Cost("0", lambda _world: 0.0)
-
-
-def distinct_number(rank: int, index: int) -> float:
-    """Return 10, -11, 12 … for rank 0, 20, -21, 22 … for rank 1: another number at each index of each rank."""
-    return float((10 * (rank + 1) + index) * (-1) ** index)
+DELAY = 0.05
+"""Seconds by which each rank arrives at the barrier after the one before it."""
+ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "0"
+BUS_FACTORS: dict[str, Callable[[int], float]] = {
+    ONCE: lambda _world: 1.0,
+    ALL_BUT_OWN: lambda world: (world - 1) / world,
+    TWICE_ALL_BUT_OWN: lambda world: 2 * (world - 1) / world,
+    NOTHING: lambda _world: 0.0,
+}
+"""The share of n that the busiest rank must send or receive, whatever the algorithm. n is the bytes of the full tensor
+(of all shares together), W the number of ranks. Bus bandwidth is algorithm bandwidth times this factor."""
 
 
 @dataclass(frozen=True)
 class Primitive:
     """Input and output are the `full` tensor or a `share` of it, 1/W; without an output the input is replaced.
 
-    `expected(before, root)` is what each rank must hold afterwards (None: anything). With `only_root`, only the root
-    has an input, or an output. On the tour the full tensor holds `size` numbers (for shares: W times as many), and
-    `initial(rank, index)` is each of them. The benchmark calls `timed` instead of `call` if it is set; its `trips`
-    messages go one after the other.
+    `expected(before, root)` is what each rank must hold afterwards (None: anything), given what all held before. The
+    benchmark calls `timed` instead of `call` if it is set; its `trips` messages go one after the other.
     """
 
     name: str
     call: Call
     expected: Callable[[Sequence[Sequence[float]], int], Sequence[Numbers | None]]
     does: str
-    cost: Cost
+    cost: str
     input: Literal["full", "share"] = "full"
     output: Literal["full", "share", "none"] = "none"
-    only_root: Literal["input", "output", "none"] = "none"
-    size: int = 2
-    initial: Callable[[int, int], float] = distinct_number
-    min_ranks: int = 1
     timed: Call | None = None
     trips: int = 1
 
-    def count(self, world: int) -> int:
-        """Return how many numbers the full tensor holds on the tour."""
-        return self.size * world if self.cost is ALL_BUT_OWN else self.size
-
-    def sizes(self, count: int, rank: int, world: int, root: int) -> tuple[int, int | None]:
-        """Return how many numbers the input and the output of `rank` hold if the full tensor holds `count`."""
-        numbers = {"full": count, "share": count // world}
-        inputs = 0 if self.only_root == "input" and rank != root else numbers[self.input]
-        outputs = None if self.only_root == "output" and rank != root else numbers.get(self.output)
-        return inputs, outputs
-
-    def divisible(self, count: int, world: int) -> int:
-        """Round `count` up so that it splits into equal shares, if there are shares."""
-        return -(-count // world) * world if self.cost is ALL_BUT_OWN else count
-
     def explain(self, size: int, world: int) -> str:
         """Return a sentence on what it does and costs, for a tensor of `size` bytes."""
-        if self.cost is NOTHING:
-            return f"{self.does}."
-        moved = f"{self.cost.formula} bytes, here {self.cost.factor(world) * size:.4g} (n = {size}, W = {world})"
-        return f"{self.does}; the busiest rank moves {moved}."
+        moved = BUS_FACTORS[self.cost](world) * size
+        cost = f"{self.cost} bytes, here {moved:.4g} (n = {size}, W = {world})"
+        return f"{self.does}; the busiest rank moves {cost}." if moved else f"{self.does}."
+
+
+def tensor_device() -> torch.device:
+    """Return the GPU for nccl, which passes no other tensors, and the CPU for gloo and mpi."""
+    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def ping_pong(input: Tensor, output: Tensor, root: int) -> None:
+    """`send` returns when the tensor may be changed again, `recv` when the message has arrived."""
+    if dist.get_rank() == 0:
+        dist.send(input, dst=1)
+        dist.recv(input, src=1)
+    elif dist.get_rank() == 1:
+        dist.recv(input, src=0)
+        dist.send(input, dst=0)
+
+
+def isend_irecv(input: Tensor, output: Tensor, root: int) -> None:
+    """Both calls return at once; until `wait`, a rank must neither change `input` nor read `output`."""
+    rank = dist.get_rank()
+    if rank > 1:
+        output.copy_(input)
+        return
+    for transfer in (dist.isend(input, dst=1 - rank), dist.irecv(output, src=1 - rank)):
+        assert transfer is not None
+        transfer.wait()
+
+
+def batched(input: Tensor, output: Tensor, root: int) -> None:
+    """All transfers of a rank are posted together, so that their order cannot deadlock."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    right = dist.P2POp(dist.isend, input, (rank + 1) % world)
+    left = dist.P2POp(dist.irecv, output, (rank - 1) % world)
+    for transfer in dist.batch_isend_irecv([right, left]):
+        transfer.wait()
+
+
+def gather(input: Tensor, output: Tensor, root: int) -> None:
+    """Only the root passes a list for the shares: views of its output."""
+    dist.gather(input, list(output.chunk(dist.get_world_size())) if dist.get_rank() == root else None, dst=root)
+
+
+def scatter(input: Tensor, output: Tensor, root: int) -> None:
+    """Only the root passes a list of shares."""
+    dist.scatter(output, list(input.chunk(dist.get_world_size())) if dist.get_rank() == root else None, src=root)
+
+
+def counted_barrier(input: Tensor, output: Tensor, root: int) -> None:
+    """Arrive late, count the arrival in the group's store, wait at the barrier, and read the count."""
+    store = default_store()
+    time.sleep(DELAY * dist.get_rank())
+    store.add("collectives/barrier", 1)
+    barrier(input, output, root)
+    input.fill_(store.add("collectives/barrier", 0))
+
+
+def barrier(input: Tensor, output: Tensor, root: int) -> None:
+    """Name the GPU for nccl, whose barrier is an all-reduce on it."""
+    dist.barrier(device_ids=[torch.cuda.current_device()] if dist.get_backend() == "nccl" else None)
 
 
 def all_reduce(op: Any, does: str, reduce: Callable[..., Numbers]) -> Primitive:
@@ -100,22 +127,22 @@ def all_reduce(op: Any, does: str, reduce: Callable[..., Numbers]) -> Primitive:
 
 PRIMITIVES = (
     Primitive(
-        "send/recv", calls.send_recv,
-        lambda before, _root: [[before[0][0] + 1], [before[0][0] + 1], *before[2:]],
-        "rank 0 adds 1 to a zero and sends it to rank 1, and both block until it is done",
-        ONCE, initial=lambda _rank, _index: 0.0, size=1, min_ranks=2, timed=calls.ping_pong, trips=2,
+        "send/recv", ping_pong,
+        lambda before, _root: [before[0], before[0], *before[2:]],
+        "rank 0 sends its tensor to rank 1, which sends it back, and both block until it is done",
+        ONCE, trips=2,
     ),
     Primitive(
-        "isend/irecv", calls.isend_irecv,
+        "isend/irecv", isend_irecv,
         lambda before, _root: [before[1], before[0], *before[2:]],
         "ranks 0 and 1 swap; both directions are in flight at once until wait()",
-        ONCE, output="full", min_ranks=2,
+        ONCE, output="full",
     ),
     Primitive(
-        "batched isend/irecv", calls.batched,
+        "batched isend/irecv", batched,
         lambda before, _root: [before[-1], *before[:-1]],
         "every rank sends to its right and receives from its left, posted as one batch, so that no order deadlocks",
-        ONCE, output="full", min_ranks=2,
+        ONCE, output="full",
     ),
     Primitive(
         "broadcast", lambda input, _output, root: dist.broadcast(input, src=root),
@@ -136,13 +163,13 @@ PRIMITIVES = (
         "ring all-reduce", lambda input, _output, _root: ring_all_reduce(input),
         lambda before, _root: [np.sum(before, axis=0)] * len(before),
         "Lockstep's own all-reduce, in 2(W-1) steps from neighbour to neighbour, gives the sum too",
-        TWICE_ALL_BUT_OWN, size=5,
+        TWICE_ALL_BUT_OWN,
     ),
     Primitive(
-        "gather", calls.gather,
-        lambda before, root: [np.concatenate(before) if rank == root else share for rank, share in enumerate(before)],
-        "the root gets the shares of all ranks, concatenated, and the others keep theirs",
-        ALL_BUT_OWN, input="share", output="full", only_root="output",
+        "gather", gather,
+        lambda before, root: [np.concatenate(before) if rank == root else None for rank in range(len(before))],
+        "the root gets the shares of all ranks, concatenated, and the others get nothing",
+        ALL_BUT_OWN, input="share", output="full",
     ),
     Primitive(
         "all-gather", lambda input, output, _root: dist.all_gather_into_tensor(output, input),
@@ -151,10 +178,10 @@ PRIMITIVES = (
         ALL_BUT_OWN, input="share", output="full",
     ),
     Primitive(
-        "scatter", calls.scatter,
+        "scatter", scatter,
         lambda before, root: np.split(np.asarray(before[root]), len(before)),
         "the root's tensor is split, and rank r gets share r",
-        ALL_BUT_OWN, output="share", only_root="input",
+        ALL_BUT_OWN, output="share",
     ),
     Primitive(
         "reduce-scatter", lambda input, output, _root: dist.reduce_scatter_tensor(output, input, op=ReduceOp.SUM),
@@ -169,10 +196,10 @@ PRIMITIVES = (
         ALL_BUT_OWN, output="full",
     ),
     Primitive(
-        "barrier", calls.counted_barrier,
-        lambda before, _root: [[len(before)]] * len(before),
-        "no rank leaves before all have arrived (before: the seconds that it comes late; after: how many had arrived "
-        "when it left); it costs the wait for the slowest rank, and no bytes",
-        NOTHING, initial=lambda rank, _index: calls.DELAY * rank, size=1, timed=calls.barrier,
+        "barrier", counted_barrier,
+        lambda before, _root: [np.full(len(before[0]), len(before))] * len(before),
+        "no rank leaves before all have arrived, here rank r after r·50 ms (after: how many had arrived when it left); "
+        "it costs the wait for the slowest rank, and no bytes",
+        NOTHING, timed=barrier,
     ),
 )  # fmt: skip

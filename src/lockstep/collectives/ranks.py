@@ -1,17 +1,17 @@
 """What each rank does on the tour: every primitive in turn on small tensors, then the benchmark if it is asked for."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from lockstep.collectives.calls import tensor_device
-from lockstep.collectives.primitives import PRIMITIVES, Primitive
-from lockstep.collectives.timing import Timing, all_gather, measure
+from lockstep.collectives.benchmark import Timing, all_gather, buffers, measure
+from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Primitive
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
+
+COUNT = 2
+"""How many numbers the full tensor holds on the tour, or a share of it."""
 
 
 @dataclass(frozen=True)
@@ -24,41 +24,27 @@ class TourPayload:
     case: str = ""
 
 
-class Observation(NamedTuple):
-    """What one rank held before and after a primitive."""
-
-    before: list[float]
-    after: list[float]
-
-
-@dataclass(frozen=True)
-class TourResult:
-    """The observations of all ranks for each primitive that has enough ranks, and the timings."""
-
-    observations: dict[str, list[Observation]]
-    timings: list[Timing]
+Observation = tuple[list[float], list[float]]
+"""What one rank held before and after a primitive."""
+TourResult = tuple[list[list[Observation]], list[Timing]]
+"""The observations of all ranks for each primitive, and the timings."""
 
 
 def run(payload: TourPayload, context: RankContext) -> TourResult:
     """Run the tour on this rank; the launcher calls it inside the process group."""
-    return take_tour(payload, PRIMITIVES)
-
-
-def take_tour(payload: TourPayload, primitives: Sequence[Primitive]) -> TourResult:
-    primitives = [primitive for primitive in primitives if dist.get_world_size() >= primitive.min_ranks]
-    observations = {
-        primitive.name: [Observation(*values) for values in all_gather(observe(primitive, payload.root))]
-        for primitive in primitives
-    }
-    return TourResult(observations, measure(primitives, payload.root) if payload.bench else [])
+    observations = [all_gather(observe(primitive, payload.root)) for primitive in PRIMITIVES]
+    return observations, measure(PRIMITIVES, payload.root) if payload.bench else []
 
 
 def observe(primitive: Primitive, root: int) -> Observation:
-    """Make one call on this rank."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    inputs, outputs = primitive.sizes(primitive.count(world), rank, world, root)
-    input = torch.tensor([primitive.initial(rank, index) for index in range(inputs)], device=tensor_device())
-    output = input if outputs is None else torch.zeros(outputs, device=tensor_device())
+    """Make one call on this rank. Each number is another: 10 and -11 on rank 0, 20 and -21 on rank 1."""
+    input, output = buffers(primitive, tour_count(primitive, dist.get_world_size()))
+    input += torch.tensor([(10 * dist.get_rank() + 10 + index) * (-1) ** index for index in range(len(input))])
     before: list[float] = input.tolist()
     primitive.call(input, output, root)
-    return Observation(before, output.tolist())
+    return before, output.tolist()
+
+
+def tour_count(primitive: Primitive, world: int) -> int:
+    """Return how many numbers the full tensor holds on the tour."""
+    return COUNT * world if primitive.cost == ALL_BUT_OWN else COUNT

@@ -1,12 +1,16 @@
-"""The tour from its options to its exit status: start the ranks, check what they saw, print and save it."""
+"""The tour from its options to its exit status: start the ranks, check what each held, print and save it."""
 
-from dataclasses import asdict, dataclass
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lockstep.collectives.primitives import PRIMITIVES
-from lockstep.collectives.ranks import TourPayload, TourResult
-from lockstep.collectives.verify import check_all, tour_table
+import numpy as np
+
+from lockstep.collectives.benchmark import BYTES, show_benchmark
+from lockstep.collectives.primitives import PRIMITIVES, Numbers, Primitive
+from lockstep.collectives.ranks import Observation, TourPayload, TourResult, tour_count
 from lockstep.config_error import require
 from lockstep.entry_point import make_output_dir, output_dir
 from lockstep.files import save_table
@@ -16,8 +20,11 @@ from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import is_rank_zero
 from lockstep.schemas import ProcessGroup
 from lockstep.schemas.run import Backend, InitMethod, Timeout
-from lockstep.text_table import terminal_width, width_shown
+from lockstep.text_table import columns_text, terminal_width
 from lockstep.world import World
+
+TOLERANCE = 1e-6
+"""Relative: float32 against float64; a mean may be a product with 1/W."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,6 @@ class TourOptions(RankOptions):
     root: int = 0
     bench: bool = False
 
-    def __post_init__(self) -> None:
-        require(self.devices >= 1, "devices", self.devices, "it must be 1 or more", "devices=2, say")
-
 
 def run_tour(options: TourOptions) -> int:
     """Return exit status 1 if some rank does not hold what it must."""
@@ -51,52 +55,71 @@ def run_tour(options: TourOptions) -> int:
     with external_process_group(world) as external:
         payload = TourPayload(world, options.root, options.bench)
         result: TourResult = start_ranks(payload, "lockstep.collectives.ranks", external)
-    checks = check_all(PRIMITIVES, result.observations, world.world_size, options.root)
-    failed = [check.primitive for check in checks if check.result == "fail"]
+    observations, timings = result
+    checks = [check(*pair, options.root) for pair in zip(PRIMITIVES, observations, strict=True)]
+    rows = [row for ranks in checks for row in ranks]
+    failed = [row["primitive"] for row in rows if row["result"] == "fail"]
     if prints:
-        print(tour_table(checks, terminal_width()), flush=True)
-        save_table(folder / "tour.csv", [asdict(check) for check in checks])
-        if result.timings:
-            show_benchmark(result, folder)
-        passed = sum(check.result == "pass" for check in checks)
+        print("\n\n".join(map(paragraph, checks)), flush=True)
+        save_table(folder / "tour.csv", rows)
+        if timings:
+            show_benchmark(timings, folder)
+        passed = sum(row["result"] == "pass" for row in rows)
         names = f" ({', '.join(dict.fromkeys(failed))})" if failed else ""
         print(f"\n{passed} checks passed, {len(failed)} failed{names}\n  {folder}", flush=True)
     return 1 if failed else 0
 
 
-def show_benchmark(result: TourResult, folder: Path) -> None:
-    """Save the times and the fitted lines as two CSV files and a plot, and print the fits."""
-    from lockstep.collectives.fit import draw, fit_all, fit_table
+def check(primitive: Primitive, observations: Sequence[Observation], root: int) -> list[dict[str, str]]:
+    """Return a row of tour.csv for each rank; its `result` is pass, fail, or – if the rank may hold anything."""
+    world = len(observations)
+    explanation = primitive.explain(BYTES * tour_count(primitive, world), world)
+    expected = primitive.expected([before for before, _ in observations], root)
+    return [
+        {
+            "primitive": primitive.name,
+            "rank": str(rank),
+            "before": text_of(before),
+            "after": text_of(after),
+            "result": compare(after, numbers),
+            "explanation": explanation,
+        }
+        for rank, ((before, after), numbers) in enumerate(zip(observations, expected, strict=True))
+    ]
 
-    fits = fit_all(result.timings)
-    save_table(folder / "bench.csv", [timing.csv_row() for timing in result.timings])
-    save_table(folder / "fit.csv", [asdict(fit) for fit in fits])
-    draw(result.timings, fits, folder / "bench.png")
-    print(f"\n{fit_table(fits, width_shown())}", flush=True)
+
+def compare(after: Sequence[float], expected: Numbers | None) -> str:
+    if expected is None:
+        return "–"
+    same = len(after) == len(expected) and np.allclose(after, expected, rtol=TOLERANCE, atol=0)
+    return "pass" if same else "fail"
+
+
+def text_of(numbers: Sequence[float]) -> str:
+    return " ".join(f"{number:g}" for number in numbers)
+
+
+def paragraph(rows: Sequence[Mapping[str, str]]) -> str:
+    """Format the name and explanation of a primitive, then a line for each rank."""
+    cells = [[f"rank {row['rank']}", row["before"], "→", row["after"], row["result"]] for row in rows]
+    ranks = columns_text(("", "before", "", "after", ""), cells, left=len(cells[0]))
+    head = textwrap.fill(f"{rows[0]['primitive']}: {rows[0]['explanation']}", terminal_width())
+    return f"{head}\n{textwrap.indent(ranks, '  ')}"
 
 
 def world_of(options: RankOptions) -> World:
     """Return the world of the ranks that an outside launcher started, or of `devices` ranks on this machine."""
-    devices, process_group = options.devices, ProcessGroup(options.backend, options.init_method, options.timeout)
+    process_group = ProcessGroup(options.backend, options.init_method, options.timeout)
     require_backend(process_group)
-    accelerator = accelerator_of(devices, options.backend)
-    context, nodes = rank_from_env(), 1
-    if context is not None:
-        started = context.local_world_size
-        nodes = context.world_size // started
-        reason = f"{started} processes were started on this machine from outside"
-        require(devices == started, "devices", devices, reason, f"devices={started}, or leave it out")
+    context = rank_from_env()
+    devices = context.local_world_size if context else options.devices
+    nodes = context.world_size // devices if context else 1
+    require(devices * nodes >= 2, "devices", devices, "it takes two ranks or more", "devices=2")
+    gpus = 0 if options.backend in ("gloo", "mpi") else gpu_count()
+    reason = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
+    require(options.backend != "nccl" or devices <= gpus, "backend", "nccl", reason, "backend=gloo")
+    accelerator: Literal["cpu", "gpu"] = "gpu" if devices <= gpus else "cpu"
     folder = str(output_dir("collectives"))
     world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, folder)
     check_launchable(world)
     return world
-
-
-def accelerator_of(devices: int, backend: Backend) -> Literal["cpu", "gpu"]:
-    """Return gpu if nccl is asked for, or if no backend is and each rank can have a GPU."""
-    if backend in ("gloo", "mpi"):
-        return "cpu"
-    gpus = gpu_count()
-    reason = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
-    require(backend == "auto" or devices <= gpus, "backend", backend, reason, "backend=gloo")
-    return "gpu" if devices <= gpus else "cpu"

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.config_error import ConfigError, require
-from lockstep.disk import folder_error
+from lockstep.disk import write_error
 from lockstep.launch.failure import print_exit_reason
 
 
@@ -40,7 +40,7 @@ def create_folder(config: DictConfig, key: str) -> None:
         require(folder not in ("", None), key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
         Path(str(folder)).mkdir(parents=True, exist_ok=True)
     except (ConfigError, OSError) as error:
-        print_exit_reason(str(folder_error(error, key) if isinstance(error, OSError) else error), None)
+        print_exit_reason(str(write_error(str(folder), error, key) if isinstance(error, OSError) else error), None)
         raise SystemExit(2) from None
 
 

@@ -4,17 +4,15 @@ A key is `FILE:PART.PART`; `FILE:` stands for the file itself. The first pattern
 of a record are quantities of their own, by their names.
 """
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 How = Literal["exact", "bound", "bits", "not"]
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How a value is compared, and as part of which quantity.
+class Rule(NamedTuple):
+    """How the values of matching keys are compared, and as part of which quantity.
 
     `exact`: equal in any two worlds. `bound`: within the tolerance. `bits`: only if the tolerance is 0. `not`: not
     compared; `quantity` is then the reason.
@@ -22,23 +20,24 @@ class Rule:
 
     how: How
     quantity: str
+    pattern: str
 
 
-UNKNOWN = Rule("not", "what no run of this version leaves")
+UNKNOWN = "what no run of this version leaves"
 BITS_ONLY = "what is equal only where identical bits are expected"
 EXPECTED = "what the tolerance accounts for"
 MONITORING = "how a run is watched and saved"
 CURVES = "curves and logs"
 VERDICTS = "verdicts of comparing"
 
-FILES = ("last.ckpt", "best.ckpt", "previous.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
+FILES = ("last.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
 WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng"
 RUN = "metrics.json: record.jsonl:run."
 RANKS = "last.ckpt:lockstep.ranks.*."
-CHECKPOINTS = "last.ckpt: best.ckpt: previous.ckpt:"
 
 RULES: tuple[tuple[How, str, str, str], ...] = (
     *(("exact", name, name, ":") for name in FILES),
+    ("not", "checkpoints beside last.ckpt", "best.ckpt previous.ckpt", ":"),
     ("not", CURVES, "tensorboard/ csv/ wandb/ mlruns/ ranks/", "*:"),
     ("not", VERDICTS, "comparison.json failure.json", ":"),
     ("not", "names and paths", "config.yaml:", "name run_dir data.root command*"),
@@ -78,51 +77,35 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("bound", "confusion matrix", "confusion.csv:", "*"),
     ("exact", "position", "last.ckpt:", "epoch global_step lockstep.position.* lockstep.ended"),
     ("not", EXPECTED, "last.ckpt:lockstep.identity.", WORLD),
-    ("exact", "configuration", "last.ckpt:lockstep.", "identity.* sum_names* prefix"),
+    ("exact", "configuration", "last.ckpt:lockstep.", "identity.* prefix"),
     ("bound", "results", "last.ckpt:lockstep.", "results*"),
-    ("bits", "best epoch", "last.ckpt:lockstep.", "best_yet"),
-    ("bound", "best epoch", "last.ckpt:lockstep.", "best*"),
-    ("bits", "random states", RANKS, "random.*"),
+    ("not", "best epoch", "last.ckpt:lockstep.", "best*"),
     ("not", CURVES, RANKS, "sums.curve"),
-    ("bits", "partial sums", RANKS, "sums.*"),
-    ("bits", "partial gradients", RANKS, "gradients*"),
-    ("bits", "buffers of each rank", RANKS, "buffers*"),
-    ("bits", "what a module has logged so far", RANKS, "module*"),
+    ("bits", "state of each rank", RANKS, "*"),
     ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
     (
         *("not", "Lightning's own state, which follows from the position", "last.ckpt:"),
         "pytorch-lightning_version loops* callbacks* hparams* hyper_parameters*",
     ),
-    ("bits", "best.ckpt", "best.ckpt:", "lockstep.position.*"),
-    ("bits", "previous.ckpt", "previous.ckpt:", "lockstep.position.*"),
-    ("bound", "weights saved", CHECKPOINTS, "state_dict.*"),
-    ("bound", "optimizer state", CHECKPOINTS, "optimizer_states*"),
-    ("bound", "schedule", CHECKPOINTS, "lr_schedulers*"),
-    ("bound", "gradient scaler", CHECKPOINTS, "MixedPrecision*"),
-    ("not", "what best.ckpt and previous.ckpt hold beside the training state", "best.ckpt: previous.ckpt:", "*"),
+    ("bound", "weights saved", "last.ckpt:", "state_dict.*"),
+    ("bound", "optimizer state", "last.ckpt:", "optimizer_states*"),
+    ("bound", "schedule", "last.ckpt:", "lr_schedulers*"),
+    ("bound", "gradient scaler", "last.ckpt:", "MixedPrecision*"),
 )
 """How, the quantity, what a key begins with, and the patterns of its rest; the last two are lists of words."""
 
 
-def _table() -> dict[str, Rule]:
-    table: dict[str, Rule] = {}
-    for how, quantity, prefixes, patterns in RULES:
-        for prefix in prefixes.split():
-            for pattern in patterns.split():
-                table.setdefault(f"{prefix}{pattern}", Rule(how, quantity))
-    return table
-
-
-TABLE = _table()
-EXACT = frozenset(rule.quantity for rule in TABLE.values() if rule.how == "exact")
+TABLE = [
+    Rule(how, quantity, prefix + pattern)
+    for how, quantity, prefixes, patterns in RULES
+    for prefix in prefixes.split()
+    for pattern in patterns.split()
+]
+EXACT = {rule.quantity for rule in TABLE if rule.how == "exact"}
 """The quantities that are identical in every world, at every step."""
 
 
 @cache
-def rule_of(key: str) -> tuple[str, Rule]:
-    """Return the first pattern that matches a key, and its rule; UNKNOWN if there is none.
-
-    Cached: a checkpoint has thousands of keys, and two runs have the same.
-    """
-    matching = ((pattern, rule) for pattern, rule in TABLE.items() if fnmatchcase(key, pattern))
-    return next(matching, (key, UNKNOWN))
+def rule_of(key: str) -> Rule:
+    """Return the first rule that matches a key. Cached: a checkpoint has thousands of keys, and two runs the same."""
+    return next((rule for rule in TABLE if fnmatchcase(key, rule.pattern)), Rule("not", UNKNOWN, key))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import config_error
 from lockstep.run_files import CONFIG, CONFUSION, METRICS, RECORD
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 """The metadata that a run's arithmetic depends on."""
-LAST, *_ = CHECKPOINTS = ("last.ckpt", "previous.ckpt", "best.ckpt")
 
 Line = dict[str, Any]
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {
@@ -88,22 +88,21 @@ class RecordedRun:
             **{f"{prefix}{key}": value for prefix, values in files for key, value in values.items()},
         }
 
-    def files(self) -> dict[str, str]:
-        """Return a key for each file of the folder."""
+    def files(self, with_content: bool) -> dict[str, Any]:
+        """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
         paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file())
-        return {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
+        files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
+        if f"{LAST}:" in files and not self.last:
+            files[f"{LAST}:"] = "damaged"
+        return files | ({f"{LAST}:{key}": value for key, value in flattened(self.last)} if with_content else {})
 
     @cached_property
-    def checkpoints(self) -> dict[str, Mapping[str, Any] | str]:
-        """Each of CHECKPOINTS that is there, or why it cannot be read."""
-        paths = {name: self.folder / "checkpoints" / name for name in CHECKPOINTS}
-        return {name: _load(path) for name, path in paths.items() if path.is_file()}
-
-    @property
     def last(self) -> Mapping[str, Any]:
         """The last checkpoint; empty if it is missing or damaged."""
-        checkpoint = self.checkpoints.get(LAST)
-        return checkpoint if isinstance(checkpoint, Mapping) else {}
+        try:
+            return read_checkpoint(self.folder / FOLDER / LAST)
+        except DamagedCheckpoint:
+            return {}
 
     @cached_property
     def weights(self) -> "Mapping[str, Tensor]":
@@ -114,22 +113,6 @@ class RecordedRun:
         # Lightning's WeightAveraging saves averages as the state_dict
         trained = self.last.get("current_model_state", self.last.get("state_dict", {}))
         return tensors_of(net_weights({**self.last, "state_dict": trained}))
-
-
-def _load(path: Path) -> Mapping[str, Any] | str:
-    """Return a checkpoint, or why it cannot be read."""
-    from lockstep.checkpoint.content import net_weights
-    from lockstep.checkpoint.files import damage
-    from lockstep.safe_loading import load
-
-    if reason := damage(path):
-        return reason
-    try:
-        checkpoint: Mapping[str, Any] = load(path)
-        net_weights(checkpoint)
-    except Exception as error:  # an unknown file may raise anything
-        return f"it is no checkpoint ({type(error).__name__})"
-    return checkpoint
 
 
 def _confusion_counts(text: str) -> dict[str, int]:

@@ -36,19 +36,12 @@ MIXED = Tolerance(0.1, 3)
 """By precision; the last two are ten times or more what was measured (docs/agreement.md)."""
 INCOMPARABLE = Tolerance(sys.float_info.max)
 
-LOSS_OF_RANKS = (
-    "Their ranks have other shares of a batch: a loss across samples, statistics of a batch or noise depend on them "
-    "(compare with strategy=virtual)."
+LIKELY = (
+    "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
+    "that is no mean over samples or is rounded to float32 depends on them (compare with strategy=virtual)."
 )
-LOGGED_OF_RANKS = (
-    "The losses agree and the ranks have other shares of a batch: what the module logs is no mean over samples "
-    "(a metric of each batch, an unweighted mean), or is rounded to float32."
-)
-REASONS = {
-    **dict.fromkeys(("loss", "gradient norm"), LOSS_OF_RANKS),
-    **dict.fromkeys(("logged", "validation", "train", "test", "results"), LOGGED_OF_RANKS),
-}
-"""The likely reason of a difference beyond the tolerance, by the quantity that differs first."""
+EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "results"}
+"""The quantities that may differ for this reason."""
 
 
 def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
@@ -70,7 +63,7 @@ def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
         differs: the quantity that differs first.
     """
     is_plain_net = "optimizer" in {**a, **b}
-    return None if is_plain_net or _batch_layout(a) == _batch_layout(b) else REASONS.get(differs)
+    return None if is_plain_net or _batch_layout(a) == _batch_layout(b) or differs not in EFFECTS else LIKELY
 
 
 def _arithmetic(run: RunMetadata) -> tuple[object, ...]:

@@ -18,24 +18,23 @@ def compare_all(comparison: Comparison, a: Mapping[str, Any], b: Mapping[str, An
     for key in {**a, **b}:
         pair = a.get(key, MISSING), b.get(key, MISSING)
         where = key.removesuffix(":").replace(":", ", ", 1)
-        is_cause = rule_of(key)[1].quantity == "configuration"
+        is_cause = rule_of(key).quantity == "configuration"
         compare_values(comparison, key, *pair, where, BEFORE if is_cause else when)
 
 
 def compare_values(comparison: Comparison, key: str, a: object, b: object, where: str, when: When) -> None:
     """Compare two values by the rule of their key."""
-    pattern, rule = rule_of(key)
+    rule = rule_of(key)
     if rule.how == "not":
-        comparison.leave_out(rule.quantity, pattern)
+        comparison.leave_out(rule.quantity, rule.pattern)
     elif rule.how == "bits" and comparison.tolerance.within:
-        comparison.leave_out(BITS_ONLY, pattern)
+        comparison.leave_out(BITS_ONLY, rule.pattern)
     else:
         comparison.quantity(rule.quantity).add(*furthest(a, b), where, when)
 
 
 def furthest(a: Any, b: Any) -> tuple[Any, Any]:
     """Return the elements of two tensors that differ most, or their shapes and types; other values unchanged."""
-    a, b = _as_tensor(a), _as_tensor(b)
     if not hasattr(a, "shape") or not hasattr(b, "shape"):
         first, second = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
         return first, second
@@ -50,12 +49,3 @@ def furthest(a: Any, b: Any) -> tuple[Any, Any]:
         return 0, 0
     index = distance.flatten().nan_to_num(nan=math.inf).argmax()
     return a.flatten()[index].item(), b.flatten()[index].item()
-
-
-def _as_tensor(value: Any) -> Any:
-    """Return a numpy array of numbers as a tensor; other values of numpy as Python has them."""
-    if type(value).__module__ != "numpy":
-        return value
-    import torch
-
-    return torch.from_numpy(value.copy()) if value.ndim and value.dtype.kind in "biufc" else value.tolist()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from lockstep.random_state import numpy_state, preserve_generators
+from lockstep.random_state import preserve_generators
 
 Place = tuple[int, int]
 """An epoch, from 0, and the number of a sample in its split."""
@@ -52,7 +52,7 @@ class Seeded(Dataset[Any]):
             self.draws = _drawn_since(before)
             if not self.draws:
                 return batch
-            before[0].restore()
+            np.random.set_state(before[0])
             random.setstate(before[1])
         if get_worker_info() is not None and self.draws:
             return self._batch(places)
@@ -74,11 +74,15 @@ class Seeded(Dataset[Any]):
 
 
 def _numpy_and_python() -> tuple[Any, Any]:
-    return numpy_state(), random.getstate()
+    return np.random.get_state(), random.getstate()
 
 
 def _drawn_since(before: tuple[Any, Any] | None) -> bool:
-    return before is not None and (not before[0].is_current() or random.getstate() != before[1])
+    if before is None:
+        return False
+    (_, keys, *rest), python = _numpy_and_python()
+    _, keys_before, *rest_before = before[0]
+    return rest != rest_before or python != before[1] or not np.array_equal(keys, keys_before)
 
 
 def seed_sample(seed: int, epoch: int, sample: int, torch_only: bool = False) -> None:

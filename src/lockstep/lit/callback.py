@@ -46,7 +46,7 @@ class SessionCallback(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
-        self.session.watch(trainer, marks_phases=getattr(trainer.fit_loop.epoch_loop, "is_fast", False))
+        self.session.watch(trainer)
         self.session.restore()
         self.session.timing.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
@@ -64,7 +64,7 @@ class SessionCallback(Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        self.session.begin_batch(batch)
+        self.session.begin_batch()
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer

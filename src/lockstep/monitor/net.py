@@ -16,19 +16,13 @@ from lockstep.progress import notice, print_beside_bar
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.schemas.logger import tensorboard_of
 
-ONE_SAMPLE = "one sample"
-
 
 @dataclass(frozen=True)
 class Example:
-    """The arguments of a net's forward; none if it cannot be called.
-
-    of: in words, what the shapes are of.
-    """
+    """The arguments of a net's forward; none if they are unknown."""
 
     inputs: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
-    of: str = ONE_SAMPLE
 
     @property
     def none(self) -> bool:
@@ -75,23 +69,23 @@ def _unchanged(net: nn.Module, device: torch.device) -> Iterator[None]:
 def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> None:
     from lockstep.monitor.model_summary import layers_of, summary_text  # with torch's compiler, which takes seconds
 
-    layers, content = layers_of(net, None), "parameters; it has no forward"
+    layers, content = layers_of(net, None), "parameters"
     if not example.none:
 
         def measure() -> None:
             layers[:] = layers_of(net, lambda: net(*example.inputs, **example.named))
 
         error = _error_of(measure)
-        content = f"forward of {example.of}; a multiply-add is 2 FLOPs"
+        content = "forward of an example; a multiply-add is 2 FLOPs"
         if error:
-            content = f"parameters; its forward takes no such batch ({error})"
+            content = f"parameters; its forward does not take the example ({error})"
     if rank == 0:
         trained = sum(parameter.numel() for parameter in net.parameters() if parameter.requires_grad)
         print_beside_bar(summary_text(f"{plan.model.name}: {content}", layers, trained))
 
 
 def _show_graph(writer: Any, net: nn.Module, example: Example) -> None:
-    reason = "it has no forward" if example.none else ""
+    reason = "it has no example_input_array" if example.none else ""
     if not reason:
         with redirect_stdout(StringIO()), warnings.catch_warnings():  # the tracer prints its errors, and is deprecated
             warnings.simplefilter("ignore")

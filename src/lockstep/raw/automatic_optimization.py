@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
 from lockstep.config_error import config_error
 from lockstep.optimizers import clear_gradients
@@ -56,10 +56,8 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
         with run.wrapped.accumulating():
             forward_backward()
         return outputs
-    if run.session.step.overrides_optimizer_step or isinstance(optimizer, LBFGS):
-        run.module.optimizer_step(trainer.current_epoch, batch_idx, optimizer, closure)
-    else:
-        precision.step(optimizer, closure)
+    step = hooks.method("optimizer_step", lambda *_: precision.step(optimizer, closure))
+    step(trainer.current_epoch, batch_idx, optimizer, closure)
     mark("optimizer")
     trainer.global_step += 1
     return outputs

@@ -32,7 +32,7 @@ def fit(run: "Training") -> None:
         sanity_check(run)
     trainer.training = True
     trainer.train_dataloader = session.data.dataloader("train")
-    session.watch(trainer, marks_phases=not session.manual)
+    session.watch(trainer)
     session.restore()
     hooks.call("on_train_start")
     session.state.restore_metrics()
@@ -64,7 +64,7 @@ def train_epoch(run: "Training", loader: Any) -> None:
         trainer.is_last_batch = is_last
         is_step_boundary = (batch_idx + 1) % run.batches_per_step == 0 or is_last
         batch = session.data.transfer(batch)
-        session.begin_batch(batch)
+        session.begin_batch()
         skips_epoch = hooks.call("on_train_batch_start", batch, batch_idx) == -1
         if skips_epoch and hooks.of_module("on_train_batch_start"):  # as in Lightning, a callback cannot
             trainer.is_last_batch = True

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,10 @@ Line = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class RecordOffset:
-    """A position in the record: the number of lines (0: none yet); the size and SHA-256 of those after the first."""
+    """A position in the record: the size and SHA-256 of the lines after the first."""
 
-    lines: int = 0
     size: int = 0
     sha256: str = ""
-
-
-class DamagedRecord(Exception):
-    """The record does not begin with the lines that the checkpoint counts; the message is the reason."""
 
 
 class RecordFile:
@@ -38,13 +34,13 @@ class RecordFile:
     def __init__(self, folder: Path, run_metadata: Mapping[str, Any], earlier: bytes = b"") -> None:
         """Write a new record.jsonl: its `run` line, then the lines that a resumed run had recorded before."""
         self.path = folder / RECORD
-        self.lines, self.size, self.sha = 1 + earlier.count(b"\n"), len(earlier), hashlib.sha256(earlier)
+        self.size, self.sha = len(earlier), hashlib.sha256(earlier)
         save_text(self.path, _json_line({"run": run_metadata}) + earlier.decode())
         sync_folder(folder)
 
     @property
     def offset(self) -> RecordOffset:
-        return RecordOffset(self.lines, self.size, self.sha.hexdigest())
+        return RecordOffset(self.size, self.sha.hexdigest())
 
     def append(self, lines: Iterable[Line]) -> None:
         """Add all lines, or none if the disk is full."""
@@ -57,7 +53,7 @@ class RecordFile:
             os.truncate(self.path, size)
             raise
         self.sha.update(content)
-        self.lines, self.size = self.lines + content.count(b"\n"), self.size + len(content)
+        self.size += len(content)
 
     def sync(self) -> None:
         """Sync the file, before a checkpoint that counts its lines is saved."""
@@ -78,28 +74,14 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: RecordOffset) -> tupl
         ConfigError: the record in the run's own folder is damaged.
     """
     run = run_of(checkpoint)
-    try:
-        return read_lines(run / RECORD, offset), ""
-    except DamagedRecord as damaged:
-        if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
-            reason = f"its {RECORD} {damaged}"
-            hint = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
-            raise config_error("hydra.run.dir", run_dir, reason, hint) from None
-        return b"", f"{run / RECORD} {damaged}: the new record begins where training resumes"
-
-
-def read_lines(path: Path, offset: RecordOffset) -> bytes:
-    """Return the lines after the first that a checkpoint counts.
-
-    Raises:
-        DamagedRecord: a line is missing or has changed.
-    """
-    try:
-        with path.open("rb") as record:
-            record.readline()
-            lines = record.read(offset.size)
-    except OSError as error:
-        raise DamagedRecord(f"cannot be read ({error.strerror})") from None
-    if hashlib.sha256(lines).hexdigest() != offset.sha256 or 1 + lines.count(b"\n") != offset.lines:
-        raise DamagedRecord("is not what it was when the checkpoint was saved")
-    return lines
+    lines = b""
+    with suppress(OSError), (run / RECORD).open("rb") as record:
+        record.readline()
+        lines = record.read(offset.size)
+    if hashlib.sha256(lines).hexdigest() == offset.sha256:
+        return lines, ""
+    damaged = f"{RECORD} is not what it was when the checkpoint was saved"
+    if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
+        hint = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
+        raise config_error("hydra.run.dir", run_dir, f"its {damaged}", hint)
+    return b"", f"{run}: {damaged}; the new record begins where training resumes"

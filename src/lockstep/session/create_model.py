@@ -1,13 +1,10 @@
 """Create what a plan trains, its weights drawn under the run's seed before anything else: the same on every rank."""
 
-import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
-from lockstep import data, schemas
+from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
@@ -17,30 +14,6 @@ from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_lightning_module
 from lockstep.targets.locate import create
 from lockstep.targets.net import create_user_net
-
-if TYPE_CHECKING:
-    from lockstep.loaders.rank_data import RankData
-    from lockstep.steps.exact_log import ExactLog
-    from lockstep.steps.module_metrics import ModuleMetrics
-    from lockstep.steps.module_step import ModuleStep
-    from lockstep.steps.task_metrics import TaskMetrics
-    from lockstep.steps.task_module import TaskStep
-
-
-@dataclass(frozen=True)
-class Trainee:
-    """A plain net with its task, or a user's LightningModule, and its data.
-
-    `net` has the weights that are recorded and saved: that of a TaskModule, or the module itself. `step` weights the
-    loss of a rank; `metrics` is recorded, logged and shown.
-    """
-
-    module: Any
-    net: nn.Module
-    data: "RankData"
-    log: "ExactLog"
-    step: "TaskStep | ModuleStep"
-    metrics: "TaskMetrics | ModuleMetrics"
 
 
 def create_net(plan: Plan, shapes: Any) -> nn.Module:
@@ -67,42 +40,19 @@ def create_float32_net(plan: Plan, shapes: Any) -> nn.Module:
 
 
 def create_module(
-    choice: schemas.UserLightningModule | schemas.UserModel,
-    facts: Mapping[str, Any],
-    seed: int,
-    require_module: bool = True,
+    choice: schemas.UserLightningModule | schemas.UserModel, seed: int, require_module: bool = True
 ) -> Any:
     """Create a user's LightningModule.
 
     Args:
-        facts: arguments that it gets if it has parameters of these names: shape, outputs.
         require_module: whether it has to be a LightningModule.
 
     Raises:
         ConfigError: the target makes no LightningModule.
     """
     seed_all(seed)
-    module = create("model", choice.call, facts)
+    module = create("model", choice.call)
     reason = f"it makes a {type(module).__name__}, and not a LightningModule"
     fits = is_lightning_module(module) or not require_module
     require(fits, f"model.{KEY}", choice.call[KEY], reason, "the path of a LightningModule")
     return module
-
-
-def data_arguments(call: Any, choice: schemas.Data, facts: schemas.DataFacts | None, seed: int) -> dict[str, Any]:
-    """Return the arguments `shape` and `outputs` of a module if it has parameters of these names.
-
-    Args:
-        facts: about a user's data; without them the data is loaded.
-    """
-    try:
-        names = {*inspect.signature(call).parameters} & {"shape", "outputs"}
-    except (ValueError, TypeError):
-        return {}
-    if not names or isinstance(choice, schemas.Loaders):
-        return {}
-    if facts is not None:
-        return {"shape": facts.shape, "outputs": facts.outputs}
-    data.prepare(choice)
-    splits = data.load_splits(choice, seed, samples="module")
-    return {"shape": splits.shape, "outputs": splits.outputs}

@@ -1,17 +1,12 @@
 """Seconds of epochs and of the phases of their steps, without evaluations."""
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from lockstep.monitor import work_of
 from lockstep.plan import Plan
 from lockstep.sums.phases import Phases, synchronize
-from lockstep.targets.kinds import replace_method
 
 
 class EpochTiming:
@@ -55,28 +50,3 @@ class EpochTiming:
         if self.is_paused:
             self.started = time.perf_counter()
         self.phases.begin()
-
-
-def mark_phases(module: Any, optimizers: Iterable[Optimizer], phases: Phases) -> None:
-    """Mark the phases of a LightningModule's steps around its own methods, for a loop that does not mark them.
-
-    With automatic optimization `forward` is the training step, `backward` lasts until the end of the backward pass, and
-    `optimizer` until the end of the optimizer step. With manual optimization, `forward` precedes each backward pass.
-    """
-
-    def training_step(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        outputs = original(*arguments, **options)
-        phases.mark("forward")
-        return outputs
-
-    def backward(original: Callable[..., None], *arguments: Any, **options: Any) -> None:
-        if not module.automatic_optimization:
-            phases.mark("forward")
-        original(*arguments, **options)
-        phases.mark("backward")
-
-    replace_method(module, "training_step", training_step)
-    replace_method(module, "backward", backward)
-    for optimizer in optimizers:
-        with suppress(AttributeError):  # a user's optimizer may wrap another without calling Optimizer.__init__
-            optimizer.register_step_post_hook(lambda *_: phases.mark("optimizer"))

@@ -34,8 +34,6 @@ def _report(key: str, lost: str) -> None:
 
 
 def _is_loadable(value: Any) -> bool:
-    if value is None or isinstance(value, str | int | float | bool | torch.Tensor):
-        return True
     packed = io.BytesIO()
     try:
         torch.save(value, packed)

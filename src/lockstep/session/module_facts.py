@@ -13,7 +13,7 @@ from lockstep.config_error import require
 from lockstep.loaders.loader_facts import facts_of, sample_facts
 from lockstep.loaders.loader_source import create_source
 from lockstep.schemas.target import KEY
-from lockstep.session.create_model import create_module, data_arguments
+from lockstep.session.create_model import create_module
 from lockstep.targets.kinds import is_lightning_module, overrides
 from lockstep.targets.locate import locate
 
@@ -24,10 +24,8 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
     Raises:
         ConfigError: the module cannot be trained.
     """
-    model, data, seed = options["model"], options["data"], options["seed"]
-    call = locate(f"model.{KEY}", model.call[KEY])
-    facts = data if isinstance(data, schemas.UserData) else None
-    module = create_module(model, data_arguments(call, data, facts, seed), seed, require_module=False)
+    model = options["model"]
+    module = create_module(model, options["seed"], require_module=False)
     if not is_lightning_module(module):
         return model, None
     key, path = f"model.{KEY}", model.call[KEY]

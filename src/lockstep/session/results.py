@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
@@ -16,9 +16,9 @@ from lockstep.record.recorder import Recorder
 from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
-from lockstep.session.create_model import Trainee
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
+from lockstep.steps.exact_log import ExactLog
 from lockstep.sums.phases import seconds_range
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
@@ -36,9 +36,17 @@ class Results:
     checkpoints: CheckpointManager
 
     def __init__(
-        self, plan: Plan, trainee: Trainee, progress: RunProgress, timing: EpochTiming, loggers: Loggers
+        self,
+        plan: Plan,
+        net: nn.Module,
+        log: ExactLog,
+        step: Any,
+        progress: RunProgress,
+        timing: EpochTiming,
+        loggers: Loggers,
     ) -> None:
-        self.plan, self.net, self.log, self.metrics = plan, trainee.net, trainee.log, trainee.metrics
+        """`step`: a TaskStep or ModuleStep."""
+        self.plan, self.net, self.log, self.step = plan, net, log, step
         self.progress, self.timing, self.loggers = progress, timing, loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
@@ -58,14 +66,14 @@ class Results:
             self.timing.stop()
         interrupted, is_last = progress.interrupted_epoch, trainer.is_last_batch
         within = interrupted if training else progress.epoch_goes_on(trainer, is_last)
-        metrics, curves = self.metrics.end_stage(stage, position, within, self.timing.work)
+        metrics, curves = self.step.end_stage(stage, within, self.timing.work)
         logged = self.log.end_epoch(stage)
-        self.values |= {**self.metrics.results, **logged.values}
+        self.values |= {**self.step.results, **logged.values}
         if stage != "test":
             self.epoch_values |= {**metrics, **logged.values}
-        trainer.callback_metrics.update(as_tensors({**self.metrics.results, **logged.monitored}))
+        trainer.callback_metrics.update(as_tensors({**self.step.results, **logged.monitored}))
         trainer.logged_metrics.update(as_tensors({**metrics, **logged.logger}))
-        trainer.progress_bar_metrics.update({**self.metrics.results, **logged.prog_bar})
+        trainer.progress_bar_metrics.update({**self.step.results, **logged.prog_bar})
         self.to_loggers({**curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
 
     def end_validation(self) -> None:
@@ -82,7 +90,7 @@ class Results:
         done, monitor = self.progress.position, self.plan.monitor[0]
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
         self.recorder.end_epoch(position.epochs, position.steps)
-        self.metrics.monitor.end_epoch(self.validated, self.metrics.confusion, position.epochs, position.steps)
+        self.step.monitor.end_epoch(self.validated, self.step.confusion, position.epochs, position.steps)
         if self.epoch_values:
             self.recorder.validation(position.epochs, self.epoch_values)
         validates = self.progress.has_validation and self.plan.steps.reaches_validation

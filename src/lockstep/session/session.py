@@ -1,8 +1,8 @@
 """What both engines do around a module: before training, around each batch, at the ends of epochs, afterwards.
 
 An engine runs the loop and calls these methods at the same moments. Each has objects of one task: `data` (this rank's
-batches), `step` (the weight of its loss), `metrics` (sums and curves), `log` (values of `self.log`), `progress` (where
-training stands), `recorder`, `checkpoints`, `loggers`.
+batches), `step` (the weight of its loss, sums and curves), `log` (values of `self.log`), `progress` (where training
+stands), `recorder`, `checkpoints`, `loggers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,13 +25,14 @@ from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
 from lockstep.record.recorder import Recorder
-from lockstep.session.epoch_timing import EpochTiming, mark_phases
+from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
 from lockstep.session.torch_flags import torch_flags
 from lockstep.steps.exact_log import attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
+from lockstep.strategies.strategy import plain_net
 from lockstep.time_limit import TimeLimit
 
 
@@ -61,28 +62,28 @@ class Session:
         if plan.model.lightning:
             from lockstep.session.user_module import create_user_module  # with Lightning
 
-            trainee = create_user_module(plan, context, self.start.at)
+            created: Any = create_user_module(plan, context, self.start.at)
         else:
             from lockstep.session.task import create_task
 
-            trainee = create_task(plan, context, self.start.at, lightning)
-        self.module, self.net, self.data = trainee.module, trainee.net, trainee.data
-        self.log, self.step, self.metrics = trainee.log, trainee.step, trainee.metrics
+            created = create_task(plan, context, self.start.at, lightning)
+        self.module, self.data, self.log, self.step = created
+        self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
         self.step.wrap()
         seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
-        self.metrics.open(self.loggers)
+        self.step.open(self.loggers)
         time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.timing = EpochTiming(plan, self.device)
         self.phases = self.timing.phases
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(plan, trainee, self.progress, self.timing, self.loggers)
+        self.results = Results(plan, self.net, self.log, self.step, self.progress, self.timing, self.loggers)
         self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
-        self.optimizers: Sequence[Optimizer] = ()
-        self.shows_first_batch = shows_net(plan) and not self.metrics.show_example()
+        if shows_net(plan) and not plan.model.lightning:
+            self.step.show()
 
     # around training
 
@@ -106,6 +107,8 @@ class Session:
             self.recorder = self.start.recorder(plan, self.context.rank, self.net)
             self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
             self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
+            if shows_net(plan) and plan.model.lightning:
+                self.step.show()
         if plan.trainer.enable_model_summary and self.context.rank == 0:
             from lockstep.private_api.lightning import summary  # with Lightning
 
@@ -121,25 +124,21 @@ class Session:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
             sums = self.checkpoints.restore(content, self.net)
-            self.metrics.restore(content, sums, self.recorder.steps.carried["window"])
+            self.step.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
             self.results.values = dict(content.results)
 
-    def watch(self, trainer: Any, marks_phases: bool) -> None:
+    def watch(self, trainer: Any) -> None:
         """Register the optimizers and schedules of the module.
 
         A ReduceLROnPlateau that steps by a value of each batch gets its mean over ranks, or ranks would diverge.
 
         Args:
             trainer: with its optimizers and schedules.
-            marks_phases: whether the engine's loop itself marks the phases of a step.
 
         Raises:
             ConfigError: a ReduceLROnPlateau would lack a step after a resume.
         """
-        self.optimizers = trainer.optimizers
-        if not marks_phases:
-            mark_phases(self.module, self.optimizers, self.phases)
         plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
         self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
         every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
@@ -155,9 +154,9 @@ class Session:
         return self.checkpoints.extra_state(
             position,
             self.results.values,
-            self.metrics.sums,
+            self.step.sums,
             self.net,
-            self.state.saved(self.optimizers, within=position.batch > 0),
+            self.state.saved(within=position.batch > 0),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
         )
@@ -183,14 +182,11 @@ class Session:
         if self.progress.position.batch == 0:
             self.log.begin_epoch("train")
         self.log.enter("train")
-        self.metrics.begin_epoch(self.progress.position)
+        self.step.begin_epoch(self.progress.position)
 
-    def begin_batch(self, batch: Any) -> None:
+    def begin_batch(self) -> None:
         """Begin a training batch that the loader has yielded and that is on its device."""
         self.phases.mark("data")
-        if self.shows_first_batch:
-            self.shows_first_batch = False
-            self.metrics.show(batch)
         self.optimizer_steps = []
         progress = self.progress
         self.share = self.data.next_share("train")
@@ -214,12 +210,12 @@ class Session:
             is_step_boundary: whether the batch is the last of an optimizer step.
             last: whether it is the last of the epoch.
         """
-        log, metrics, position = self.log, self.metrics, self.progress.position
+        log, step, position = self.log, self.step, self.progress.position
         if log.step_values:
             log.sync_steps()
             trainer.callback_metrics.update(as_tensors(log.monitored()))
             trainer.progress_bar_metrics.update(log.step("prog_bar"))
-        metrics.record_batch(self.recorder)
+        step.record_batch(self.recorder)
         self.timing.samples += self.share.samples
         position.batch += 1
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
@@ -228,14 +224,14 @@ class Session:
             self.recorder.steps.step(rate, norms, log.of_record() if log.step_values else None)
             position.steps += 1
             self.recorder.stepped(*trainer.optimizers, last=last)
-        metrics.log_points(position.steps if is_step_boundary else None, rate)
+        step.log_points(position.steps if is_step_boundary else None, rate)
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
             self.results.to_loggers(log.step("logger"), position.epochs)
         log.end_batch()
         self.progress.time_limit.ends(position.steps)
         self.phases.step()
         if last:
-            metrics.monitor.end_steps(position.epochs + 1)
+            step.monitor.end_steps(position.epochs + 1)
             self.timing.end_steps()
 
     # evaluations
@@ -246,7 +242,7 @@ class Session:
         broadcast_buffers(self.module)
         self.evaluating.enter_context(self.plan.strategy.tensors.full_weights(self.module))
         widen_metrics(self.plan, self.module)
-        self.metrics.begin_evaluation(stage)
+        self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
         self.results.validated = self.results.validated or stage == "val"
 

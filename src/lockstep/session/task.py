@@ -6,19 +6,20 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import create_net_source, create_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
-from lockstep.session.create_model import Trainee, create_net
+from lockstep.session.create_model import create_net
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.task_metrics import TaskMetrics
-from lockstep.steps.task_module import TaskModule, TaskStep
+from lockstep.steps.task_module import TaskModule
+from lockstep.steps.task_step import TaskStep
 
 
-def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bool) -> Trainee:
+def create_task(
+    plan: Plan, context: RankContext, begin: Progress, lightning: bool
+) -> tuple[TaskModule, RankData, ExactLog, TaskStep]:
     """Create a plain net with its task, its data and the objects around its steps.
 
     Args:
         lightning: whether it becomes a LightningModule.
     """
-    device, *_ = plan.strategy.devices(plan)
     in_loaders = isinstance(plan.data, schemas.Loaders)
     splits = None if in_loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
     if isinstance(plan.task, schemas.UserTask):
@@ -50,7 +51,6 @@ def create_task(plan: Plan, context: RankContext, begin: Progress, lightning: bo
     else:
         source = create_net_source(plan, splits, module)
     source.seed_setup()
-    log = ExactLog(module, context.rank, device, active=bool(plan.callbacks))
-    step = TaskStep(plan, module, masks)
+    log = ExactLog(module, context.rank, active=bool(plan.callbacks))
     rank_data = RankData(plan, context, source, module, begin, virtual_ranks=1)
-    return Trainee(module, net, rank_data, log, step, TaskMetrics(plan, context, step, splits))
+    return module, rank_data, log, TaskStep(plan, module, masks, splits)

@@ -15,8 +15,7 @@ CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 @contextmanager
 def torch_flags(trainer: Trainer) -> Iterator[None]:
     """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
-    algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark, workspace = torch.backends.cudnn.benchmark, os.environ.get(CUBLAS)
+    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
     if trainer.deterministic is not None:
         torch.use_deterministic_algorithms(bool(trainer.deterministic), warn_only=trainer.deterministic == "warn")
     if trainer.deterministic:
@@ -28,7 +27,5 @@ def torch_flags(trainer: Trainer) -> Iterator[None]:
         with torch.autograd.set_detect_anomaly(trainer.detect_anomaly):
             yield
     finally:
-        torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
-        torch.backends.cudnn.benchmark = benchmark
-        if workspace is None:
-            os.environ.pop(CUBLAS, None)
+        torch.set_deterministic_debug_mode(before[0])
+        torch.backends.cudnn.benchmark = before[1]

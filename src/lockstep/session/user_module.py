@@ -4,10 +4,10 @@ Some methods of this one object are wrapped, so that they draw random numbers un
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import create_source
@@ -15,20 +15,15 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seeded
-from lockstep.session.create_model import Trainee, create_module, data_arguments
+from lockstep.session.create_model import create_module
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.module_metrics import ModuleMetrics
 from lockstep.steps.module_step import ModuleStep
 from lockstep.targets.kinds import overrides, replace_method
-from lockstep.targets.locate import locate
 
 
-def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Trainee:
+def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> tuple[Any, RankData, ExactLog, ModuleStep]:
     """Create the module of a plan, its data and the objects around its steps."""
-    device, *_ = plan.strategy.devices(plan)
-    known = plan.data if isinstance(plan.data, schemas.DataFacts) and plan.data.outputs else None
-    call = locate("model._target_", plan.model.call["_target_"])
-    module = create_module(plan.model, data_arguments(call, plan.data, known, plan.seed), plan.seed)  # type: ignore[arg-type]
+    module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
 
     def convert_module() -> None:
         if plan.sync_batchnorm:
@@ -45,9 +40,8 @@ def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> Tra
     convert_module()
     source = create_source(plan.data, module, plan.seed, plan.batch_size)
     source.seed_setup()
-    log = ExactLog(module, context.rank, device, active=True)
     if overrides(module, "configure_model"):
         replace_method(module, "configure_model", configure_model)
-    rank_data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
-    step = ModuleStep(plan, module, log, rank_data.transfer)
-    return Trainee(module, module, rank_data, log, step, ModuleMetrics(plan, step, rank_data))
+    data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
+    log = ExactLog(module, context.rank)
+    return module, data, log, ModuleStep(plan, module, log, data)

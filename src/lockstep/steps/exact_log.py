@@ -7,6 +7,7 @@ Values of a single step are this rank's, as in Lightning; the record has their m
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -15,12 +16,9 @@ from torch import nn
 
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
-from lockstep.steps.logged_value import StepValue, Value, reduced, reduction_of, single_number
+from lockstep.steps.logged_value import Value, reduction_of
 from lockstep.steps.metric_objects import metric_objects
 from lockstep.sums.running import Scalar, to_scalar
-
-OPERATIONS = ((("mean", "sum"), dist.ReduceOp.SUM), (("min",), dist.ReduceOp.MIN), (("max",), dist.ReduceOp.MAX))
-"""The collective that reduces totals and weights, by reductions."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,15 @@ class ExactLog:
     always_synced: names of values of a step that are reduced even without `sync_dist`.
     """
 
-    def __init__(self, module: nn.Module, rank: int, device: torch.device, active: bool = True) -> None:
+    def __init__(self, module: nn.Module, rank: int, active: bool = True) -> None:
         """`active`: whether anything may be logged, by a user's module or by callbacks."""
-        self.module, self.rank, self.device, self.active = module, rank, device, active
+        self.module, self.rank, self.active = module, rank, active
         self.stages: dict[str, dict[str, Value]] = {}
         self.stage, self.samples, self.suffix = "", 0, ""
         self.epoch_samples: dict[str, int] = {}
         self.in_batch = False
         self.virtual_rank = 0
-        self.step_values: dict[str, StepValue] = {}
+        self.step_values: dict[str, Value] = {}
         self.always_synced: set[str] = set()
 
     # where a run stands
@@ -65,6 +63,8 @@ class ExactLog:
         self.samples, self.in_batch = samples, True
         self.epoch_samples[self.stage] = self.epoch_samples.get(self.stage, 0) + samples
         self.suffix = "" if loader is None else f"/dataloader_idx_{loader}"
+        for value in self.step_values.values():
+            value.of_ranks, value.synced = {}, None
         self.step_values, self.virtual_rank = {}, 0
 
     def end_batch(self) -> None:
@@ -98,7 +98,7 @@ class ExactLog:
         """Log a value, as LightningModule.log. Values of an epoch are over all ranks, with `sync_dist` and without.
 
         Raises:
-            ValueError: the value is neither a single number nor a metric.
+            ConfigError: `reduce_fx` is unknown.
         """
         in_training = self.stage == "train" and self.in_batch
         on_step = in_training if on_step is None else on_step and self.in_batch
@@ -108,13 +108,12 @@ class ExactLog:
         if (entry := entries.get(name)) is None:
             options = (on_step, on_epoch, prog_bar, logger is not False)
             entry = entries[name] = Value(name, reduction_of(name, reduce_fx), *options)
-            entry.reset()
         if is_metric(value):
             entry.metric = value
             if on_step and (forward := last_forward(value)) is not None:
                 self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
-        number = value if type(value) is float else to_scalar(single_number(name, value))
+        number = value if type(value) is float else to_scalar(torch.as_tensor(value, dtype=torch.float64).reshape(()))
         if self.in_batch:
             weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0
         else:  # a value of the epoch stands for the samples of this rank in it
@@ -127,20 +126,20 @@ class ExactLog:
             entry.pending.append((number, weight))
 
     def _add_step(self, entry: Value, value: Scalar, weight: float, sync_dist: bool) -> None:
-        sync_dist = sync_dist or not self.always_synced.isdisjoint((entry.name, entry.step_name))
-        self.step_values.setdefault(entry.name, StepValue(entry, sync_dist)).of_ranks[self.virtual_rank] = value, weight
+        entry.sync_dist = sync_dist or not self.always_synced.isdisjoint((entry.name, entry.step_name))
+        entry.of_ranks[self.virtual_rank] = value, weight
+        self.step_values[entry.name] = entry
 
     # results of a batch
 
     def step(self, target: Literal["logger", "prog_bar"]) -> dict[str, float]:
         """Return the values of the batch for a target: this rank's, or those of all ranks with `sync_dist`."""
-        values = [value for value in self.step_values.values() if getattr(value.entry, target)]
-        return {value.entry.step_name: value.shown for value in values}
+        return {value.step_name: value.shown for value in self.step_values.values() if getattr(value, target)}
 
     def monitored(self) -> dict[str, float]:
         """Return the values of a training batch that callbacks may monitor."""
         values = self.step_values.values() if self.stage == "train" else ()
-        return {name: value.shown for value in values for name in (value.entry.name, value.entry.step_name)}
+        return {name: value.shown for value in values for name in (value.name, value.step_name)}
 
     def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
         """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics.
@@ -149,17 +148,16 @@ class ExactLog:
         """
         kinds: dict[str, dict[str, tuple[Scalar, float, str]]] = {"logged": {}, "metrics": {}}
         for value in self.step_values.values():
-            kinds["logged" if value.entry.metric is None else "metrics"][value.entry.step_name] = value.joined
+            kinds["logged" if value.metric is None else "metrics"][value.step_name] = value.joined
         return kinds
 
     def sync_steps(self) -> None:
         """Reduce the values of the batch that were logged with `sync_dist`. To be called by every rank."""
         values = [value for _, value in sorted(self.step_values.items()) if value.sync_dist]
-        if dist.is_initialized() or any(len(value.of_ranks) > 1 for value in values):
-            totals = [value.joined[:2] for value in values]
-            numbers = self._over_ranks([value.entry for value in values], [(float(total), n) for total, n in totals])
-            for value, number in zip(values, numbers, strict=True):
-                value.synced = number
+        if values and (dist.is_initialized() or any(len(value.of_ranks) > 1 for value in values)):
+            ranks = _on_all_ranks([[float(value.joined[0]), value.joined[1]] for value in values])
+            for value, totals in zip(values, zip(*ranks, strict=True), strict=True):
+                value.synced = value.over_ranks(totals)
 
     # results of an epoch
 
@@ -167,20 +165,17 @@ class ExactLog:
         """Return the values of a stage over all ranks, and reset them. To be called by every rank."""
         if not self.active:
             return Epoch()
-        entries = self._on_all_ranks(stage)
-        for entry in entries:
-            entry.flush()
-        plain = [entry for entry in entries if entry.metric is None]
-        totals = self._over_ranks(plain, [(entry.total, entry.weight) for entry in plain])
-        values = dict(zip([entry.name for entry in plain], totals, strict=True))
-        values |= {
-            entry.name: float(entry.metric.compute())
-            for entry in entries
-            if entry.metric is not None and entry.on_epoch
-        }
-        for entry in entries:
+        totals = self._totals(self.stages.setdefault(stage, {}))
+        logged = []
+        for entry, totals_of_ranks in totals:
+            if entry.metric is None:
+                value = entry.over_ranks(totals_of_ranks)
+            else:
+                value = float(entry.metric.compute()) if entry.on_epoch else None
+            if value is not None:
+                logged.append((entry, value))
+        for entry, _ in totals:
             entry.reset()
-        logged = [(entry, value) for entry in entries if (value := values.get(entry.name)) is not None]
         return Epoch(
             {entry.epoch_name: value for entry, value in logged},
             {entry.epoch_name: value for entry, value in logged if entry.logger},
@@ -188,32 +183,24 @@ class ExactLog:
             {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)},
         )
 
-    def _on_all_ranks(self, stage: str) -> list[Value]:
-        """Return the stage's entries in one order on every rank: a rank without samples has logged nothing."""
-        entries = self.stages.setdefault(stage, {})
-        if not dist.is_initialized():
-            return [*entries.values()]
-        names = {id(metric): name for name, metric in metric_objects(self.module).items()}
-        message = [(entry.options, names.get(id(entry.metric))) for entry in entries.values()]
-        for sent in all_gather_bytes(json.dumps(message).encode()):
-            for options, metric in json.loads(sent):
-                if options[0] not in entries:
-                    entry = entries[options[0]] = Value(*options)
-                    entry.metric = None if metric is None else self.module.get_submodule(metric)
-                    entry.reset()
-        return [entries[name] for name in sorted(entries)]
+    def _totals(self, entries: dict[str, Value]) -> list[tuple[Value, list[Any]]]:
+        """Return each entry with its totals and weights of all ranks; in the same order on every rank.
 
-    def _over_ranks(self, entries: Sequence[Value], pairs: Sequence[tuple[float, float]]) -> list[float | None]:
-        """Reduce the total and the weight of each entry: one message for all sums, one for extremes."""
-        totals = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2)
-        if dist.is_initialized() and entries:
-            for reductions, operation in OPERATIONS:
-                rows = torch.tensor([entry.reduction in reductions for entry in entries])
-                if rows.any():
-                    message = totals[rows].to(self.device)
-                    dist.all_reduce(message, op=operation)
-                    totals[rows] = message.cpu()
-        return [reduced(entry.reduction, *row) for entry, row in zip(entries, totals.tolist(), strict=True)]
+        A rank without samples has logged nothing, and gets the entries of the others.
+        """
+        metrics = metric_objects(self.module)
+        names = {id(metric): name for name, metric in metrics.items()}
+        for entry in entries.values():
+            entry.flush()
+        rows = [[entry.options, names.get(id(entry.metric)), entry.total, entry.weight] for entry in entries.values()]
+        totals: dict[str, list[Any]] = {}
+        for options, metric, *total in chain.from_iterable(_on_all_ranks(rows)):
+            name = options[0]
+            if name not in entries:
+                entries[name] = Value(*options)
+                entries[name].metric = metrics.get(metric)
+            totals.setdefault(name, []).append(total)
+        return [(entries[name], totals[name]) for name in sorted(totals)]
 
     # checkpoints within an epoch
 
@@ -228,10 +215,14 @@ class ExactLog:
         """Add a return value of `state` to what was restored from another rank."""
         entries = self.stages.setdefault("train", {})
         for name, (*options, total, weight) in state.items():
-            if name not in entries:
-                entries[name] = Value(*options)
-                entries[name].reset()
-            entries[name].add(total, weight)
+            entries.setdefault(name, Value(*options)).add(total, weight)
+
+
+def _on_all_ranks(values: list[Any]) -> list[list[Any]]:
+    """Return the plain values of each rank, on every rank."""
+    if not dist.is_initialized():
+        return [values]
+    return [json.loads(message) for message in all_gather_bytes(json.dumps(values).encode())]
 
 
 def attach_log(module: nn.Module, log: ExactLog | None) -> None:

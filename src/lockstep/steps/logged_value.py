@@ -1,12 +1,9 @@
 """The values that a module logs under one name: over an epoch, and in a single batch."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from lockstep.config_error import ConfigError
 from lockstep.sums.running import Scalar, to_floats
@@ -20,7 +17,11 @@ JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"mean": sum, "sum": sum, "min
 
 @dataclass
 class Value:
-    """One name in one stage. `pending`: values and weights that are not in `total` yet."""
+    """One name in one stage. `pending`: values and weights that are not in `total` yet.
+
+    of_ranks: the value and the weight in the current batch, by virtual rank.
+    sync_dist, synced: whether they are reduced over all ranks, and their reduction.
+    """
 
     name: str
     reduction: str
@@ -32,6 +33,9 @@ class Value:
     total: float = 0.0
     weight: float = 0.0
     pending: list[tuple[Scalar, float]] = field(default_factory=list)
+    of_ranks: dict[int, tuple[Scalar, float]] = field(default_factory=dict)
+    sync_dist: bool = False
+    synced: float | None = None
 
     @property
     def options(self) -> list[Any]:
@@ -47,7 +51,7 @@ class Value:
         return f"{self.name}_epoch" if self.on_step else self.name
 
     def reset(self) -> None:
-        self.total, self.weight, self.pending = EMPTY[self.reduction], 0.0, []
+        self.total, self.weight, self.pending = 0.0, 0.0, []
         if self.metric is not None:
             self.metric.reset()
 
@@ -58,42 +62,33 @@ class Value:
         self.pending = []
 
     def add(self, total: float, weight: float) -> None:
-        """Add a total of some weight; one without weight does not count."""
-        if weight > 0:
-            self.total, self.weight = JOIN[self.reduction]((self.total, total)), self.weight + weight
-
-
-@dataclass
-class StepValue:
-    """The values of one name in one batch, each with its weight, by virtual rank.
-
-    synced: their reduction over all ranks, for `sync_dist`.
-    """
-
-    entry: Value
-    sync_dist: bool = False
-    of_ranks: dict[int, tuple[Scalar, float]] = field(default_factory=dict)
-    synced: float | None = None
+        """Add a total of some weight."""
+        self.total, self.weight = join(self.reduction, [(self.total, self.weight), (total, weight)])
 
     @property
     def shown(self) -> float:
-        """Return the value of this rank, or of all ranks once it is reduced."""
+        """Return the value of the batch on this rank, or over all ranks once it is reduced."""
         return float(next(iter(self.of_ranks.values()))[0]) if self.synced is None else self.synced
 
     @property
     def joined(self) -> tuple[Scalar, float, str]:
-        """Return total, weight and reduction over the virtual ranks."""
-        pairs, reduction = [pair for pair in self.of_ranks.values() if pair[1]], self.entry.reduction
-        totals = [value * weight if reduction == "mean" else value for value, weight in pairs]
-        weight = sum(weight for _, weight in pairs)
-        return JOIN[reduction](totals) if totals else EMPTY[reduction], weight, reduction
+        """Return total, weight and reduction of the batch over the virtual ranks."""
+        is_mean, pairs = self.reduction == "mean", self.of_ranks.values()
+        totals = [(value * weight if is_mean else value, weight) for value, weight in pairs]
+        return *join(self.reduction, totals), self.reduction
+
+    def over_ranks(self, totals: Sequence[Any]) -> float | None:
+        """Return the value of totals and their weights, one for each rank; None if nothing was logged."""
+        total, weight = join(self.reduction, totals)
+        if not weight:
+            return None
+        return float(total / weight) if self.reduction == "mean" else float(total)
 
 
-def reduced(reduction: str, total: float, weight: float) -> float | None:
-    """Return the value of an epoch or of a step; None if nothing was logged."""
-    if reduction == "mean":
-        return total / weight if weight else None
-    return None if math.isinf(total) or (reduction == "sum" and not weight) else total
+def join(reduction: str, totals: Sequence[Any]) -> tuple[Any, float]:
+    """Join totals, each with its weight; those without weight do not count."""
+    counted = [total for total, weight in totals if weight]
+    return JOIN[reduction](counted) if counted else EMPTY[reduction], sum(weight for _, weight in totals)
 
 
 def reduction_of(name: str, reduce_fx: Any) -> str:
@@ -102,21 +97,7 @@ def reduction_of(name: str, reduce_fx: Any) -> str:
     Raises:
         ConfigError: it is unknown.
     """
-    word = reduce_fx if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", str(reduce_fx))
+    word = getattr(reduce_fx, "__name__", str(reduce_fx))
     if word.lower() not in REDUCTIONS:
         raise ConfigError(f"self.log({name!r}, reduce_fx={word}): it is not one of mean, sum, min, max.")
     return REDUCTIONS[word.lower()]
-
-
-def single_number(name: str, value: Any) -> Tensor:
-    """Return a value as a detached tensor of one number, shape ().
-
-    Raises:
-        ValueError: it is a mapping, or several numbers.
-    """
-    if isinstance(value, Mapping):
-        raise ValueError(f"self.log({name!r}, …) takes one number; log a mapping by self.log_dict")
-    number = value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-    if number.numel() != 1:
-        raise ValueError(f"self.log({name!r}, …) takes one number, and this tensor has the shape {tuple(number.shape)}")
-    return number.reshape(())

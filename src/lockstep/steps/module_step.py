@@ -4,7 +4,7 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -15,63 +15,63 @@ from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Progress
 from lockstep.config_error import config_error, require
+from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
+from lockstep.loggers import Loggers
+from lockstep.monitor.epoch import EpochMonitor
+from lockstep.monitor.net import Example, show_net
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.recorder import Recorder
+from lockstep.steps import full_weights
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.loss_weight import LossWeighting, Scale, loss_of, loss_weight
+from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.metric_objects import preserve_metrics
+from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
-    from lockstep.steps.full_weights import FullWeights
     from lockstep.steps.virtual_steps import VirtualSteps
 
+TRAIN_LOSS = "train/loss"
 
-class ModuleStep:
-    """`share`: the rank's share of the current batch; `loss`: that of its step, over all virtual ranks.
+
+class ModuleStep(Step):
+    """`loss`: that of the current batch, over all virtual ranks.
 
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
-    share: BatchShare
+    sums: Mapping[str, Tensor] = {}
+    confusion: Tensor | None = None
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, transfer: Callable[[Any], Any]) -> None:
-        """`transfer` moves the batch of a virtual rank to the device."""
-        self.plan, self.module, self.log = plan, module, log
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
+        self.plan, self.module, self.log, self.data = plan, module, log, data
         virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
         self.ranks = plan.world_size * virtual_ranks
-        self.weighting = LossWeighting()
         self.virtual_steps: VirtualSteps | None = None
         self.virtual: VirtualRanks | None = None
-        self.weights: FullWeights | None = None
         if virtual_ranks > 1:
             from lockstep.steps import virtual_steps
 
-            self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self.weighting, transfer)
+            self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self, data.transfer)
             self.virtual = self.virtual_steps.ranks
-        if plan.strategy.sharded:
-            from lockstep.steps import full_weights
-
-            self.weights = full_weights.FullWeights(plan, module)
         self.averaged: frozenset[int] | None = None
+        self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
         self.is_simple = self.virtual is None and not plan.strategy.sharded
         """Whether the step only has to record its loss."""
         self.has_default_backward = self.is_simple and not overrides(module, "backward")
-        self.overrides_optimizer_step = overrides(module, "optimizer_step")
 
     def wrap(self) -> None:
         """Wrap methods of the module: steps are weighted, and hooks see full weights if they are sharded."""
         replace_method(self.module, "training_step", self._training_step)
         replace_method(self.module, "backward", self._backward)
-        replace_method(self.module, "optimizer_step", self._optimizer_step)
-        if self.weights is not None:
-            self.weights.wrap()
+        if self.plan.strategy.sharded:
+            full_weights.wrap_hooks(self.plan, self.module)
 
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the callbacks of the run and the optimizers that the module has configured.
@@ -79,36 +79,33 @@ class ModuleStep:
         Args:
             wrapped: what averages gradients, a FixedBucketDDP or anything else.
         """
-        if self.weights is not None:
-            self.weights.watch(callbacks, optimizers)
+        if self.plan.strategy.sharded:
+            full_weights.watch(self.plan, self.module, callbacks, optimizers)
         if self.virtual_steps is not None:
             for name in ("optimizers", "lr_schedulers"):
                 replace_method(self.module, name, self.virtual_steps.optimizers)
+        if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
+            replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share, self.loss = share, None
         if self.virtual_steps is None:
-            self.weighting.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
+            self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
         else:
-            self.weighting.weight = 1.0
+            self.weight = 1.0
             self.virtual_steps.begin(share, batches)
-
-    def begin_evaluation_batch(self, share: BatchShare) -> None:
-        """No-op: a rank without samples skips the batch."""
 
     @property
     def samples(self) -> int:
-        """Return this process's samples of the batch: those of all virtual ranks, but none of a dummy batch."""
-        if self.virtual is not None:
-            return self.share.samples
-        return 0 if self.share.is_dummy else self.share.count
+        """Return this process's samples of the batch: those of all virtual ranks."""
+        return super().samples if self.virtual is None else self.share.samples
 
-    def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
+    def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
         """Run backward from the loss of one of `batches` batches, by the module's `backward` if it overrides it."""
         if self.has_default_backward:
-            self.weighting.backward(loss, batches, scale)
+            super().backward(loss, batches, scale)
         else:
             self.module.backward((loss if scale is None else scale(loss)) / batches)
 
@@ -129,6 +126,45 @@ class ModuleStep:
         if self.averaged is not None:
             average_late(parameters, self.averaged)
         return recorder.norms(parameters)
+
+    def record_batch(self, recorder: Recorder) -> None:
+        """Record the loss of a training batch; log it as train/loss unless the module logs something of this name."""
+        loss_sum: Any = 0.0
+        count, ids = self.samples, self.share.ids
+        if self.loss is not None:
+            loss = to_scalar(self.loss)
+            if count:
+                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * count
+            logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
+            if logged is None or not logged.logger:
+                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
+        recorder.batch((loss_sum, count), ids if count else ids[:0])
+
+    # evaluations and the ends of epochs
+
+    def open(self, loggers: Loggers) -> None:
+        self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module, ())
+
+    def show(self) -> None:
+        """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
+        array = self.data.transfer(self.module.example_input_array)
+        if isinstance(array, Mapping):
+            example = Example((), array)
+        else:
+            example = Example(array if isinstance(array, tuple) else () if array is None else (array,))
+        with self.plan.strategy.tensors.full_weights(self.module):
+            show_net(self.plan, self.loggers, self.module, example, self.data.device)
+
+    def begin_evaluation(self, stage: str) -> None:
+        """Drop the buffers of virtual ranks: as under DDP, all ranks evaluate with rank 0's."""
+        if self.virtual is not None:
+            self.virtual.buffers = {}
+
+    def end_stage(
+        self, stage: str, within: bool, work: Mapping[str, float]
+    ) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Return no metrics, and the curves of an epoch's work."""
+        return {}, work if stage == "train" else {}
 
     # methods of the module
 
@@ -174,7 +210,7 @@ class ModuleStep:
         raise config_error("model", self.plan.model.name, reason, "one that returns a loss, or a dictionary with loss")
 
     def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
-        weight = self.weighting.weight
+        weight = self.weight
         weighted = loss if weight == 1.0 else loss * weight
 
         def call() -> None:
@@ -184,23 +220,22 @@ class ModuleStep:
         sharded = self.plan.strategy.tensors.sharded_module(self.module)
         if sharded is not None:
             sharded.backward(call)
-        elif self.virtual_steps is not None and self.virtual_steps.scheduler is not None:
-            self.virtual_steps.scheduler.backward(call)
+        elif self.virtual_steps is not None:
+            self.virtual_steps.backward(call)
         else:
             call()
 
-    def _optimizer_step(
+    def _lbfgs_step(
         self, original: Callable[..., None], epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        closure = optimizer_closure
-        if isinstance(optimizer, torch.optim.LBFGS):
-            closure = lambda: self._global_loss(optimizer_closure())  # noqa: E731
-        original(epoch, batch_idx, optimizer, closure)
+        """Step by the loss over all ranks: L-BFGS judges by it, and by their own losses ranks would diverge."""
 
-    def _global_loss(self, loss: Tensor | None) -> Tensor | None:
-        """Return the loss over all ranks, for an optimizer that judges by it: by their own losses, ranks diverge."""
-        if loss is None or self.plan.world_size == 1:
-            return loss
-        total = (loss.detach() * self.weighting.weight).to(torch.float64)
-        dist.all_reduce(total)
-        return (total / self.plan.world_size).to(loss.dtype)
+        def closure() -> Any:
+            loss = optimizer_closure()
+            if loss is None or self.plan.world_size == 1:
+                return loss
+            total = (loss.detach() * self.weight).to(torch.float64)
+            dist.all_reduce(total)
+            return (total / self.plan.world_size).to(loss.dtype)
+
+        original(epoch, batch_idx, optimizer, closure)

@@ -1,30 +1,21 @@
-"""A plain net and its task as the steps of a LightningModule, without Lightning, and the weight of their loss."""
+"""A plain net and its task as the steps of a LightningModule, without Lightning."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from lockstep import schemas
-from lockstep.checkpoint.content import Progress
 from lockstep.data.samples import as_batch, keys_of
 from lockstep.data.tensors import Batch
-from lockstep.loaders.rank_loader import BatchShare
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
-from lockstep.record.recorder import Recorder
 from lockstep.schedulers import create_scheduler
-from lockstep.steps.loss_weight import LossWeighting, Scale, loss_weight
-from lockstep.sums.epoch_metrics import StepCounts
 from lockstep.sums.running import BatchStats, batch_stats
-from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:
-    from lockstep.parallel.global_dropout import GlobalMasks
-    from lockstep.parallel.virtual_ranks import VirtualRanks
-    from lockstep.steps.task_metrics import TaskMetrics
+    from lockstep.steps.task_step import TaskStep
 
 
 class TaskModule(nn.Module):
@@ -39,7 +30,7 @@ class TaskModule(nn.Module):
     computes_with_net = True
     """Whether a strategy may shard, split or replicate `net` alone: nothing else computes with its parameters."""
 
-    sums: "TaskMetrics"
+    sums: "TaskStep"
 
     def __init__(self, net: nn.Module, plan: Plan) -> None:
         super().__init__()
@@ -88,59 +79,3 @@ class TaskModule(nn.Module):
         if isinstance(schedule, schemas.UserScheduler) and schedule.plateau:
             config |= {"interval": "epoch", "monitor": schedule.metric(self.plan)}
         return {"optimizer": optimizer, "lr_scheduler": config}
-
-
-class TaskStep:
-    """`counts` corrects the gradients if some targets are ignored.
-
-    virtual: the ranks that the net's forward runs in turn; None without strategy=virtual.
-    """
-
-    overrides_optimizer_step = False
-    share: BatchShare
-
-    def __init__(self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None") -> None:
-        """`masks`: of a dropout that does not depend on the world size."""
-        self.plan, self.module, self.masks = plan, module, masks
-        self.weighting = LossWeighting()
-        is_virtual = plan.strategy.layout(plan.devices).virtual_ranks > 1
-        self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
-        self.counts = StepCounts(plan.objective, plan.strategy.devices(plan)[0])
-
-    def wrap(self) -> None:
-        """Weight the loss in `backward`, which Lightning's own loop calls."""
-        if hasattr(self.module, "backward"):
-            replace_method(
-                self.module,
-                "backward",
-                lambda original, loss, *rest, **options: original(loss * self.weighting.weight, *rest, **options),
-            )
-
-    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """No-op: only the net has weights, and the loop alone steps."""
-
-    def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
-        """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share = share
-        self.begin_evaluation_batch(share)
-        self.weighting.weight = loss_weight(self.plan, share, 1, self.plan.world_size, batches)
-        if self.masks is not None:
-            self.masks.begin(position.epochs, position.batch)
-
-    def begin_evaluation_batch(self, share: BatchShare) -> None:
-        """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
-        if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
-            self.module.is_dummy_batch = share.is_dummy
-
-    @property
-    def samples(self) -> int:
-        """Return this rank's samples of the batch."""
-        return 0 if self.share.is_dummy else self.share.count
-
-    def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
-        self.weighting.backward(loss, batches, scale)
-
-    def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
-        """Return the norms of the gradients, which are complete and averaged over ranks."""
-        self.counts.weigh(recorder.parameters)
-        return recorder.norms(recorder.parameters)

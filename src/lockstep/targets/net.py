@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 
 from lockstep.config_error import ConfigError, require
 from lockstep.schemas.target import KEY
+from lockstep.targets.kinds import is_lightning_module
 from lockstep.targets.locate import create
 
 OutputShape = tuple[int | None, ...] | int | None
@@ -25,7 +26,8 @@ def create_user_net(
     """
     key, path = f"model.{KEY}", call[KEY]
     net = create("model", call, {"shape": shape, "outputs": outputs})
-    is_net, reason = isinstance(net, nn.Module), f"this returns a {type(net).__name__}, and not an nn.Module"
+    is_net = isinstance(net, nn.Module) and not is_lightning_module(net)
+    reason = f"this returns a {type(net).__name__}, and not a plain nn.Module"
     require(is_net, key, path, reason, "the path of a net")
     lazy = any(is_lazy(tensor) for tensor in (*net.parameters(), *net.buffers()))
     require(not lazy, key, path, "lazy layers are not supported", "layers with their sizes")

@@ -1,0 +1,139 @@
+"""Each bug that is planted in an engine is found at the right step of the right quantity."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import Optimizer
+
+from lockstep import optimizers
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
+from lockstep.compare import compare
+from lockstep.launch.topology import RankContext
+from lockstep.loaders import map_loader
+from lockstep.parallel import reduce
+from lockstep.plan import Plan
+from lockstep.raw.precision import Precision
+from lockstep.run_files import Metrics
+from lockstep.steps import task_module
+from tests.conftest import MakePlan
+from tests.rank_helpers import ENGINES, on_ranks, with_engine
+from tests.test_compare import SMALL, first_of
+
+
+def lightning_run(plan: Plan, context: RankContext) -> Metrics:
+    return ENGINES["lightning"](with_engine(plan, "lightning", Path(plan.run_dir) / "right"), context)
+
+
+def raw_run(plan: Plan, context: RankContext, gradient_sync: str = "ddp") -> Metrics:
+    return ENGINES["raw"](with_engine(plan, "raw", Path(plan.run_dir) / "wrong", gradient_sync), context)
+
+
+def with_an_unreduced_gradient_at_step_7_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
+    calls = iter(range(1, 1000))
+    right = reduce.all_reduce
+
+    def wrong(gradients: reduce.Gradients) -> None:
+        before = [gradient.clone() for gradient in gradients]
+        right(gradients)
+        if next(calls) == 7 and context.rank == 1:
+            for gradient, local in zip(gradients, before, strict=True):
+                gradient.copy_(local)
+
+    reduce.BY_HAND["all_reduce"] = wrong
+    return raw_run(plan, context, "all_reduce")
+
+
+def with_two_samples_swapped(plan: Plan, context: RankContext) -> Metrics:
+    """Positions 40 and 100 of the second epoch: in its batches 3 and 8, steps 11 + 4 and 11 + 9."""
+    right = map_loader.epoch_order  # type: ignore[attr-defined]
+
+    def wrong(samples: int, seed: int, epoch: int) -> torch.Tensor:
+        order = right(samples, seed, epoch)
+        if epoch == 1:
+            order[[40, 100]] = order[[100, 40]]
+        return order
+
+    map_loader.epoch_order = wrong  # type: ignore[attr-defined]
+    return raw_run(plan, context)
+
+
+def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
+    """At step 5 alone, in the last bit."""
+    right, steps = Precision.step, 0
+
+    def wrong(self: Precision, optimizer: Optimizer, closure: Callable[[], Any]) -> None:
+        nonlocal steps
+        steps += 1
+        [group] = optimizer.param_groups
+        before = group["lr"]
+        if steps == 5:
+            group["lr"] = math.nextafter(before, 1)
+        right(self, optimizer, closure)
+        group["lr"] = before
+
+    Precision.step = wrong  # type: ignore[method-assign]
+    return raw_run(plan, context)
+
+
+def two_ranks(folder: Path) -> Plan:
+    return plan_from(compose_job(["strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL])[0], folder)
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a correct run."""
+    folder = tmp_path_factory.mktemp("lightning")
+    on_ranks(two_ranks(folder), lightning_run)
+    return folder / "right"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "first", "where"),
+    [
+        (with_an_unreduced_gradient_at_step_7_on_rank_1, "ranks in step", "epoch 1, step 7, grad_norm_spread"),
+        (with_two_samples_swapped, "sample ids", "epoch 2, step 15, ids"),
+        (with_a_rate_off_by_one_ulp, "learning rate", "epoch 1, step 5, lr"),
+    ],
+)
+def test_bug_is_found_at_its_step(
+    wrong: Callable[[Plan, RankContext], Metrics], first: str, where: str, right: Path, tmp_path: Path
+) -> None:
+    on_ranks(two_ranks(tmp_path), wrong)
+    for tolerance in (None, 1e-10):
+        comparison = compare(right, tmp_path / "wrong", tolerance)
+        assert comparison.verdict == "different"
+        name, position = first_of(comparison)
+        assert name == first
+        assert position.startswith(where)
+        assert f"They differ first in {first}, {where}" in comparison.text()
+    assert compare(right, right).verdict == "identical"
+
+
+def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
+    """By 1 %, in both engines: the gradients are all-reduced, so every norm is equal on all ranks."""
+    right = optimizers.create_optimizer
+
+    def wrong(choice: Any, net: torch.nn.Module) -> torch.optim.Optimizer:
+        optimizer = right(choice, net)
+        for group in optimizer.param_groups:
+            group["lr"] *= 1.01 if context.rank == 1 else 1
+        return optimizer
+
+    task_module.create_optimizer = wrong  # type: ignore[attr-defined]
+    lightning_run(plan, context)
+    return raw_run(plan, context)
+
+
+def test_ranks_that_diverge_alike_in_both_engines(make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp", "devices=2", "model.hidden=[16]", "record.weights=step", *SMALL)
+    on_ranks(plan, with_a_larger_rate_on_rank_1)
+    runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"
+    comparison = compare(*runs)
+    assert first_of(comparison) == ("ranks in step", f"epoch 1, step 1, weights of ranks 0 and 1 in {runs[0]}: ")
+    apart = {name for name, quantity in comparison.quantities.items() if quantity.first is not None}
+    assert apart == {"ranks in step"}, "all else is equal in both"

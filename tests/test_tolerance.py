@@ -1,0 +1,65 @@
+"""How closely two runs are expected to agree, by their metadata, and why they may not."""
+
+import math
+
+import pytest
+
+from lockstep.compare.tolerance import (
+    FLOAT32,
+    FLOAT64,
+    IDENTICAL,
+    INCOMPARABLE,
+    LIKELY,
+    MIXED,
+    Tolerance,
+    likely_reason,
+    tolerance_between,
+)
+
+
+def run_metadata(**changes: object) -> dict[str, object]:
+    usual = {"strategy": "ddp", "world_size": 2, "devices": 2, "precision": "32-true", "gradient_sync": "ddp"}
+    rest = {"micro_batches": 1, "accelerator": "cpu", "threads": 1, "sync_batchnorm": False, "dropout_rng": "none"}
+    return {**usual, **rest, **changes}
+
+
+ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "none"}
+PIPELINE = {**ALONE, "strategy": "model_parallel", "devices": 2}
+DROPOUT = {"dropout_rng": "per_rank"}
+FOUR_RANKS = {"world_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "tolerance"),
+    [
+        ({}, {"strategy": "ddp_spawn", "gradient_sync": "ring"}, IDENTICAL),
+        (FOUR_RANKS, {**FOUR_RANKS, "gradient_sync": "ring"}, FLOAT32),
+        ({}, {"threads": 2}, FLOAT32),
+        (ALONE, {}, FLOAT32),
+        (ALONE, PIPELINE, IDENTICAL),
+        (ALONE, {**PIPELINE, "micro_batches": 4}, FLOAT32),
+        ({**ALONE, "strategy": "dp", "devices": 2}, {**ALONE, "strategy": "dp", "devices": 3}, FLOAT32),
+        ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, FLOAT64),
+        ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, IDENTICAL),
+        ({**ALONE, "precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, MIXED),
+        (DROPOUT, {**DROPOUT, "strategy": "ddp_spawn"}, IDENTICAL),
+        ({**ALONE, **DROPOUT}, DROPOUT, INCOMPARABLE),
+        (DROPOUT, {**DROPOUT, "threads": 2}, FLOAT32),
+        ({**ALONE, "dropout_rng": "global"}, {"dropout_rng": "global"}, FLOAT32),
+    ],
+)
+def test_tolerance_between_two_runs(a: dict[str, object], b: dict[str, object], tolerance: Tolerance) -> None:
+    assert tolerance_between(run_metadata(**a), run_metadata(**b)) == tolerance
+
+
+def test_bounds_are_those_of_the_docs() -> None:
+    assert (IDENTICAL.within, FLOAT64.within, FLOAT32.within, MIXED.within) == (0.0, 1e-10, 1e-4, 0.1)
+    assert (IDENTICAL.steps, FLOAT64.steps, FLOAT32.steps, MIXED.steps) == (math.inf, math.inf, 3, 3)
+
+
+def test_likely_reason_needs_other_worlds_and_a_module() -> None:
+    single, ranks = run_metadata(**ALONE), run_metadata()
+    assert likely_reason(single, ranks, "loss") == LIKELY
+    assert likely_reason(single, ranks, "learning rate") is None
+    assert likely_reason(single, single, "loss") is None
+    assert likely_reason({**single, "optimizer": "adam"}, ranks, "loss") is None
