@@ -27,7 +27,7 @@ Start = Callable[..., Attempt]
 def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
     """Start two ranks, one of which fails as the engine for tests says."""
     start_forkserver(ENGINE)
-    plan = make_plan("strategy=ddp", "devices=2")
+    plan = make_plan("strategy=ddp", "devices=2", "process_group.timeout=4")
     started: list[Attempt] = []
 
     def of(fault: str, folder: str = ".") -> Attempt:
@@ -101,6 +101,17 @@ def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.M
     while alive(*pids):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@needs_states
+def test_a_stopped_rank_is_named_after_the_timeout(start: Start) -> None:
+    attempt = start("sleep@1")
+    assert attempt.wait(2.0) is None
+    os.kill(attempt.pids[1], signal.SIGSTOP)
+    reason = r"^rank 1 failed: it was stopped .* and did not answer within 4 s \(process_group.timeout\)$"
+    with pytest.raises(RankFailed, match=reason):
+        ended(attempt)
+    assert not any(map(alive, attempt.pids.values()))
 
 
 @needs_states

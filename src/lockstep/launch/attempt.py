@@ -13,7 +13,8 @@ import torch.multiprocessing
 
 from lockstep.launch.failure import FailureReport, RankFailed, first_failure
 from lockstep.launch.forkserver import ensure_forkserver
-from lockstep.launch.processes import kill_trees
+from lockstep.launch.processes import is_stopped, kill_trees
+from lockstep.launch.timeouts import timed_out, timeout_text
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
 
@@ -60,12 +61,13 @@ class Attempt:
 
     def __init__(self, job: LaunchSpec) -> None:
         context: Any = torch.multiprocessing.get_context("forkserver")
+        self.world = job.work.world
         self.processes: list[BaseProcess] = []
         self.readers: dict[int, Connection] = {}
         self.reports: dict[int, Done | FailureReport] = {}
         try:
             ensure_forkserver()
-            for rank in range(job.work.world.local_world_size):
+            for rank in range(self.world.local_world_size):
                 self.readers[rank], writer = context.Pipe(duplex=False)
                 with writer:
                     process = context.Process(target=run_rank, args=(rank, job, writer))
@@ -101,10 +103,14 @@ class Attempt:
             kill_forkserver()  # the next attempt starts another
             self.end()
             raise RankFailed(None, SERVER_LOST)
+        stopped = [rank for rank, pid in self.pids.items() if rank not in failed and is_stopped(pid)]
         self.end()
-        raise first_failure(
-            {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}, failed
-        )
+        reports = {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}
+        failure = first_failure(reports, failed)
+        if stopped and timed_out(failure):
+            limit = timeout_text(self.world)
+            raise RankFailed(stopped[0], f"it was stopped (by SIGSTOP, say) and did not answer within {limit}")
+        raise failure
 
     def end(self) -> None:
         """Kill the processes and their descendants, and wait until they are gone.

@@ -24,9 +24,9 @@ from lockstep.config_error import config_error
 from lockstep.disk import write_error
 from lockstep.errors import RendezvousTimeout
 from lockstep.launch.open_rendezvous import LOOPBACK, address_of, listen, users_file
-from lockstep.launch.peers import timeout_text
 from lockstep.launch.rendezvous import KEY, Rendezvous, keep_alive
 from lockstep.launch.signed_store import SignedStore, compute_hmac
+from lockstep.launch.timeouts import timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 

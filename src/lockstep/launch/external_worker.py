@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import ConfigError
-from lockstep.errors import PeerStopped, TrainingInterrupted
+from lockstep.errors import TrainingInterrupted
 from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.failure import format_error, lost_a_peer, wait_for_first_failure
-from lockstep.launch.peers import local_peer_pids, stopped_peer, timed_out, timeout_text
 from lockstep.launch.private_dir import cache_variables
 from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
+from lockstep.launch.timeouts import timed_out, timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, redirect_output, run_engine
 from lockstep.parallel.messages import all_gather_bytes
@@ -31,12 +31,11 @@ from lockstep.world import Launchable, World
 
 @dataclass
 class ExternalRank:
-    """This process as a rank: the store of its process group, and the pids of this machine's other ranks."""
+    """This process as a rank, and the store of its process group."""
 
     world: World
     context: RankContext
     store: Store | None = None
-    peers: dict[int, int] = field(default_factory=dict)
 
     @contextmanager
     def joined(self) -> Iterator[None]:
@@ -51,7 +50,6 @@ class ExternalRank:
                 open_external_rendezvous(self.world, self.context) as rendezvous,
                 process_group(self.world, self.context, rendezvous) as self.store,
             ):
-                self.peers = local_peer_pids(self.store, self.context) if self.store else {}
                 yield
 
     def run(self, work: Launchable, engine: str) -> Any:
@@ -83,14 +81,11 @@ class ExternalRank:
         except ConfigError:
             raise
         except Exception as error:
-            cause = stopped_peer(error, self.world, self.peers) or error
-            wait_for_first_failure(cause)
+            wait_for_first_failure(error)
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
-            is_cut_off = is_last and self.world.num_nodes > 1 and timed_out(cause)
-            write_report(cause, self.context.rank, terminal, to_terminal=is_cut_off)
-            if isinstance(cause, PeerStopped):  # it handles torchrun's SIGTERM only once it runs again
-                os.kill(self.peers[cause.rank], signal.SIGKILL)
+            is_cut_off = is_last and self.world.num_nodes > 1 and timed_out(error)
+            write_report(error, self.context.rank, terminal, to_terminal=is_cut_off)
             if is_cut_off:  # torchrun waits a quarter of an hour for an unreachable machine, and handles no signal
                 os.kill(os.getppid(), signal.SIGKILL)
             raise SystemExit(1) from None
@@ -102,13 +97,12 @@ def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) 
     """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal.
 
     torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer is delayed, so
-    torchrun ends it before it writes here. A rank that kills a stopped peer writes an earlier time.
+    torchrun ends it before it writes here.
     """
-    failed = error.rank if isinstance(error, PeerStopped) else rank
-    message = f"rank {failed} failed: {format_error(error)}"
+    message = f"rank {rank} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file is None or to_terminal:
         os.write(terminal, f"{message}\n".encode())
     else:
-        extra = {"py_callstack": message, "timestamp": str(int(time.time()) - (failed != rank))}
+        extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
         Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))

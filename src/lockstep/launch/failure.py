@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from lockstep.colour import painted
 from lockstep.config_error import ConfigError
-from lockstep.errors import ExpectedError, NotFinite, PeerStopped
+from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import end_command
 from lockstep.launch.topology import RankContext, is_rank_zero
@@ -70,8 +70,7 @@ def failure_report(error: Exception, rank: int) -> FailureReport:
     """Return the report of a rank's error."""
     if isinstance(error, ConfigError):
         return FailureReport(type(error)(str(error)), time.time())
-    failed = error.rank if isinstance(error, PeerStopped) else rank
-    cause = RankFailed(failed, format_error(error), final=isinstance(error, NotFinite))
+    cause = RankFailed(rank, format_error(error), final=isinstance(error, NotFinite))
     return FailureReport(cause, time.time(), lost_a_peer(error))
 
 

@@ -17,7 +17,7 @@ import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.errors import RendezvousTimeout
-from lockstep.launch.peers import pid_key, timeout_text
+from lockstep.launch.timeouts import timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
@@ -61,7 +61,7 @@ class Rendezvous:
 
 
 def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
-    """Return the store of the rendezvous, once every rank has joined; their keys hold their pids.
+    """Return the store of the rendezvous, once every rank has joined.
 
     Raises:
         RendezvousTimeout: some ranks did not join within the timeout of the process group.
@@ -69,12 +69,12 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
     deadline = time.monotonic() + world.process_group.timeout
     store = rendezvous.connect(world, deadline)
     store.set_timeout(timedelta(seconds=world.process_group.timeout))
-    keys = [pid_key(rank) for rank in range(context.world_size)]
+    keys = [f"rank {rank} has joined" for rank in range(context.world_size)]
     group = rendezvous.group_store(store, world, context)
     if group.check([keys[context.rank]]):
         raise RendezvousTimeout(f"an earlier group has used {rendezvous}; remove it, or write {KEY}=file")
     while True:
-        group.set(keys[context.rank], str(os.getpid()))
+        group.set(keys[context.rank], "")
         absent = [str(rank) for rank, key in enumerate(keys) if not group.check([key])]
         if not absent:
             return keep_alive(group)

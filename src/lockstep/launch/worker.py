@@ -27,7 +27,6 @@ from lockstep.disk import (
 )
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import failure_report, wait_for_first_failure
-from lockstep.launch.peers import local_peer_pids, stopped_peer
 from lockstep.launch.rendezvous import Rendezvous, interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
@@ -79,7 +78,6 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
     os.environ.update(variables)
-    peers: dict[int, int] = {}
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:
@@ -87,13 +85,11 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
 
             restore_main(job.main)
         with temporary_errors_as_config_errors(job.folder), process_group(world, context, job.rendezvous) as store:
-            peers |= local_peer_pids(store, context) if store else {}
             stop = FileRequest(job.folder, context.rank, context.world_size, store)
             result = run_engine(job.work, job.engine, replace(context, stop=stop))
     except Exception as error:
-        cause = stopped_peer(error, world, peers) or error
-        command.send(failure_report(cause, rank))
-        wait_for_first_failure(cause)
+        command.send(failure_report(error, rank))
+        wait_for_first_failure(error)
         raise SystemExit(1) from None
     command.send(Done(result if rank == 0 else None))
 
