@@ -14,13 +14,9 @@ from lockstep.strategies.strategy import Wrapped
 
 
 class Training:
-    """A module prepared for training: its session, trainer, hooks and precision, and the wrapped training step.
-
-    batches_per_step: the batches of an optimizer step in the current epoch.
-    """
+    """A module prepared for training: its session, trainer, hooks and precision, and the wrapped training step."""
 
     wrapped: Wrapped
-    batches_per_step: int
 
     def __init__(self, session: Session, trainer: RawTrainer) -> None:
         self.session, self.trainer, self.module = session, trainer, session.module
