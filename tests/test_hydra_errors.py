@@ -17,7 +17,7 @@ EXPLAINED = [
     ("devicez=2", "devicez=2: there is no such key (did you mean devices?); write devices=2."),
     ("optimizer.learning_rate=1", "optimizer.learning_rate=1: there is no such key"),
     ("optimizer.lrr=1", "did you mean optimizer.lr?"),
-    ("strategy=dpp", "strategy=dpp: there is no such option (did you mean ddp?); write strategy=ddp, or another of"),
+    ("strategy=dpp", "strategy=dpp: there is no such option (did you mean dp?); write strategy=dp, or another of"),
     ("model=zzz", "model=zzz: there is no such option; write one of char_rnn, cnn, example, example_module, lenet, "),
     ("devices=1,2", "devices=1,2: Ambiguous value for argument 'devices=1,2' 1. To use it as a list"),
     ("model.dropout=0.1", "model.dropout=0.1: the chosen model has no such key; write model=… of an option with it."),

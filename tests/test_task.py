@@ -158,13 +158,13 @@ def test_a_default_task_is_not_in_the_identity(make_user_plan: MakeUserPlan) -> 
         ),
         (
             ("task=language_modelling", "data=sequences"),
-            "model=mlp: it has one row of outputs per sample, and the task predicts the next token at each position; "
+            "model=mlp: it has one row of outputs per sample, and data=sequences has several targets per sample; "
             "write model=char_rnn, or a net of your own.",
         ),
         (
             ("data=masks",),
-            "model=mlp: it has one row of outputs per sample, and data=masks has several targets per sample; write a "
-            "net of your own.",
+            "model=mlp: it has one row of outputs per sample, and data=masks has several targets per sample; write "
+            "model=char_rnn, or a net of your own.",
         ),
         (
             ("data=points4",),

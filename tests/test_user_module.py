@@ -261,7 +261,7 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         ),
         (
             (*MODULES["classifier"], "+data._split_.val=0.1"),
-            "data.split={val:0.1}: a LightningDataModule creates its loaders itself; write nothing in its place.",
+            "data.split={val:0.1}: a LightningDataModule or IterableDataset decides it; write nothing in its place.",
         ),
         (
             (*MODULES["classifier"], "optimizer.lr=0.1"),

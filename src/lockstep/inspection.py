@@ -96,15 +96,13 @@ def _inspect_data(data: schemas.UserData, seed: int, samples: Any) -> schemas.Us
     from lockstep.data.user_data import create_data, describe, streams_of  # with torch
 
     created = create_data(data, seed)
-    if streams_of(data, created) is not None:
-        require(not data.split, "data.split", data.split, "an IterableDataset cannot be split", "nothing in its place")
-    elif is_data_module(created):
-        for name, value in (("split", data.split), ("loader", data.loader)):
-            reason = "a LightningDataModule creates its loaders itself"
-            require(not value, f"data.{name}", value, reason, "nothing in its place")
-    else:
+    is_stream = streams_of(data, created) is not None
+    if not is_stream and not is_data_module(created):
         return replace(data, **vars(describe(data, seed, samples, created)))
-    return data.as_loaders
+    reason = "a LightningDataModule or IterableDataset decides it"
+    require(not data.split, "data.split", data.split, reason, "nothing in its place")
+    require(is_stream or not data.loader, "data.loader", data.loader, reason, "nothing in its place")
+    return schemas.UserLoaders(**vars(data))
 
 
 def _may_be_module(model: schemas.UserModel) -> bool:

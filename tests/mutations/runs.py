@@ -69,23 +69,21 @@ compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 -MIXED = Tolerance(0.1, 3)
 +MIXED = Tolerance(1.0, 3)
 # a bomb is read
-data/download.py test_data_mnist.py::test_six_gigabytes_in_place_of_a_file_are_not_read
+data/download.py test_data_download.py::test_gigabytes_in_place_of_a_file_are_not_read
 -.read(self.length + 1)
 +.read(100 * self.length)
-# samples are not counted
-data/__init__.py test_sample_counts.py::test_a_run_is_rejected[raw]
--    _require_sizes(choice, tensors)
+# the schema counts other samples
+schemas/data.py test_data.py::test_a_schema_says_how_many_samples_are_loaded
+-return self.total - self.val_size - self.test_size
++return self.total - self.val_size
 # a sample is drawn alike in each epoch
 data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_own_seed
 -struct.pack("<qqq", seed, epoch, sample)
 +struct.pack("<qqq", seed, 0, sample)
-# a draw after the first batch is not seen
+# a draw by numpy or Python is not noticed
 data/seeded.py test_data_seeded.py::test_a_late_draw_has_its_own_seed
--            self.draws = _drawn_since(before)
-# the first batch is made without seeds
-data/seeded.py test_data_seeded.py::test_samples_are_made_once
--self.draws: bool | None = None
-+self.draws: bool | None = False
+-self.torch_only = not numpy_or_python_drew()
++self.torch_only = True
 # each output is compared with each target
 data/samples.py test_data_samples.py::test_one_number_a_sample_is_a_column
 -return targets[:, None] if targets.dim() == 1 else targets
@@ -96,13 +94,12 @@ launch/worker.py test_launch_worker.py::test_no_rank_goes_on_before_all_are_conn
 +    # this rank is connected
 # private folders of killed commands stay
 launch/private_dir.py test_private_dir.py::test_only_abandoned_folders_are_removed
--                    _remove_if_unlocked(Path(entry.path))
-+                    pass
+-            _remove_if_unlocked(folder)
++            pass
 # a signal is lost while torch's C code imports numpy
-launch/stop_handler.py test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost
--        self._send_after(RAISE_INTERVAL, number)
--        self.raised
-+        self.raised
+launch/signals.py test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost
+-    os._exit(128 + number)
++    raise SystemExit(128 + number)
 # a rank whose start a signal interrupts outlives the job
 launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
 -            kill_forkserver()  # it

@@ -31,11 +31,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             session.results.end_training()
         elif plan.train:
             with session.progress.accepting_stop():
-                try:
-                    fit(training)
-                finally:
-                    if training.bar is not None:
-                        training.bar.close()
+                fit(training)
         if plan.test and session.data.runs("test"):
             if plan.train:
                 training.setup("test")

@@ -5,7 +5,7 @@ from typing import Any
 
 from lockstep.config_error import require
 from lockstep.plan import Plan
-from lockstep.schemas.callback import UserCallback
+from lockstep.schemas.logger import UserCallback
 from lockstep.schemas.target import KEY
 from lockstep.targets.locate import create
 

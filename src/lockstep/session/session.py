@@ -6,7 +6,7 @@ stands), `recorder`, `checkpoints`, `loggers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -170,14 +170,15 @@ class Session:
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:
-        """Set torch's flags as the plan says, and close the loggers if the run fails."""
-        with self.loggers as loggers, torch_flags(self.plan.trainer):
+        """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
+        with self.loggers as loggers, torch_flags(self.plan.trainer), closing(self.results.display):
             yield loggers
 
     # a batch of training
 
     def begin_epoch(self) -> None:
         self.timing.begin_epoch()
+        self.results.display.begin_epoch(self.progress.position)
         widen_metrics(self.plan, self.module)
         if self.progress.position.batch == 0:
             self.log.begin_epoch("train")
@@ -228,6 +229,7 @@ class Session:
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
             self.results.to_loggers(log.step("logger"), position.epochs)
         log.end_batch()
+        self.results.display.end_batch(position.batch, trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
         self.phases.step()
         if last:

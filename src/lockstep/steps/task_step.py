@@ -68,7 +68,7 @@ class TaskStep(Step):
         return self
 
     def open(self, loggers: Loggers) -> None:
-        shape = (self.plan.data if self.splits is None else self.splits).shape  # type: ignore[union-attr]
+        shape = (self.splits if isinstance(self.splits, TensorData) else self.plan.data).shape  # type: ignore[union-attr]
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module.net, shape)
 
     def wrap(self) -> None:
