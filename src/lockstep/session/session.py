@@ -161,12 +161,14 @@ class Session:
             prefix="" if self.net is self.module else PREFIX,
         )
 
-    def end_interrupted_epoch(self, trainer: Any) -> None:
-        """End the epoch in which a finished run was interrupted, before it is tested."""
+    def end_finished(self, trainer: Any) -> None:
+        """Restore a run that had finished training, maybe within an epoch, before it is tested."""
+        self.restore()
         if self.progress.position.batch:
             self.progress.interrupted_epoch = True
             self.state.restore_metrics()
             self.results.end_stage(trainer, "train")
+        self.results.end_training()
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:
