@@ -27,7 +27,7 @@ from lockstep.launch import forkserver
 from lockstep.plan import Plan
 from tests.composition import remembered
 from tests.inspections import asked_once
-from tests.zygote import MARK, Forked, forked_servers, zygote
+from tests.zygote import MARK, Forked, zygote
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,20 +60,9 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
-    *(
-        "netns",
-        "docs",
-        "parity_matrix",
-        "faults",
-        "signals",
-        "resume",
-        "own_module",
-        "module_resume",
-        "train",
-        "user_code",
-    ),
-    *("private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module", "streams"),
-    *("sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote", "oracle"),
+    *("netns", "docs", "parity_matrix", "faults", "signals", "resume", "user_module", "module_resume", "train"),
+    *("user_code", "private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module"),
+    *("streams", "sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote"),
 )
 """The files that take longest start first."""
 
@@ -212,7 +201,7 @@ def without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def one_forkserver() -> Iterator[None]:
     """Share one fork server between all jobs of this process; no run ends it."""
     start = forkserver.start_forkserver
-    with pytest.MonkeyPatch.context() as patch, forked_servers():
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))
         patch.setattr("lockstep.launch.start.kill_forkserver", lambda: None)
         yield

@@ -9,7 +9,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from tests.conftest import MakeUserPlan
-from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
+from tests.test_user_module import DDP, MODULES, by_both, trained
 
 BARE = "trainer.barebones=true"
 WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
@@ -52,10 +52,7 @@ def test_options_that_barebones_disables(override: str, make_plan: Callable[...,
         make_plan("data=digits", BARE, override)
 
 
-def test_options_of_a_module_that_barebones_disables(make_user_plan: MakeUserPlan) -> None:
-    job = (*MODULES["classifier"], *SINGLE, BARE)
-    with pytest.raises(ConfigError, match=r"^trainer.barebones=true: it disables checkpoint.monitor; "):
-        make_user_plan(*job, "checkpoint.monitor=val_loss")
+def test_barebones_rejects_a_callback_that_saves(make_user_plan: MakeUserPlan) -> None:
     saving = ("callbacks=timer", "callbacks.timer._target_=lightning.pytorch.callbacks.ModelCheckpoint")
     with pytest.raises(ConfigError, match=r"^callbacks=ModelCheckpoint: trainer.barebones=true saves no checkpoint"):
         make_user_plan("model=late", "data=model", BARE, *saving, "~callbacks.timer.duration", folder="saving")

@@ -143,7 +143,7 @@ def test_resumed_in_an_epoch_of_other_steps(
         ),
         (
             (*SCHEDULED, f"{KEY}={{1:0}}"),
-            "epochs are ints from 0, batches are ints from 1; write callbacks.gradient_accumulation_sch",
+            "it is {EPOCH: BATCHES}, epochs from 0; write callbacks.gradient_accumulation_sch",
         ),
         (
             (*scheduled(2, 4), "model=gan"),

@@ -77,6 +77,22 @@ def test_scikit_learns_file_is_read_as_by_its_own_loader() -> None:
     assert np.array_equal(read_rows(), np.column_stack(load_digits(return_X_y=True)))
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        DIGITS,
+        Points("points", samples=None),
+        Points("points", samples=20),
+        Line("line", 2.0, 0.0, noise=0.0, samples=7, inputs=(1.0, 2.0, 3.0), val_size=4, predict=()),
+        RandomRegression("random_regression", features=5, outputs=2, noise=0.1, samples=90),
+    ],
+)
+def test_a_schema_says_how_many_samples_are_loaded(choice: Digits | Points | Line | RandomRegression) -> None:
+    splits = data.load(choice)
+    assert (len(splits.train), len(splits.val)) == (choice.train_samples, choice.val_size)
+    assert len(splits.test) == getattr(choice, "test_size", len(splits.test))
+
+
 def test_a_line_through_given_points() -> None:
     line = data.load(Line("line", 2.0, 0.0, noise=0.0, samples=7, inputs=(1.0, 2.0, 3.0), val_size=0, predict=()))
     assert line.train.inputs.tolist() == [[1.0], [2.0], [3.0]]

@@ -33,7 +33,7 @@ def digest_of(run: Path) -> str:
 
 def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:
     job = (*MLP, "data=mapped", "engine=raw", "strategy.in_process=true")
-    pairs = ("data.dataset._target_=strange_modules.BlobPairs", "~data.inputs", "~data.targets")
+    pairs = ("data.dataset._target_=strange_loaders.BlobPairs", "~data.inputs", "~data.targets")
     runs = (trained(make_user_plan(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
     assert len({digest_of(run) for run in runs}) == 1
 
@@ -56,12 +56,12 @@ def test_named_keys_in_every_world(data: str, more: tuple[str, ...], make_user_p
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("data.inputs=z",), "data.inputs=z: a sample has no such key; write one of x, y."),
-        (("data.targets=z",), "data.targets=z: a sample has no such key; write one of x, y."),
+        (("data.inputs=z",), "data.inputs=z: a sample has no such key: it is a dict; write one of x, y."),
+        (("data.targets=z",), "data.targets=z: a sample has no such key: it is a dict; write one of x, y."),
         (("data.inputs=null",), "data.targets=y: it needs the key of the inputs; write data.inputs=KEY"),
         (("data.inputs=[x]",), "data.inputs=[x]: it takes text; write data.inputs=a."),
         (("data.inputs=null", "data.targets=null"), "write data.inputs=KEY data.targets=KEY, of x, y."),
-        (("data=noisy", "+data.inputs=x"), "data.inputs=x: a sample is a tuple, and has no keys; write nothing in"),
+        (("data=noisy", "+data.inputs=x"), "data.inputs=x: a sample has no such key: it is a tuple; write one of none"),
     ],
 )
 def test_invalid_keys_are_rejected(words: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:

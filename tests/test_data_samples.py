@@ -30,7 +30,7 @@ class Draws(Dataset[tuple[Tensor, int]]):
 
 
 def sample_data(workers: int = 0) -> SampleData:
-    return SampleData(Draws(), Draws(), Draws(), 23, (4,), 9, {"num_workers": workers})
+    return SampleData(Draws(), Draws(), Draws(), {"num_workers": workers})
 
 
 def batches(

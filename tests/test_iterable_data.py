@@ -11,7 +11,13 @@ from lockstep.loaders.batch_slices import fingerprint
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, SINGLE, trained
 
-CLOCK = ("model=regressor", "data=stream", "data._target_=strange_modules.ByClockData", "engine=raw", "max_epochs=1")
+CLOCK = (
+    "model=regressor",
+    "data=stream",
+    "data._target_=strange_loaders.ByClockData",
+    "engine=raw",
+    "max_epochs=1",
+)
 
 
 def test_an_order_by_the_clock_is_noticed(make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]) -> None:

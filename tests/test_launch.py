@@ -230,12 +230,12 @@ def test_another_world_size_is_rejected(make_plan: MakePlan) -> None:
 
 
 def test_the_first_failure_is_the_cause() -> None:
-    reports = [FailureReport(0, 1.0, "of 0", lost_peer=True)]
+    reports = {0: FailureReport(RankFailed(0, "of 0"), 1.0, lost_peer=True)}
     assert str(first_failure(reports, {1: -9})) == f"rank 1 failed: {exit_reason(-9)}"
     assert str(first_failure(reports, {1: 0})) == "rank 1 failed: it ended with status 0 before its work was done"
-    reports.append(FailureReport(2, 3.0, "of 2"))
+    reports[2] = FailureReport(RankFailed(2, "of 2"), 3.0)
     assert str(first_failure(reports, {1: -15})) == "rank 2 failed: of 2"
-    reports.append(FailureReport(3, 2.0, "of 3"))
+    reports[3] = FailureReport(RankFailed(3, "of 3"), 2.0)
     assert str(first_failure(reports, {})) == "rank 3 failed: of 3"
 
 

@@ -39,34 +39,12 @@ def test_metrics_are_those_of_the_checkpoint(make_plan: MakePlan) -> None:
     assert (metrics["epochs"], metrics["steps"]) == (2, 40)
 
 
-def test_the_best_checkpoint_is_of_the_best_epoch(make_plan: MakePlan) -> None:
-    """A rate that is far too high makes later epochs worse."""
-    plan = make_plan("max_epochs=4", "optimizer=sgd", "optimizer.lr=3", "logger=none", "accelerator=cpu", "seed=1")
-    metrics = run(plan, ALONE)
-    best = torch.load(Path(plan.run_dir) / "checkpoints" / "best.ckpt", weights_only=True)
-    assert best["epoch"] < 3
-    last = torch.load(Path(plan.run_dir) / "checkpoints" / "last.ckpt", weights_only=True)
-    assert last["epoch"] == 3
-    assert digest(last["state_dict"]) == metrics["digest"]
-    assert best["lockstep"]["results"]["val/acc"] > metrics["val/acc"]
-    assert best["lockstep"]["results"]["val/acc"] == pytest.approx(-best["lockstep"]["best"][1])
-
-
 def test_the_curve_of_the_loss_is_the_mean_since_the_last_point(make_plan: MakePlan) -> None:
     plan = make_plan("max_epochs=1", "log_every_n_steps=20", "optimizer.lr=1e-12", "accelerator=cpu", "test=false")
     metrics = run(plan, ALONE)
     events = events_of(Path(plan.run_dir))
     [point] = events.Scalars("train/loss")  # one point, over the whole epoch, ragged batch included
     assert point.value == pytest.approx(metrics["train/loss"], rel=1e-6)
-
-
-@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
-def test_dtypes_of_precisions(make_plan: MakePlan, precision: str) -> None:
-    plan = make_plan("max_epochs=2", f"precision={precision}", "logger=none", "accelerator=cpu")
-    metrics = run(plan, ALONE)
-    assert metrics["val/acc"] > 0.7  # type: ignore[operator]
-    state = torch.load(Path(plan.run_dir) / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    assert {value.dtype for value in state.values()} == {torch.float64 if precision == "64-true" else torch.float32}
 
 
 @pytest.mark.parametrize("scheduler", ["onecycle", "warmup_linear"])
@@ -79,13 +57,3 @@ def test_schedules_can_be_resumed_for_longer(make_plan: MakePlan, tmp_path: Path
     assert (first["steps"], resumed["steps"]) == (40, 80)
     speed = 2 * 1257 / resumed["train_seconds"]  # type: ignore[operator]
     assert resumed["samples_per_second"] == pytest.approx(speed), "two epochs were trained in this run"
-
-
-def test_a_checkpoint_is_tested_alone(make_plan: MakePlan, tmp_path: Path) -> None:
-    trained = run(make_plan("max_epochs=2", "logger=none", "accelerator=cpu"), ALONE)
-    path = tmp_path / "checkpoints" / "last.ckpt"
-    tested = run(make_plan("train=false", f"ckpt_path={path}", "logger=none", "accelerator=cpu", "seed=9"), ALONE)
-    untrained = run(make_plan("max_epochs=1", "optimizer.lr=1e-12", "logger=none", "accelerator=cpu"), ALONE)
-    assert tested["test/acc"] == trained["test/acc"] != untrained["test/acc"]
-    assert tested["digest"] == trained["digest"]
-    assert "train/loss" not in tested

@@ -68,7 +68,6 @@ def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_user_p
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("logger=[csv,none]",), "logger=[none,csv]: none excludes other options; write logger=csv."),
         (("logger=csv", "+logger.csv.folder=a"), "logger.csv.folder=a: there is no such key; write one that"),
         (("logger=csv", "+logger.folder=a"), "logger.folder=a: there is no such key; write one that"),
         (("logger=wandb", "logger.wandb.offline=1"), "logger.wandb.offline=1: it takes true or false; write"),

@@ -15,7 +15,6 @@ from torch import nn
 
 from lockstep import data
 from lockstep.checkpoint.identity import identity
-from lockstep.compare import compare
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
 from lockstep.memory.format import TESTED, Shape, memory_format_of, shape_of
@@ -23,10 +22,10 @@ from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.session.create_model import create_net
-from tests import downsampling
-from tests.conftest import ROOT, MakePlan
-from tests.downsampling import SmallResNet
-from tests.rank_helpers import on_ranks
+from tests.comparing import require_close, require_identical
+from tests.conftest import ROOT, MakePlan, MakeUserPlan
+from tests.rank_helpers import by_engines, on_ranks, run_plans
+from tests.user_code.strange_nets import Halving
 
 SEEN = {
     Shape(1, 16, (3, 3)): 28,
@@ -105,7 +104,7 @@ class FreeKernel(nn.Module):
 
 
 STRANGERS: list[Callable[[], nn.Module]] = [
-    lambda: SmallResNet((1, 28, 28), 10),
+    lambda: Halving((1, 28, 28), 10),
     lambda: nn.Sequential(nn.Conv2d(1, 16, 3), nn.Conv2d(16, 32, 3, stride=2)),
     lambda: nn.Sequential(nn.Conv2d(1, 16, 3), nn.ConvTranspose2d(16, 32, 3)),
     lambda: nn.Conv3d(1, 2, 3),
@@ -142,23 +141,19 @@ def test_runs_of_two_formats_owe_other_bits_and_go_on_from_each_other(make_plan:
     assert identity(plans[0], True) == identity(plans[1], True)
 
 
-DOWN = (
-    *("model=cnn", "sync_batchnorm=true", "data=digits", "data.test_size=1724", "data.val_size=12"),
-    *("max_epochs=1", "accelerator=cpu", "logger=none", "test=false"),
-)
-"""61 digits. One process on two threads in batches of five is where its shortcuts would crash with channels last."""
+HALVING = ("model=halving", "sync_batchnorm=true", "data=digits", "data.test_size=1724", "data.val_size=12")
+"""61 digits. One process on two threads in batches of five is where its shortcut would crash with channels last."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_net_that_halves_its_images_trains_by_both_engines(make_plan: MakePlan) -> None:
-    runs: dict[str, Path] = {}
+def test_a_net_that_halves_its_images_trains_by_both_engines(make_user_plan: MakeUserPlan) -> None:
+    wide = []
     for world in (("strategy=single", "threads=2", "batch_size=5"), ("strategy=ddp", "devices=2", "batch_size=10")):
-        plan = make_plan(*DOWN, *world)
-        folder = runs[plan.strategy.name] = Path(plan.run_dir) / plan.strategy.name
-        folder.mkdir()
-        on_ranks(replace(plan, run_dir=str(folder)), downsampling.run_both)
-        engines = compare(folder / "lightning", folder / "raw")
-        assert engines.verdict == "identical", engines.text()
-    worlds = compare(runs["single"] / "float64", runs["ddp"] / "float64", tolerance=1e-10)
-    assert worlds.within_tolerance, worlds.text()
+        job = (*HALVING, *world, "max_epochs=1", "test=false")
+        plan = make_user_plan(*job, folder=world[0])
+        on_ranks(plan, by_engines)
+        require_identical(Path(plan.run_dir) / "lightning", Path(plan.run_dir) / "raw")
+        wide.append(make_user_plan(*job, "precision=64-true", "batch_size=10", "engine=raw", folder=f"{world[0]}-wide"))
+        run_plans(wide[-1:], Path(plan.run_dir))
+    require_close(Path(wide[0].run_dir), Path(wide[1].run_dir))

@@ -39,40 +39,12 @@ def test_frozen_layers_are_resumed(engine: str, make_user_plan: MakeUserPlan, mo
     same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
 
 
-GROWING = ("model=growing", *THAWING[1:], "max_epochs=3", "checkpoint.every_n_steps=1")
-
-
-BY_CALLBACK = ("+model.adds=false", "callbacks=thaw")
-
-
-@pytest.mark.parametrize(
-    ("adds", "engine", "world", "step"),
-    [
-        ((), "raw", DDP, 13),
-        pytest.param(BY_CALLBACK, "lightning", DDP, 13, marks=pytest.mark.slow),
-        pytest.param(BY_CALLBACK, "raw", SINGLE, 8, marks=pytest.mark.slow),
-        pytest.param((), "lightning", ("strategy=fsdp", "devices=2"), 7, marks=pytest.mark.slow),
-    ],
-)
-def test_added_parameter_groups_are_resumed(
-    adds: Sequence[str],
-    engine: str,
-    world: Sequence[str],
-    step: int,
-    make_user_plan: MakeUserPlan,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("engine", "world"), [("raw", SINGLE), pytest.param("lightning", DDP, marks=pytest.mark.slow)])
+def test_finetuning_is_resumed(
+    engine: str, world: Sequence[str], make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the epoch in which they are added, and after it."""
-    plan = make_user_plan(*GROWING, *adds, f"engine={engine}", *world)
-    same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
-
-
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_frozen_statistics_are_resumed(
-    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A BackboneFinetuning stops those of BatchNorm, and starts them again with the second epoch."""
-    plan = make_user_plan(*TUNED, "callbacks=thaw_all", f"engine={engine}", *SINGLE, "checkpoint.every_n_steps=1")
+    """A BackboneFinetuning stops BatchNorm's statistics, and adds parameters to the optimizer in the second epoch."""
+    plan = make_user_plan(*TUNED, "callbacks=thaw_all", f"engine={engine}", *world, "checkpoint.every_n_steps=1")
     same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
 
 

@@ -128,7 +128,7 @@ def test_loaders_are_resumed(
         (("data=endless", "data.classes=null"), "data.classes is missing: the targets are whole numbers; write"),
         (
             ("data=endless", "scheduler=onecycle"),
-            "scheduler=onecycle: it needs the number of steps, and the len",
+            "scheduler=onecycle: the length of an epoch of data=streamed is unknown; write scheduler=none.",
         ),
     ],
 )

@@ -13,9 +13,6 @@ from lockstep.schedulers import create_scheduler, one_cycle, warmup_linear
 def test_warm_up_and_decay_by_hand() -> None:
     factors = [warmup_linear(step, warmup=4, total=10) for step in range(10)]
     assert factors == [1 / 4, 2 / 4, 3 / 4, 4 / 4, 6 / 6, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
-
-
-def test_without_warm_up_it_only_falls() -> None:
     assert [warmup_linear(step, warmup=0, total=4) for step in range(4)] == [1, 3 / 4, 2 / 4, 1 / 4]
 
 
@@ -30,9 +27,6 @@ def test_one_cycle_is_torchs(fraction: float, total: int) -> None:
         if len(rates) < total:
             torchs.step()
     assert [one_cycle(step, fraction, total) for step in range(total)] == pytest.approx(rates, abs=1e-12)
-    assert rates != pytest.approx(
-        [warmup_linear(step, int(fraction * total), total) for step in range(total)], abs=0.01
-    )
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 10])
@@ -91,9 +85,7 @@ def test_biases_and_norm_layers_are_spared(make_plan: Callable[..., Plan], name:
             nn.init.ones_(parameter)
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
-        moved = {
-            key for key, parameter in net.named_parameters() if not torch.equal(parameter, torch.ones_like(parameter))
-        }
+        moved = {key for key, parameter in net.named_parameters() if (parameter != 1).any()}
         assert moved == ({"0.weight", "2.weight"} if spared else {key for key, _ in net.named_parameters()})
         if name == "adamw":
             assert net.state_dict()["0.weight"][0, 0, 0, 0].item() == pytest.approx(1 - 0.01 * 0.1)
@@ -113,8 +105,3 @@ def test_every_parameter_is_trained(make_plan: Callable[..., Plan], name: str) -
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
         assert all((after < start).all() for after, start in zip(net.parameters(), before, strict=True))
-
-
-def test_without_decay_there_is_one_group(make_plan: Callable[..., Plan]) -> None:
-    plan = make_plan("optimizer=adam", "optimizer.decay_bias_and_norm=false")
-    assert len(create_optimizer(plan.optimizer, nn.Linear(2, 2)).param_groups) == 1

@@ -14,7 +14,7 @@ from torch import nn
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.raw import training
+from lockstep.raw import trainer
 from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
@@ -173,7 +173,7 @@ class CpuScaling(Precision):
 
 def test_the_scalers_state_is_saved_and_restored(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts the steps since the last overflow: 11 of each epoch. A checkpoint without it begins anew."""
-    monkeypatch.setattr(training, "Precision", CpuScaling)
+    monkeypatch.setattr(trainer, "Precision", CpuScaling)
     plan = make_plan(*SMALL, "max_epochs=2", "logger=none", "test=false")
     file = Path(plan.run_dir) / "raw" / "checkpoints" / "last.ckpt"
     trained("raw", replace(plan, max_epochs=1))

@@ -1,6 +1,5 @@
 """The table over a sweep in the terminal: what matters, as wide as the terminal at most."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from lockstep import run
@@ -9,18 +8,13 @@ from lockstep.sweep.rows import SweepRow, rows_of
 from lockstep.sweep.summary import format_table
 
 
-def rows() -> list[SweepRow]:
-    return [
-        SweepRow(
-            *(str(number), "raw", "ddp", 2),
-            epoch_seconds=0.25,
-            samples_per_second=1234.5,
-            metrics={"best_val_acc": 0.5 + number / 10, "train_loss": 1.0, "val_loss": 0.25, "test_acc": 0.75},
-            varied={"optimizer.lr": 10.0**-number},
-            best=number == 1,
-        )
-        for number in range(2)
-    ]
+def row(number: int, **varied: object) -> SweepRow:
+    cells = {"job": str(number), "best": "*" if number else "", "engine": "raw", "strategy": "ddp", "devices": 2}
+    measured = {"epoch_seconds": 0.25, "samples_per_second": 1234.5, "best_val_acc": 0.5 + number / 10}
+    return SweepRow({**cells, **varied, **measured, "train_loss": 1.0, "val_loss": 0.25, "test_acc": 0.75}, varied)
+
+
+ROWS = [row(number, **{"optimizer.lr": 10.0**-number}) for number in range(2)]
 
 
 def words(line: str) -> str:
@@ -28,7 +22,7 @@ def words(line: str) -> str:
 
 
 def test_options_that_vary_and_metrics_have_columns() -> None:
-    heading, first, second = map(words, format_table(rows()).splitlines())
+    heading, first, second = map(words, format_table(ROWS).splitlines())
     assert heading == "job engine strategy devices lr s/epoch samples/s best val_acc val loss test acc"
     assert first == "0 raw ddp 2 1 0.250 1234 0.5 0.25 0.75"
     assert second == "1 * raw ddp 2 0.1 0.250 1234 0.6 0.25 0.75"
@@ -36,13 +30,13 @@ def test_options_that_vary_and_metrics_have_columns() -> None:
 
 def test_long_values_stay_distinguishable() -> None:
     paths = [f"/data/{'folder/' * 12}{name}.pt" for name in ("first", "second")]
-    table = format_table([replace(row, varied={"path": path}) for row, path in zip(rows(), paths, strict=True)])
+    table = format_table([row(number, path=path) for number, path in enumerate(paths)])
     assert [path[:6] in table and path[-9:] in table for path in paths] == [True, True]
     assert paths[0] not in table
 
 
 def test_a_narrow_terminal_has_a_line_for_each_cell() -> None:
-    lines = format_table(rows(), width=60).splitlines()
+    lines = format_table(ROWS, width=60).splitlines()
     assert max(map(len, lines)) <= 60
     assert "  test acc: 0.75" in lines
 
@@ -53,5 +47,5 @@ def test_a_speed_up_needs_worlds_that_differ(tmp_path: Path) -> None:
     for number, words in enumerate([("optimizer.lr=0.1",), ("optimizer.lr=0.2",), ("strategy=virtual", "devices=2")]):
         run([*small, *words, f"hydra.run.dir={tmp_path / str(number)}"])
     jobs = [SweepJob(tmp_path / str(number), tmp_path) for number in range(3)]
-    assert [row.speed_up for row in rows_of(jobs[:2])] == [None, None]
-    assert all(row.speed_up for row in rows_of(jobs))
+    assert [row.cells["speed_up"] for row in rows_of(jobs[:2])] == [None, None]
+    assert all(row.cells["speed_up"] for row in rows_of(jobs))

@@ -1,7 +1,6 @@
-"""trainer.*: arguments of Lightning's Trainer, which mean the same in both engines."""
+"""Arguments of Lightning's Trainer (trainer.*) mean the same in both engines."""
 
 import csv
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,16 @@ import pytest
 import torch
 
 from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.progress import shows_bar
 from lockstep.record.recorder import Recorder
 from lockstep.record.step_buffer import id_digests
 from lockstep.schemas.engine import ENGINES
-from lockstep.session.torch_flags import torch_flags
 from lockstep.time_limit import TimeLimit
 from tests.checkpoints import net_state
+from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
 from tests.rank_helpers import by_engines, on_ranks
@@ -31,16 +28,10 @@ SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accel
 DDP = ("strategy=ddp", "devices=2")
 
 
-def lines(folder: Path, kind: str) -> list[Any]:
-    records = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
-    return [line[kind] for line in records if kind in line]
-
-
 def by_both(plan: Plan, folder: Path) -> Path:
-    """The folder of the raw engine's run, which is identical to Lightning's."""
+    """Run both engines, check that they agree, and return the folder of the raw engine's run."""
     on_ranks(replace(plan, run_dir=str(folder)), by_engines)
-    verdict = compare(folder / "lightning", folder / "raw")
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(folder / "lightning", folder / "raw")
     return folder / "raw"
 
 
@@ -66,12 +57,6 @@ def test_a_fast_run_does_each_stage_once(make_plan: MakePlan, tmp_path: Path) ->
     assert not (folder / "csv").exists()
     with (folder / "confusion.csv").open() as file:
         assert sum(int(count) for row in list(csv.reader(file))[1:] for count in row[1:]) == 120
-
-
-def test_without_validation(make_plan: MakePlan, tmp_path: Path) -> None:
-    plan = make_plan(*SMALL, *DDP, "trainer.limit_train_batches=2", "trainer.limit_val_batches=0", "max_epochs=1")
-    assert plan.monitor == ("train/loss", "min")
-    assert lines(by_both(plan, tmp_path / "none"), "validation") == []
 
 
 def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
@@ -108,7 +93,7 @@ CUT = ("max_epochs=3", "trainer.limit_train_batches=4", "checkpoint.every_n_step
 
 
 def test_max_steps_ends_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
-    """By both engines the same steps as without it, and no validation of the part."""
+    """Both engines take the same steps as without the limit, and do not validate the interrupted epoch."""
     job = (*SMALL, *DDP, "precision=64-true")
     unlimited = by_both(make_plan(*job, *CUT[:3]), tmp_path / "unlimited")
     cut = by_both(make_plan(*job, *CUT), tmp_path / "cut")
@@ -122,7 +107,7 @@ def test_max_steps_ends_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> 
 def test_a_limited_run_resumes_as_an_unlimited_one(
     engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before the cut, and gone on with behind it under a higher bound: the same as the run without a bound."""
+    """Killed, resumed to the limit, then continued without it: the same as a run that never had a limit."""
     lenet = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5")
     plan = make_plan(*lenet, *DDP, *CUT, f"engine={engine}")
     expected = start(plan, monkeypatch)
@@ -140,10 +125,10 @@ def test_a_limited_run_resumes_as_an_unlimited_one(
     assert record(resumed) == record(unbound)
 
 
-def test_max_time_ends_all_ranks_behind_the_same_batch(
+def test_max_time_ends_all_ranks_after_the_same_batch(
     make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within an accumulated step, and resume=true goes on from there; rank 1's clock says nothing."""
+    """The end may lie within an accumulated step, and resume=true continues there. Only rank 0's clock counts."""
     few = ("accumulate_grad_batches=3", "precision=64-true", "max_epochs=1")
     unlimited = by_both(make_plan(*SMALL, *DDP, *few), tmp_path / "unlimited")
     for name, path in ENGINES.items():
@@ -159,7 +144,7 @@ def test_max_time_ends_all_ranks_behind_the_same_batch(
 
 
 def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 10 ms a batch, of a limit of 10 s: 4 times a second, and no later than the limit."""
+    """At 10 ms a batch and a limit of 10 s, rank 0 is asked 4 times a second, and training ends at the limit."""
     clock, asked = [0.0], []
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
 
@@ -213,10 +198,10 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_killed_behind_a_validation_within_an_epoch(
+def test_killed_after_a_validation_within_an_epoch(
     engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not repeated, and what follows is the same: dropout of each rank's resumed, a bound behind one."""
+    """The validation is not repeated, and each rank's dropout continues as in an uninterrupted run."""
     lenet = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5", "test=false")
     within = ("trainer.limit_train_batches=5", "trainer.val_check_interval=3", "max_epochs=2", "trainer.max_steps=8")
     plan = make_plan(*lenet, *DDP, *within, f"engine={engine}")
@@ -235,7 +220,7 @@ def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path)
 
 
 @pytest.mark.parametrize("engine", RUN)
-def test_torchs_flags_hold_while_it_trains(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_flags_hold_during_training(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     stepped = Recorder.stepped
 
@@ -255,15 +240,3 @@ def test_torchs_flags_hold_while_it_trains(engine: str, make_plan: MakePlan, mon
 def flags() -> tuple[bool, ...]:
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     return torch.are_deterministic_algorithms_enabled(), warns, torch.backends.cudnn.benchmark
-
-
-def test_flags_that_are_not_set_stay(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    with torch_flags(make_plan(*SMALL).trainer):
-        assert torch.backends.cudnn.benchmark
-
-
-def test_a_bar_is_shown_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for terminal in (True, False):
-        monkeypatch.setattr("sys.stdout.isatty", lambda at=terminal: at)
-        assert [shows_bar(wanted) for wanted in (None, True, False)] == [terminal, True, False]

@@ -15,79 +15,46 @@ PLATEAU = ("+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "+s
 
 
 @pytest.mark.parametrize(
-    ("words", "samples", "steps"),
+    ("words", "batches", "steps"),
     [
         # 1,257 samples in batches of 60: 20 full and one of 57
-        ((), 1257, 21),
-        (("trainer.limit_train_batches=1.0",), 1257, 21),
-        (("trainer.limit_train_batches=1",), 60, 1),
-        (("trainer.limit_train_batches=0.5",), 600, 10),
-        (("trainer.limit_train_batches=100",), 1257, 21),
-        (("trainer.limit_train_batches=7", "accumulate_grad_batches=3"), 420, 3),
-        (("trainer.limit_train_batches=100", "drop_last=true"), 1200, 20),
-        (("trainer.fast_dev_run=3",), 180, 3),
-        (("trainer.fast_dev_run=true",), 60, 1),
+        ((), 21, 21),
+        (("trainer.limit_train_batches=1.0",), 21, 21),
+        (("trainer.limit_train_batches=1",), 1, 1),
+        (("trainer.limit_train_batches=0.5",), 10, 10),
+        (("trainer.limit_train_batches=7", "accumulate_grad_batches=3"), 7, 3),
+        (("trainer.limit_train_batches=100", "drop_last=true"), 20, 20),
+        (("trainer.fast_dev_run=3",), 3, 3),
+        (("trainer.fast_dev_run=true",), 1, 1),
     ],
 )
-def test_counts_of_an_epoch(words: tuple[str, ...], samples: int, steps: int, make_plan: MakePlan) -> None:
+def test_counts_of_an_epoch(words: tuple[str, ...], batches: int, steps: int, make_plan: MakePlan) -> None:
     plan = make_plan(*SMALL, *words)
-    assert (plan.steps.epoch_samples, plan.steps.epoch_steps) == (samples, steps)
+    assert (plan.steps.epoch_batches, plan.steps.steps_before(1)) == (batches, steps)
     assert plan.steps.total_steps == steps * plan.max_epochs
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("trainer.limit_train_batches=0",), "trainer.limit_train_batches=0: it leaves none of 21 batches; write"),
-        (
-            ("trainer.limit_train_batches=0.01",),
-            "trainer.limit_train_batches=0.01: it leaves none of 21 batches",
-        ),
-        (
-            ("trainer.limit_val_batches=0.01",),
-            "batches; write trainer.limit_val_batches=1, or 0 for no validation.",
-        ),
+        (("trainer.limit_train_batches=0",), "=0: it leaves none of 21 batches; write trainer.limit_train_batches=1"),
+        (("trainer.limit_val_batches=0.01",), "batches; write trainer.limit_val_batches=1, or 0 for no validation."),
         (("trainer.limit_test_batches=0",), "batches; write trainer.limit_test_batches=1, or test=false."),
-        (("trainer.limit_train_batches=-1",), "trainer.limit_train_batches=-1: it must be 0 or more; write"),
         (("trainer.limit_train_batches=1.5",), "=1.5: a share is at most 1.0, a number of batches is an int; write"),
         (("trainer.limit_train_batches=true",), "trainer.limit_train_batches=true: it takes a whole number; write"),
         (("trainer.max_steps=0",), "trainer.max_steps=0: it must be 1 or more, or -1 for no limit; write"),
-        (("trainer.check_val_every_n_epoch=0",), "trainer.check_val_every_n_epoch=0: it must be 1 or more; write"),
         (
             ("trainer.check_val_every_n_epoch=2", *PLATEAU),
             "trainer.check_val_every_n_epoch=2: the schedule steps by val/acc after each epoch; write trainer.ch",
         ),
-        (
-            ("trainer.val_check_interval=0",),
-            "trainer.val_check_interval=0: it must be more than 0; write train",
-        ),
-        (
-            ("trainer.val_check_interval=1.5",),
-            "=1.5: a share is at most 1.0, a number of batches is an int; wri",
-        ),
+        (("trainer.val_check_interval=0",), "trainer.val_check_interval=0: it must be more than 0; write train"),
         (("trainer.val_check_interval=22",), "trainer.val_check_interval=22: an epoch has 21 batches; write trainer.v"),
-        (
-            ("trainer.max_time=12:00:00",),
-            "=12:00:00: it is days:hours:minutes:seconds with two digits each, or a mapp",
-        ),
-        (("trainer.max_time={weeks:1}",), "it is days:hours:minutes:seconds with two digits each, or a mapping of th"),
-        (
-            ("trainer.max_time=00:00:00:00",),
-            "trainer.max_time=00:00:00:00: it is days:hours:minutes:seconds with two digits each",
-        ),
+        (("trainer.max_time=12:00:00",), "=12:00:00: it is days:hours:minutes:seconds with two digits each, or a m"),
+        (("trainer.max_time={months:1}",), "it is days:hours:minutes:seconds with two digits each, or a mapping of t"),
+        (("trainer.max_time=00:00:00:00",), "=00:00:00:00: it is days:hours:minutes:seconds with two digits each"),
         (("trainer.max_time=00:12:00:00", "engine=both"), "two runs would not end after the same step; write trainer"),
-        (("trainer.overfit_batches=1.5",), "=1.5: a share is at most 1.0, a number of batches is an int; write trai"),
-        (
-            ("trainer.overfit_batches=3", "trainer.limit_val_batches=1"),
-            "=1: trainer.overfit_batches=3 limits it",
-        ),
-        (("trainer.enable_model_summary=true",), "it summarizes LightningModules only; write model_summary=true"),
         (("trainer.fast_dev_run=-1",), "trainer.fast_dev_run=-1: it must be 0 or more; write trainer.fast_dev_run=0."),
-        (("trainer.gradient_clip_algorithm=norms",), "trainer.gradient_clip_algorithm=norms: it is not one of the pos"),
-        (
-            ("trainer.deterministic=maybe",),
-            "trainer.deterministic=maybe: it is not one of the possible values",
-        ),
+        (("trainer.deterministic=maybe",), "trainer.deterministic=maybe: it is not one of the possible values"),
         (("trainer.benchmark=1",), "trainer.benchmark=1: it takes true or false; write trainer.benchmark=true."),
     ],
 )
@@ -97,10 +64,8 @@ def test_invalid_options(words: tuple[str, ...], sentence: str, make_plan: MakeP
     assert sentence in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("duration", "seconds"), [("01:02:03:04", 93784.0), ("{hours:1,seconds:0.5}", 3600.5), ("90", 90.0), ("null", None)]
-)
-def test_max_time_in_seconds(duration: str, seconds: float | None, make_plan: MakePlan) -> None:
+@pytest.mark.parametrize(("duration", "seconds"), [("01:02:03:04", 93784.0), ("{hours:1,seconds:0.5}", 3600.5)])
+def test_max_time_in_seconds(duration: str, seconds: float, make_plan: MakePlan) -> None:
     assert make_plan(*SMALL, f"trainer.max_time={duration}").trainer.max_time == seconds
 
 
@@ -108,6 +73,5 @@ def test_other_arguments_of_lightnings_trainer_are_refused(make_plan: MakePlan) 
     supported = {field.name for field in fields(schemas.Trainer)}
     for name in inspect.signature(pl.Trainer.__init__).parameters:
         if name not in (*supported, "self"):
-            with pytest.raises(ConfigError) as raised:
+            with pytest.raises(ConfigError, match=f"^trainer.{name}=1: there is no such key"):
                 make_plan(*SMALL, f"+trainer.{name}=1")
-            assert f"trainer.{name}=1: there is no such key" in str(raised.value)

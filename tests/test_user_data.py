@@ -88,7 +88,10 @@ def test_a_target_draws_under_the_seed() -> None:
             r"data.classes=1: it must be 2 or more; write data",
         ),
         ({"clases": 3}, r"data.clases=3: there is no such key .did you mean data.classes"),
-        ({"loader": {"batch_size": 8}}, r"loader.batch_size=8: the plan determines it; write batch_size=…, of all dev"),
+        (
+            {"loader": {"batch_size": 8}},
+            r"loader.batch_size=8: the run determines it; write nothing",
+        ),
         ({"loader": 2}, r"loader=2: it is a group of keys"),
         ({"targets": "label"}, r"data.targets=label: it needs the key of the inputs; write data.inputs=KEY beside it"),
         ({"inputs": ""}, r"data.inputs=: it is a key of each sample"),
@@ -118,7 +121,7 @@ def test_settings_of_a_flat_target() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"train": NOISY, "valid": NOISY}, "cannot be split in train, val and test; write train, val and test"),
+        ({"train": NOISY, "valid": NOISY}, "it makes train, valid; write train, val and test"),
         (
             {"train": NOISY, "loader": {"num_worker": 1}},
             r"loader.num_worker=1: DataLoader takes no such argument",

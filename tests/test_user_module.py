@@ -174,12 +174,13 @@ def test_epochs_ended_early(make_user_plan: MakeUserPlan) -> None:
 def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
     """Compare weights and logged values with an ordinary Trainer and loader in the same order."""
     folder = trained(make_user_plan(*MODULES["classifier"], "engine=raw", "seed=7", "+data.noise=0", *SINGLE))
+    import strange_loaders  # type: ignore[import-not-found]
     import strange_modules  # type: ignore[import-not-found]
 
     torch.manual_seed(7)
     module = strange_modules.Classifier()
     torch.manual_seed(7)
-    data = strange_modules.BlobsData(noise=0.0)
+    data = strange_loaders.BlobsData(noise=0.0)
     data.setup("fit")
 
     class Ordered:
@@ -260,7 +261,7 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
         ),
         (
             (*MODULES["classifier"], "+data._split_.val=0.1"),
-            "data.split={val:0.1}: a LightningDataModule creates its loaders itself; write nothing in its place.",
+            "data.split={val:0.1}: a LightningDataModule or IterableDataset decides it; write nothing in its place.",
         ),
         (
             (*MODULES["classifier"], "optimizer.lr=0.1"),

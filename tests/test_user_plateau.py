@@ -10,7 +10,7 @@ from lockstep.session.schedules import configured
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import SINGLE, trained
 
-JOB = ("model=regressor", "model._target_=strange_modules.Plateaued", "data=stream")
+JOB = ("model=regressor", "model._target_=strange_steps.Plateaued", "data=stream")
 OPTIMIZER = SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
 PLATEAU, STEPS = ReduceLROnPlateau(OPTIMIZER), StepLR(OPTIMIZER, 1)
 

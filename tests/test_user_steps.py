@@ -8,8 +8,8 @@ from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 FSDP = ("strategy=fsdp", "devices=2")
-ONCE = ("model=regressor", "model._target_=strange_modules.OnceByHand", "data=stream")
-SKIPPING = ("model=regressor", "model._target_=strange_modules.Skipping", "data=stream")
+ONCE = ("model=regressor", "model._target_=strange_steps.OnceByHand", "data=stream")
+SKIPPING = ("model=regressor", "model._target_=strange_steps.Skipping", "data=stream")
 
 
 @pytest.mark.filterwarnings("ignore:.*returned `None`")
@@ -55,7 +55,7 @@ def test_gradients_that_nobody_averages_are_refused(
     world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan
 ) -> None:
     plan = make_user_plan(
-        "model=regressor", "model._target_=strange_modules.UserBackward", "data=stream", *world, f"engine={engine}"
+        "model=regressor", "model._target_=strange_steps.UserBackward", "data=stream", *world, f"engine={engine}"
     )
     if world is SINGLE:
         assert trained(plan)

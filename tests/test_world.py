@@ -37,9 +37,7 @@ def test_nccl_takes_a_gpu_each() -> None:
     assert on_gpus(process_group=nccl).backend == "nccl"
 
 
-@pytest.mark.parametrize(
-    "way", ["udp://a:1", "tcp://a", "tcp://a:0", "tcp://a:65536", "tcp://:80", "file://", "", "File"]
-)
+@pytest.mark.parametrize("way", ["udp://a:1", "tcp://a", "tcp://a:0", "tcp://:80", "file://", "", "File"])
 def test_invalid_init_methods(way: str) -> None:
     with pytest.raises(ConfigError, match=r"process_group.init_method=.*: there is no such method; write .*=auto"):
         coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way})

@@ -1,22 +1,15 @@
 """A command that is forked from the warm process behaves like a new interpreter: its state, its output, its files."""
 
 import json
-import os
 import signal
 import sys
-import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 
-from lockstep.launch import forkserver
-from lockstep.launch.forkserver import ensure_forkserver
-from lockstep.private_api import cpython
-from tests import zygote
-from tests.conftest import ROOT, Command, pytest_cmdline_main
+from tests.comparing import require_identical
+from tests.conftest import ROOT, Command
 
 STATE = """
 import json, multiprocessing, os, signal, sys
@@ -140,60 +133,11 @@ def test_options_of_the_interpreter_start_a_new_one(command: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["raw", "both"])
-def test_a_warm_run_records_what_a_fresh_one_does(tmp_path: Path, engine: str) -> None:
+def test_a_warm_run_records_what_a_fresh_one_does(command: Command) -> None:
     """With another hash seed, too."""
-    words = (f"engine={engine}", "strategy=ddp", "devices=2", "max_epochs=1", "hydra.run.dir=run")
-    runs = []
-    for name, seed in (("warm", {}), ("fresh", {"PYTHONHASHSEED": "7"})):
-        folder = tmp_path / name
-        folder.mkdir()
-        command = Command(folder)
-        ended = (command.fresh if seed else command).train(*words, timeout=90, **seed)
-        records = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("record.jsonl")}
-        runs.append((ended.status, ended.err, str(records).replace(str(folder), "")))
-    assert runs[0] == runs[1]
-    assert runs[0][0] == 0
-
-
-@pytest.mark.slow
-def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
-    code = "from tests.zygote import zygote; import os; print(zygote().process.pid); os._exit(1)"
-    began = time.monotonic()
-    ended = Command(tmp_path).fresh(sys.executable, "-c", code, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}")
-    process = int(ended.out)
-    while psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() - began < 60
-        time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    ("files", "workerinput", "workers"),
-    [
-        ([str(ROOT / "tests")], {}, 3),
-        ([str(ROOT / "tests")], {"workerinput": {}}, None),
-        (["tests/test_zygote.py"], {}, None),
-    ],
-)
-def test_a_full_run_is_shared_and_no_worker_has_workers(
-    files: list[str], workerinput: dict[str, Any], workers: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    options = SimpleNamespace(numprocesses=None, dist="no", usepdb=False, collectonly=False)
-    plugins = SimpleNamespace(hasplugin=lambda _: True)
-    config: Any = SimpleNamespace(option=options, args=files, pluginmanager=plugins, **workerinput)
-    pytest_cmdline_main(config)
-    assert options.numprocesses == workers
-
-
-def test_this_process_has_a_fork_server_that_was_forked_too() -> None:
-    forkserver.start_forkserver("lockstep.raw")
-    first = cpython.forkserver_pid()
-    assert first is not None
-    assert psutil.Process(first).ppid() == os.getpid()
-    mapped = [Path(f"/proc/{number}/cmdline").read_text() for number in (first, zygote.zygote().process.pid)]
-    assert mapped[0] == mapped[1]
-    cpython.kill_forkserver()
-    ensure_forkserver()
-    assert cpython.forkserver_pid() not in (first, None)
+    words = ("engine=both", "strategy=ddp", "devices=2", "max_epochs=1")
+    warm = command.train(*words, "hydra.run.dir=warm")
+    fresh = command.fresh.train(*words, "hydra.run.dir=fresh", PYTHONHASHSEED="7")
+    assert (warm.status, warm.err) == (fresh.status, fresh.err) == (0, "")
+    for engine in ("lightning", "raw"):
+        require_identical(command.folder / "warm" / engine, command.folder / "fresh" / engine)

@@ -1,31 +1,23 @@
 """Fork commands from one warm process: half a second each instead of five."""
 
 import contextlib
-import ctypes
 import json
-import multiprocessing.util
 import os
 import select
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-from tests.zygote_process import FORK_SERVER, server_request
 
 PROGRAM = Path(__file__).with_name("zygote_process.py")
 MARK = "LOCKSTEP_TEST_MARK"
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "GLIBC_", "TORCH_", "LC_", "LANG")
 """Prefixes of variables that an interpreter or a library reads when it is loaded."""
 PATH = "PYTHONPATH"
-PR_SET_CHILD_SUBREAPER = 36
 STARTING = threading.Lock()
 
 
@@ -81,35 +73,6 @@ def zygote() -> Zygote:
 
 def without_path(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name != PATH}
-
-
-@contextmanager
-def forked_servers() -> Iterator[None]:
-    """Make this process's fork server a copy of the warm process that is adopted as a child of this one.
-
-    The process between them has ended when the request is answered: this process takes orphans for so long.
-    """
-    start_new: Any = multiprocessing.util.spawnv_passfds
-
-    def start(executable: Any, arguments: Any, descriptors: Any) -> int:
-        code = arguments[-1]
-        line = (sys.executable, "-c", code)
-        if not str(code).startswith(FORK_SERVER) or not zygote().can_run(line, os.environ):
-            return int(start_new(executable, arguments, descriptors))
-        take_orphans(True)
-        request = server_request(code, descriptors)
-        number = zygote().ask({"server": request}, request["numbers"])
-        take_orphans(False)
-        return number
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multiprocessing.util, "spawnv_passfds", start)
-        yield
-
-
-def take_orphans(yes: bool) -> None:
-    """Adopt processes below this one whose parents end, or stop doing so."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(yes))
 
 
 class Forked(subprocess.Popen[str]):

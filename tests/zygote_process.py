@@ -66,7 +66,7 @@ def warm_up() -> None:
 def serve(control: socket.socket) -> Callable[[], object]:
     """Fork a command for each request and report its exit status; return the function to run in the command.
 
-    A request is {"arguments", "folder", "environment"} with the three streams, {"wait": pid}, or {"server": request}.
+    A request is {"arguments", "folder", "environment"} with the three streams, or {"wait": pid}.
     """
     while True:
         message, streams, _flags, _address = socket.recv_fds(control, MOST, 16)
@@ -75,33 +75,12 @@ def serve(control: socket.socket) -> Callable[[], object]:
         request = json.loads(message)
         if "wait" in request:
             answer = os.waitpid(request["wait"], 0)[1]
-        elif "server" in request:
-            answer = orphan()
-            if answer == 0:
-                control.close()
-                return as_fork_server(request["server"], streams, search_path(request["server"]["environment"]))
         elif (answer := os.fork()) == 0:
             control.close()
             return become(streams=streams, **request)
         for stream in streams:
             os.close(stream)
         control.send(str(answer).encode())
-
-
-def orphan() -> int:
-    """Fork a process whose parent ends at once, so that the process that takes orphans adopts it; return its pid."""
-    reader, writer = os.pipe()
-    if (between := os.fork()) == 0:
-        if (number := os.fork()) == 0:
-            os.close(reader)
-            os.close(writer)
-            return 0
-        os.write(writer, str(number).encode())
-        os._exit(0)
-    os.close(writer)
-    os.waitpid(between, 0)
-    with os.fdopen(reader) as numbers:
-        return int(numbers.read())
 
 
 def search_path(environment: dict[str, str]) -> list[str]:

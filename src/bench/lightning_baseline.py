@@ -29,18 +29,12 @@ class Data(pl.LightningDataModule):
         super().__init__()
         self.samples, self.tensors, self.workers = samples, tensors, workers
 
-    def loader(self, samples: int, shuffle: bool) -> DataLoader[Any]:
-        generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(samples, 64, generator=generator)
-        dataset: Any = TensorDataset(inputs, torch.randint(0, 10, (samples,), generator=generator))
-        dataset = dataset if self.tensors else list(dataset)
-        return DataLoader(dataset, batch_size=32, shuffle=shuffle, num_workers=self.workers)
-
     def train_dataloader(self) -> DataLoader[Any]:
-        return self.loader(self.samples, shuffle=True)
-
-    def val_dataloader(self) -> DataLoader[Any]:
-        return self.loader(self.samples // 10, shuffle=False)
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(self.samples, 64, generator=generator)
+        dataset: Any = TensorDataset(inputs, torch.randint(0, 10, (self.samples,), generator=generator))
+        dataset = dataset if self.tensors else list(dataset)
+        return DataLoader(dataset, batch_size=32, shuffle=True, num_workers=self.workers)
 
 
 class Module(pl.LightningModule):
@@ -55,15 +49,12 @@ class Module(pl.LightningModule):
         self.log("train_loss", loss, on_step=True, on_epoch=True)
         return loss
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self.log("val_loss", F.cross_entropy(self.net(batch[0]), batch[1]))
-
     def configure_optimizers(self) -> Any:
         return torch.optim.Adam(self.parameters(), lr=1e-3)
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:
-    """Train the plan's module by Lightning's own Trainer; return the seconds without validation and checkpoints."""
+    """Train the plan's module by Lightning's own Trainer, without checkpoints; return the seconds."""
     silence_warnings()
     plan, timer = payload.plan, Timer()
     seed_all(plan.seed)
@@ -74,10 +65,9 @@ def run(payload: BenchPayload, context: RankContext) -> float:
         logger=TensorBoardLogger(plan.run_dir),
         log_every_n_steps=plan.log_every_n_steps,
         callbacks=[timer],
-        num_sanity_val_steps=0,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
     trainer.fit(module, datamodule=data)
-    return timer.time_elapsed("train") - timer.time_elapsed("validate")
+    return timer.time_elapsed("train")

@@ -4,8 +4,6 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,11 +51,9 @@ class BenchContext:
     def rounds(self) -> int:
         return 2 if self.quick else 3
 
-    @contextmanager
-    def folder(self) -> Iterator[Path]:
+    def folder(self) -> TemporaryDirectory[str]:
         """A new folder that is removed at once: the checkpoints of dozens of runs are large."""
-        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as name:
-            yield Path(name)
+        return TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True)
 
     def mnist(self) -> str:
         """Return the override for MNIST's folder; raise ConfigError if a file is missing there."""
@@ -76,7 +72,7 @@ class BenchContext:
     def on_ranks(self, module: str, subject: str, *overrides: str) -> Any:
         """Start ranks that run `module` on the plan of these overrides; return what rank 0 returns."""
         with self.folder() as folder:
-            plan = plan_from(compose_job([*overrides])[0], folder)
+            plan = plan_from(compose_job([*overrides])[0], Path(folder))
             data.prepare(plan.data)
             return start_ranks(BenchPayload(plan, subject), module)
 

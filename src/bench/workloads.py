@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import NamedTuple
 
 from bench.measurement import Measurement, take_turns
@@ -185,24 +184,21 @@ def startup(context: BenchContext) -> list[Measurement]:
 
 
 def sweep(context: BenchContext) -> list[Measurement]:
-    """Time a further job: (wall clock of n jobs - of one) / (n - 1) - training of a job."""
-    jobs, train_seconds = 2 if context.quick else 5, []
+    """Time a further job, without its training: (wall clock of n jobs - of one) / (n - 1)."""
+    jobs = 2 if context.quick else 5
 
     def time_sweep(count: int) -> float:
         with context.folder() as folder:
             seeds = ",".join(map(str, range(count)))
             words = (TRAIN, "-m", f"seed={seeds}", *SHORT, *DDP, f"hydra.sweep.dir={folder}/sweep")
             seconds = context.time_command(*words)
-            metrics = [json.loads(path.read_text()) for path in folder.glob("sweep/*/metrics.json")]
-            if count > 1:
-                train_seconds.append(mean(job["train_seconds"] for job in metrics))
-            return seconds
+            metrics = [json.loads(path.read_text()) for path in Path(folder).glob("sweep/*/metrics.json")]
+            return seconds - sum(float(job["train_seconds"]) for job in metrics)
 
-    calls = {"1 job": partial(time_sweep, 1), f"{jobs} jobs": partial(time_sweep, jobs)}
-    one, many = take_turns(calls, context.rounds, context.report).values()
-    rounds = zip(one, many, train_seconds, strict=True)
-    further = tuple((long - short) / (jobs - 1) - training for short, long, training in rounds)
-    rows = [Measurement("sweep", "1 job", "s", one), Measurement("sweep", f"{jobs} jobs", "s", many)]
+    calls = {f"jobs: {count}, - training": partial(time_sweep, count) for count in (1, jobs)}
+    values = take_turns(calls, context.rounds, context.report)
+    rows = [Measurement("sweep", name, "s", seconds) for name, seconds in values.items()]
+    further = tuple((many - one) / (jobs - 1) for one, many in zip(*values.values(), strict=True))
     return [*rows, Measurement("sweep", "further job - training", "s", further, goal=0.6)]
 
 

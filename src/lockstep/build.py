@@ -12,9 +12,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, config_error, option_error, require
-from lockstep.constraints import Count
+from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
 from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
@@ -26,8 +25,9 @@ from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
 from lockstep.schemas.target import ARGS, KEY
 
 BEFORE: dict[str, Any] = {
-    **{"devices": Count, "num_nodes": Count, "threads": Count | None, "accelerator": Literal["auto", "cpu", "gpu"]},
-    **{"batch_size": Count | None, "batch_size_per_device": Count | None, "scale_lr": bool},
+    **{"devices": PositiveInt, "num_nodes": PositiveInt, "threads": PositiveInt | None, "scale_lr": bool},
+    **{"batch_size": PositiveInt | None, "batch_size_per_device": PositiveInt | None},
+    "accelerator": Literal["auto", "cpu", "gpu"],
 }
 """The types of keys from which values of the plan are derived."""
 
@@ -55,31 +55,13 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     if values["loss_reduction"] == "as_is":
         notice("loss_reduction=as_is is now loss_reduction=none")
         values["loss_reduction"] = "none"
-    optimizer, scale_lr = values["optimizer"], values["scale_lr"]
-    plan = coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
-    if plan.model.lightning:
-        _require_default_optimizer(plan.model.name, optimizer, scale_lr)
-    return plan
-
-
-def _require_default_optimizer(module: str, optimizer: Any, scale_lr: object) -> None:
-    """Raise a ConfigError if the user chose an optimizer for a LightningModule, which configures its own."""
-    defaults: Any = OmegaConf.load(CONF / "train.yaml")
-    name = next(group["optimizer"] for group in defaults["defaults"] if "optimizer" in group)
-    values = OmegaConf.to_container(OmegaConf.load(CONF / "optimizer" / f"{name}.yaml"))
-    default = _option("optimizer", "optimizer", values)
-    hint = "no optimizer and scale_lr, but an argument of the module, for example model.lr=0.01"
-    fits = optimizer == default and scale_lr is not True
-    require(fits, "optimizer", optimizer.name, f"{module} configures its optimizer itself", hint)
+    return coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
 
 
 def _options(group: str, values: object) -> list[object]:
     """Return the chosen options of a group that takes several, without `none`."""
     options = [_option(group, key, option) for key, option in named_options(group, values).items()]
-    names = [option.name for option in options if option.name != "none"]
-    fits = not names or len(names) == len(options)
-    require(fits, group, ["none", *names], "none excludes other options", f"{group}={[*names, 'none'][0]}")
-    return options if names else []
+    return [option for option in options if option.name != "none"]
 
 
 def named_options(group: str, values: object) -> dict[str, object]:
@@ -110,11 +92,6 @@ def _option(group: str, key: str, values: object) -> Any:
         values = {name: value for name, value in values.items() if name != "name" or value not in options}
         target: Any = user_code.from_values(key, values)
         return replace(target, key=key) if group in SEVERAL else target
-    hint = f"{group}={next(iter(options))}"
-    require(KEY not in values, f"{key}.{KEY}", values.get(KEY), f"{group} takes no code of your own", hint)
-    if "name" not in values and values:
-        misspelled = min(values, key=lambda name: str(name)[0] != "_")
-        raise unknown_key(f"{key}.{misspelled}", values[misspelled], [f"{key}.{KEY}"])
     name = values.get("name")
     if not isinstance(name, str) or name not in options:
         raise option_error(f"{key}.name", name, "there is no such option", options)
@@ -150,17 +127,11 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     if values["threads"] is None:
         values["threads"] = max(1, usable_cores() // per_node)
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
-    if accelerator == "cpu" or strategy.share_device:
-        _require_reasonable("devices", per_node)
-    _require_reasonable("threads", values["threads"])
+    on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
+    for key, count in (("devices", on_cores), ("threads", values["threads"])):
+        limit, reason = max(64, 8 * usable_cores()), f"this machine has {usable_cores()} cores"
+        require(count <= limit, key, count, reason, f"{key}={limit}, or fewer")
     return {**values, "strategy": strategy, "trainer": trainer, "accelerator": accelerator}
-
-
-def _require_reasonable(key: str, value: int) -> None:
-    """Raise a ConfigError for a number of processes or threads that would exhaust the machine."""
-    cores = usable_cores()
-    limit, reason = max(64, 8 * cores), f"this machine has {cores} core{'s' if cores > 1 else ''}"
-    require(value <= limit, key, value, reason, f"{key}={limit}, or fewer")
 
 
 def at_a_terminal() -> bool:
@@ -171,6 +142,4 @@ def at_a_terminal() -> bool:
 
 def usable_cores() -> int:
     """Return the number of cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

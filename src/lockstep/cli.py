@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.command_line.compose import sets_folder
 from lockstep.command_line.hydra_errors import explain
-from lockstep.command_line.overrides import check_groups, check_merged_options, swept_keys
+from lockstep.command_line.overrides import check_lists, swept_keys
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require, typed_command
 from lockstep.fast_exit import exit_fast
@@ -28,7 +28,7 @@ from lockstep.launch.failure import (
     let_rank_zero_print,
     print_exit_reason,
 )
-from lockstep.launch.stop_handler import signals_end_command
+from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.run_files import Metrics
@@ -63,12 +63,10 @@ def run_command() -> None:
         context = rank_from_env()
         if context is not None:
             run_as_worker(sys.argv[1:])
-        with signals_end_command():
+        with signal_handlers(end_command):
             run_hydra(sys.argv[1:])
     except (ConfigError, RankFailed) as error:
         end(error, context)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
 
 
 def run_as_worker(arguments: list[str]) -> NoReturn:
@@ -92,10 +90,9 @@ def run_hydra(arguments: list[str]) -> None:
 
     parser, job = get_args_parser(), Job()
     parser.error = fail  # type: ignore[method-assign]
-    overrides = parser.parse_args(arguments).overrides
+    parser.parse_args(arguments)
     try:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
-        check_groups(overrides)
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
     except (ConfigError, RankFailed):
         raise
@@ -137,7 +134,7 @@ def _run_job(config: DictConfig, run_dir: Path) -> Metrics:
     )
     began, has_folder = time.perf_counter() if in_sweep() else BEGAN, sets_folder(hydra_words)
     with planning(words):
-        check_merged_options(words, config)
+        check_lists(words, config)
         if in_sweep():
             resumes, hint = config.resume is True, "resume=true hydra.sweep.dir=FOLDER"
             require(has_folder or not resumes, "resume", True, "a sweep resumes in its own folder", hint)

@@ -84,15 +84,11 @@ def is_number(value: object) -> bool:
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
     """Return the name that was probably meant: one that begins with the word, contains it, or is spelled alike."""
-    names, word = list(names), word.lower()
-    if word:
-        by_prefix = [name for name in names if name.lower().startswith(word)]
-        by_substring = [name for name in names if len(word) > 2 and word in name.lower()]
-        if matches := by_prefix or by_substring:
-            return min(matches, key=len)
-    alike = get_close_matches(word, [name.lower() for name in names], cutoff=0.5)
-    one_letter_off = [name for name in alike if len(name) == len(word) and sum(map(str.__ne__, name, word)) == 1]
-    return next((name for name in names if [name.lower()] == (one_letter_off or alike)[:1]), None)
+    by_lower, word = {name.lower(): name for name in names}, word.lower()
+    containing = [name for name in by_lower if name.startswith(word) or (len(word) > 2 and word in name)]
+    alike = sorted(containing, key=len) if word else []
+    alike = alike or get_close_matches(word, by_lower, n=1, cutoff=0.6)
+    return by_lower[alike[0]] if alike else None
 
 
 def shell_quote_override(key: str, value: object) -> str:

@@ -1,10 +1,29 @@
 """Constraints of values, for annotations of dataclass fields: `lr: Positive`. `schemas.coerce` checks them."""
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from lockstep.config_error import as_typed, require
+
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
 
 Rules = Iterator[tuple[bool, str, str, str]]
 """Rules of a plan: whether it is valid, the key to blame, the reason if it is not, what to write instead."""
+
+
+def only(plan: "Plan", reason: str, **values: object) -> Rules:
+    """Yield the rules that keys of a plan have these values; of a group, that it has the option of this name."""
+    for key, value in values.items():
+        option = attrgetter(key)(plan)
+        yield getattr(option, "name", option) == value, key, reason, f"{key}={as_typed(value)}"
+
+
+def require_measured(key: str, metric: object, measured: Sequence[str] | None) -> None:
+    """Raise a ConfigError if a metric is not among those that a run measures; None: only the module knows these."""
+    if metric is not None and measured is not None:
+        require(metric in measured, key, metric, "this run does not measure it", f"one of {', '.join(measured)}")
 
 
 class Constraint(NamedTuple):
@@ -15,22 +34,20 @@ class Constraint(NamedTuple):
     example: str
 
 
-def _is_share(value: float) -> bool:
-    return isinstance(value, int) or value <= 1
-
-
-AT_LEAST_1 = Constraint(lambda value: value >= 1, "it must be 1 or more", "1")
 AT_LEAST_0 = Constraint(lambda value: value >= 0, "it must be 0 or more", "0")
 
-PositiveInt = Annotated[int, AT_LEAST_1]
-Count = Annotated[int, AT_LEAST_1, Constraint(lambda value: value < 2**31, "it must be below 2^31", "1")]
+PositiveInt = Annotated[int, Constraint(lambda value: 1 <= value < 2**31, "it must be 1 or more, below 2^31", "1")]
 NonNegativeInt = Annotated[int, AT_LEAST_0]
 NonNegative = Annotated[float, AT_LEAST_0]
 Positive = Annotated[float, Constraint(lambda value: value > 0, "it must be above 0", "0.01")]
 Fraction = Annotated[float, Constraint(lambda value: 0 <= value < 1, "it must be at least 0 and below 1", "0.5")]
 Share = Annotated[
     int | float,
-    Constraint(lambda value: value >= 0, "it must be 0 or more", "10, or 0.5 for a half"),
-    Constraint(_is_share, "a share is at most 1.0, a number of batches is an int", "10, or 0.5 for a half"),
+    AT_LEAST_0,
+    Constraint(
+        lambda value: isinstance(value, int) or value <= 1,
+        "a share is at most 1.0, a number of batches is an int",
+        "10, or 0.5 for a half",
+    ),
 ]
 """A number of batches, or a share of all."""

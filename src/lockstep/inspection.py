@@ -19,7 +19,6 @@ from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.groups import SEVERAL, USER_CODE
 from lockstep.schemas.target import KEY, PARTIAL
-from lockstep.targets.edited import unload_edited_modules
 from lockstep.targets.kinds import is_data_module, lightning_module, of_pytorch_lightning
 from lockstep.targets.locate import check
 
@@ -60,7 +59,6 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 def _inspect_in_child(values: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     options = {name: values[name] for name in OPTIONS}
     if rank_from_env() is not None or values["strategy"].in_process:
-        unload_edited_modules()
         return inspect(options)
     engine = values["engine"].name
     forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
@@ -98,15 +96,13 @@ def _inspect_data(data: schemas.UserData, seed: int, samples: Any) -> schemas.Us
     from lockstep.data.user_data import create_data, describe, streams_of  # with torch
 
     created = create_data(data, seed)
-    if streams_of(data, created) is not None:
-        require(not data.split, "data.split", data.split, "an IterableDataset cannot be split", "nothing in its place")
-    elif is_data_module(created):
-        for name, value in (("split", data.split), ("loader", data.loader)):
-            reason = "a LightningDataModule creates its loaders itself"
-            require(not value, f"data.{name}", value, reason, "nothing in its place")
-    else:
+    is_stream = streams_of(data, created) is not None
+    if not is_stream and not is_data_module(created):
         return replace(data, **vars(describe(data, seed, samples, created)))
-    return data.as_loaders
+    reason = "a LightningDataModule or IterableDataset decides it"
+    require(not data.split, "data.split", data.split, reason, "nothing in its place")
+    require(is_stream or not data.loader, "data.loader", data.loader, reason, "nothing in its place")
+    return schemas.UserLoaders(**vars(data))
 
 
 def _may_be_module(model: schemas.UserModel) -> bool:

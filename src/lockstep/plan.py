@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from lockstep import schemas
-from lockstep.constraints import Constraint, Count
+from lockstep.config_error import config_error, require
+from lockstep.constraints import Constraint, PositiveInt, Rules, only, require_measured
 from lockstep.objectives import Objective, objective_of
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import Strategy
@@ -35,25 +39,25 @@ class Plan:
     checkpoint: schemas.Checkpoint
     record: schemas.Record
     trainer: schemas.Trainer
-    devices: Count
-    num_nodes: Count
+    devices: PositiveInt
+    num_nodes: PositiveInt
     accelerator: Literal["cpu", "gpu"]
-    max_epochs: Count
-    batch_size: Count
+    max_epochs: PositiveInt
+    batch_size: PositiveInt
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
     memory_format: Literal["auto", "contiguous", "channels_last"]
     seed: Annotated[int, Constraint(lambda seed: seed >= 0, "it must be 0 or more", "42")]
-    threads: Count
+    threads: PositiveInt
     gradient_clip_val: (
         Annotated[float, Constraint(lambda value: value > 0, "it must be above 0", "1.0, or null for none")] | None
     )
-    accumulate_grad_batches: Count
+    accumulate_grad_batches: PositiveInt
     drop_last: bool
     sync_batchnorm: bool
     dropout_rng: Literal["per_rank", "global"]
     show_shapes: bool
     model_summary: bool
-    log_every_n_steps: Count
+    log_every_n_steps: PositiveInt
     detect_nan: bool
     loss_reduction: Literal["mean", "sum", "none"]
     ckpt_path: str | None
@@ -66,8 +70,6 @@ class Plan:
     inferred: ClassVar[tuple[str, ...]] = ("command",)
 
     def __post_init__(self) -> None:
-        from lockstep.plan_checks import check  # here: ranks unpickle a plan, which calls no __post_init__
-
         check(self)
 
     @cached_property
@@ -142,11 +144,66 @@ class Plan:
 
     def summary(self) -> dict[str, str | int | float]:
         """Return what identifies the run among others. All runs have the same keys, so that they make a table."""
-        values: dict[str, str | int | float] = {
+        derived: dict[str, str | int | float] = {
             "lr": self.optimizer.lr,
             "backend": self.world.backend if self.world.distributed else "none",
             "micro_batches": self.strategy.micro_batches,
         }
-        options = ((name, getattr(self, name)) for name in SUMMARY if name not in values)
-        values |= {name: getattr(option, "name", option) for name, option in options}
-        return {name: values[name] for name in SUMMARY}
+        values = ((name, derived[name] if name in derived else getattr(self, name)) for name in SUMMARY)
+        return {name: getattr(value, "name", value) for name, value in values}
+
+
+def check(plan: Plan) -> None:
+    """Check that a plan can be run.
+
+    Raises:
+        ConfigError: it cannot; the message names the key to change.
+    """
+    fits = plan.name != "" and not Path(plan.name).is_absolute() and ".." not in Path(plan.name).parts
+    require(fits, "name", plan.name, "the run's folder is logs/<name>/…", "name=train")
+    plan.strategy.check(plan)
+    parts = (plan.model, plan.task, plan.scheduler, *plan.logger, *plan.callbacks, plan.trainer)
+    for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):
+        if not is_valid:
+            value = attrgetter(key)(plan)
+            options = value if isinstance(value, tuple) else (value,)
+            names = [getattr(option, "name", option) for option in options]
+            raise config_error(key, names[0] if len(names) == 1 else names, reason, hint)
+    if plan.train:
+        require_measured("checkpoint.monitor", plan.checkpoint.monitor, plan.epoch_metrics)
+
+
+def _batch_rules(plan: Plan) -> Rules:
+    """Yield the rules of the global batch. Ranks may have unequal shares, or none, of a user's loaders."""
+    data, batch_size = plan.data, plan.batch_size
+    if isinstance(data, schemas.Loaders) and not data.regular:
+        return
+    if isinstance(data, schemas.Digits | schemas.MNIST):
+        used = data.train_samples + data.val_size + getattr(data, "test_size", 0)
+        reason = f"its splits need more than its {data.total} samples, or leave none to train on"
+        yield data.train_samples > 0 and used <= data.total, "data", reason, "smaller sizes"
+    world, samples = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks, data.train_samples
+    if not isinstance(data, schemas.Loaders):
+        reason = f"batch_size={batch_size} is less than a sample for each of {world} ranks"
+        hint = f"devices={batch_size // plan.num_nodes or 1} or fewer, or batch_size={world}"
+        yield batch_size >= world, "devices", reason, hint
+        below = batch_size - batch_size % world
+        reason = f"{world} ranks (devices={plan.devices}) cannot share it equally"
+        yield below == batch_size, "batch_size", reason, f"batch_size={below} or batch_size={below + world}"
+    reason = f"batch_size={batch_size} is more than the {samples} samples, so every batch would be dropped"
+    hint = f"drop_last=false, or batch_size={world * (samples // world) or world}"
+    yield not plan.drop_last or batch_size <= samples, "drop_last", reason, hint
+
+
+def _rules(plan: Plan) -> Rules:
+    """Yield the rules of keys that exclude each other."""
+    fits = plan.precision != "16-mixed" or plan.accelerator != "cpu"
+    yield fits, "precision", "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
+    hint = "resume=false, or engine=raw hydra.run.dir=…/raw for one of them"
+    fits = not plan.resume or plan.engine.name != "both"
+    yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
+    if not plan.train:
+        yield plan.test, "test", "with train=false nothing is left to do", "train=true or test=true"
+        yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False)
+        hint = "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true"
+        yield plan.ckpt_path is not None, "ckpt_path", "with train=false there is no trained net to test", hint

@@ -46,15 +46,24 @@ def seed_all(seed: int) -> None:
 
 
 @contextmanager
-def preserve_generators() -> Iterator[None]:
-    """Restore Python's, NumPy's and torch's generators afterwards."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+def preserve_generators() -> Iterator[Callable[[], bool]]:
+    """Restore Python's, NumPy's and torch's generators afterwards.
+
+    Yields a function that returns whether Python or NumPy have drawn since.
+    """
+    in_numpy: Any = np.random.get_state()
+    in_torch, in_python = torch.get_rng_state(), random.getstate()
+
+    def have_drawn() -> bool:
+        _, keys, *rest = np.random.get_state()
+        return rest != [*in_numpy[2:]] or not np.array_equal(keys, in_numpy[1]) or random.getstate() != in_python
+
     try:
-        yield
+        yield have_drawn
     finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
+        torch.set_rng_state(in_torch)
+        np.random.set_state(in_numpy)
+        random.setstate(in_python)
 
 
 def seeded(seed: int, call: Callable[[], Any]) -> Any:

@@ -18,18 +18,22 @@ class StepPlan:
         self.plan = plan
 
     @cached_property
-    def epoch_batches(self) -> int:
-        """Return the global batches of an epoch; 0 if only a user's loader determines the length of an epoch."""
-        plan = self.plan
-        if isinstance(plan.data, schemas.Loaders) and not plan.data.regular:
-            return plan.trainer.limit("train", plan.data.train_batches)
-        return batch_count(self.epoch_samples, plan.batch_size, plan.drop_last)
+    def split_batches(self) -> dict[str, int]:
+        """Return the global batches of all samples by stage; 0 if only a user's loader determines them."""
+        data, size = self.plan.data, self.plan.batch_size
+        train = batch_count(data.train_samples, size, self.plan.drop_last)
+        if isinstance(data, schemas.Loaders) and not data.regular:
+            train = data.train_batches
+        return {
+            "train": train,
+            "val": batch_count(data.val_size, size),
+            "test": batch_count(getattr(data, "test_size", 0), size),
+        }
 
     @cached_property
-    def epoch_samples(self) -> int:
-        """Return the training samples of an epoch, over all ranks."""
-        plan = self.plan
-        return plan.trainer.limit_samples("train", plan.data.train_samples, plan.batch_size, plan.drop_last)
+    def epoch_batches(self) -> int:
+        """Return the global batches of an epoch; 0 if only a user's loader determines the length of an epoch."""
+        return self.plan.trainer.limit("train", self.split_batches["train"])
 
     @property
     def validates(self) -> bool:
@@ -41,7 +45,7 @@ class StepPlan:
         """Whether the schedule ever reaches a validation, regardless of validation data."""
         every, max_steps = self.plan.trainer.check_val_every_n_epoch, self.plan.trainer.max_steps
         steps = self.steps_before(every - 1, (self.validation_batches or 1) - 1)  # before the last batch to train on
-        has_step_count = self.epoch_steps and not self.plan.model.lightning  # a module's optimizers count their steps
+        has_step_count = self.epoch_batches and not self.plan.model.lightning  # a module's optimizers count their steps
         reached = not has_step_count or max_steps == -1 or steps < max_steps
         return self.plan.max_epochs >= every and reached
 
@@ -78,21 +82,12 @@ class StepPlan:
         """Return the batches of an optimizer step in an epoch."""
         return self.accumulation[max(first for first in self.accumulation if first <= epoch)]
 
-    @property
-    def epoch_steps(self) -> int:
-        """Return the optimizer steps of the first epoch; the last may have fewer batches."""
-        return self.steps_before(1)
-
     def steps_before(self, epoch: int, batch: int = 0) -> int:
         """Return the optimizer steps of the run before batch `batch` of epoch `epoch`."""
         changes = [*sorted(first for first in self.accumulation if first < epoch), epoch]
         epochs = ((end - begin, self.accumulation[begin]) for begin, end in pairwise(changes))
         steps = sum(count * batch_count(self.epoch_batches, batches) for count, batches in epochs)
         return steps + batch // self.batches_per_step(epoch)
-
-    def batches_before(self, epoch: int, batch: int) -> int:
-        """Return the global batches of the run before batch `batch` of epoch `epoch`."""
-        return epoch * self.epoch_batches + batch
 
     @property
     def total_steps(self) -> int:

@@ -41,7 +41,7 @@ def planted(mutation: Mutation, folder: Path) -> Path:
     file = folder / "src" / "lockstep" / mutation.file
     text = file.read_text()
     if text.count(mutation.old) != 1:
-        raise SystemExit(f"{mutation.name}: its text is not once in {mutation.file}; mend tests/mutations/table.py")
+        raise SystemExit(f"{mutation.name}: its text is not once in {mutation.file}; mend tests/mutations")
     file.write_text(text.replace(mutation.old, mutation.new))
     return folder
 

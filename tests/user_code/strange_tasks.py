@@ -97,21 +97,6 @@ def holes(samples: int) -> tuple[Tensor, Tensor]:
     return images, classes.masked_fill(unknown, -100)
 
 
-class Lines(torch.utils.data.Dataset[Tensor]):
-    """The same sequences one by one."""
-
-    classes = "abcde"
-
-    def __init__(self, samples: int) -> None:
-        self.tokens = sequences(samples)
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.tokens[index].long()
-
-
 class NoLoss:
     pass
 

@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep.command_line.help import help_page
-from lockstep.command_line.overrides import check_groups, check_merged_options
+from lockstep.command_line.overrides import check_lists
 from lockstep.conf import CONF
 from lockstep.strategies.registry import STRATEGIES
 
@@ -29,16 +29,15 @@ def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
     """Return the configuration of one job, and the folder of its run.
 
     Raises:
-        ConfigError: a group does not get the name of an option.
+        ConfigError: a list of options is not in the configuration.
         Exception: whatever Hydra raises (`hydra_errors.explain` makes a sentence of it).
     """
-    check_groups(overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", overrides, return_hydra_config=True)
         run_dir = Path(config.hydra.run.dir).absolute()
     with open_dict(config):
         del config["hydra"]
-    check_merged_options(overrides, config)
+    check_lists(overrides, config)
     return config, run_dir
 
 

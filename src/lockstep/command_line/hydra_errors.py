@@ -6,11 +6,10 @@ The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its trac
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from hydra.core.override_parser.types import Override
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from lockstep.command_line.overrides import OPTIONS, known_keys, parse
+from lockstep.command_line.overrides import OPTIONS, known_keys
 from lockstep.config_error import ConfigError, config_error, errors_as, option_error, shorten, typed_command
 from lockstep.schemas.coerce import unknown_key
 
@@ -21,7 +20,7 @@ def errors_as_config_errors(overrides: Sequence[str]) -> AbstractContextManager[
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
-    """Return a ConfigError that names the override which causes the error, with the error as its cause."""
+    """Return a ConfigError with the error as its cause: about an unknown option or key, else in Hydra's words."""
     refusal = None
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")
@@ -30,8 +29,8 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     elif isinstance(error, OverrideParseException):
         hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
-    elif isinstance(error, ConfigCompositionException):
-        refusal = next(filter(None, (_explain_override(error, override) for override in parse(overrides))), None)
+    elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
+        refusal = next((_missing_key(word) for word in overrides if f"'{word.partition('=')[0]}'" in str(error)), None)
     if refusal is None:
         words = [word for word in overrides if not word.startswith("-")]
         named, reason = shorten(" ".join(words)) or "the configuration", shorten(" ".join(str(error).split()))
@@ -43,24 +42,9 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     return refusal
 
 
-def _explain_override(error: ConfigCompositionException, override: Override) -> ConfigError | None:
-    """Return what is wrong with an override, or None if it is not the one that Hydra names."""
-    key, typed = override.key_or_group, shorten(override.input_line or "")
-    value = typed.partition("=")[2]
-    if not any(quoted in str(error) for quoted in (f"'{key}'", f"'{key}=", f" {key}.")):
-        return None
-    if override.is_sweep_override():
-        first = value.partition(",")[0]
-        return ConfigError(f"{typed}: several values make a sweep; write -m in front of them, or {key}={first}.")
-    if override.is_delete():
-        return ConfigError(f"{typed}: a key cannot be removed; write {key}=VALUE.")
-    keys, group = known_keys(), key.partition(".")[0]
-    if override.is_add() and key in keys:
-        return ConfigError(f"{typed}: the key exists already; write {key}={value}, without the plus sign.")
-    if key.startswith("hydra") or not isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
-        return None
-    if key == f"{group}.name":
-        return config_error(key, value, "an option is chosen by its group", f"{group}={value}")
+def _missing_key(override: str) -> ConfigError:
+    key, _, value = override.partition("=")
+    group, keys = key.partition(".")[0], known_keys()
     if key in keys:
         return config_error(key, value, f"the chosen {group} has no such key", f"{group}=… of an option with it")
     return unknown_key(key, value, keys)

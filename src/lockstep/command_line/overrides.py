@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 
 from lockstep.build import named_options
 from lockstep.conf import CONF
-from lockstep.config_error import config_error, require
+from lockstep.config_error import config_error
 from lockstep.schemas.groups import GROUPS, SEVERAL
 
 OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in (*GROUPS, "experiment")}
@@ -26,35 +26,22 @@ def parse(words: Iterable[str]) -> list[Override]:
     return overrides
 
 
-def check_groups(words: Iterable[str]) -> None:
-    """Check that no group that takes one option gets a list, of which Hydra would use the last.
+def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
+    """Check that each option in a list is in the configuration: Hydra takes the last one, or merges them.
 
     Raises:
-        ConfigError: names the group.
+        ConfigError: a group takes one option, or two files in a list have a `_target_` at the top.
     """
     for override in parse(words):
         group, value = override.key_or_group, override.value()
-        if group in GROUPS and group not in SEVERAL and isinstance(value, list) and len(value) > 1:
-            raise config_error(group, _typed(override), "this group takes one option", f"{group}={value[0]}")
-
-
-def check_merged_options(words: Iterable[str], config: Mapping[str, Any]) -> None:
-    """Check that no two options in a list were merged into one, as happens if both files have a `_target_` at the top.
-
-    Raises:
-        ConfigError: names the group.
-    """
-    for override in parse(words):
-        group, value = override.key_or_group, override.value()
-        if group in SEVERAL and group in config and isinstance(value, list):
-            reason = "two of these files have a _target_, and were merged into one"
+        typed = (override.input_line or "").partition("=")[2]
+        if not isinstance(value, list) or group not in GROUPS:
+            continue
+        if group not in SEVERAL and len(value) > 1:
+            raise config_error(group, typed, "this group takes one option", f"{group}={value[0]}")
+        if group in SEVERAL and len(named_options(group, config[group])) < len({*map(str, value)}):
             hint = f"'# @package {group}.NAME' as the first line of each"
-            all_there = len(named_options(group, config[group])) >= len({*map(str, value)})
-            require(all_there, group, _typed(override), reason, hint)
-
-
-def _typed(override: Override) -> str:
-    return (override.input_line or "").partition("=")[2]
+            raise config_error(group, typed, "two of these files have a _target_, and were merged into one", hint)
 
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:

@@ -69,9 +69,9 @@ def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
 def _arithmetic(run: RunMetadata) -> tuple[object, ...]:
     """Return what decides the order of every sum. Two ranks have only one order."""
     gradient_sync = run["gradient_sync"] if run["world_size"] > 2 else "any"
-    sums = STRATEGIES[run["strategy"]].reduction_order(run)
+    order = STRATEGIES[run["strategy"]].order
     options = (run[key] for key in ("precision", "threads", "sync_batchnorm"))
-    return *_batch_layout(run), *sums, gradient_sync, run.get("memory_format", "auto"), *options
+    return *_batch_layout(run), order, gradient_sync, run.get("memory_format", "auto"), *options
 
 
 def _batch_layout(run: RunMetadata) -> tuple[object, ...]:

@@ -2,24 +2,28 @@
 
 import gzip
 import hashlib
+import os
 import time
 import urllib.request
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
-from lockstep.config_error import ConfigError, config_error
+from lockstep.config_error import config_error
 from lockstep.files import atomic_write
 
 DOWNLOAD_TIMEOUT = 15
 """Seconds without a byte after which an address is given up."""
 DOWNLOAD_LIMIT = 300
 """Seconds that a file may take."""
-LOCK = ".download.lock"
+FILES_AT_ONCE = 8
+"""Downloads that a process may wait for at most."""
+ERRORS = (OSError, EOFError, ValueError, zlib.error)
 
 
 class DataFile(NamedTuple):
@@ -29,67 +33,59 @@ class DataFile(NamedTuple):
     length: int
     sha256: str
 
-    def read(self, stream: IO[bytes], packed: bool) -> bytearray:
-        """Return the content, and one byte more of a longer one: six megabytes may unpack to gigabytes."""
-        return bytearray((gzip.open(stream) if packed else stream).read(self.length + 1))
+    def read(self, stream: IO[bytes], name: str) -> bytearray:
+        """Return the content, which a file of another name has packed. A tensor can share a bytearray's memory.
 
-    def problem(self, content: bytes | bytearray, check: bool = True) -> str:
-        """Return why a content is wrong, or nothing; `check`: whether to compare the SHA-256."""
-        if len(content) != self.length:
-            return f"expected {self.length} bytes, found {'more' if len(content) > self.length else len(content)}"
-        digest = hashlib.sha256(content).hexdigest() if check else self.sha256
-        return "" if digest == self.sha256 else f"expected SHA-256 {self.sha256}, found {digest}"
+        Raises:
+            ValueError: the content is damaged.
+        """
+        packed = name != self.name  # six megabytes may unpack to gigabytes
+        content = bytearray((gzip.GzipFile(fileobj=stream) if packed else stream).read(self.length + 1))
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256:
+            count = "more" if len(content) > self.length else len(content)
+            raise ValueError(f"expected {self.length} bytes, SHA-256 {self.sha256}; found {count}, {digest}")
+        return content
 
 
-def download(data: str, root: Path, folder: Path, files: Mapping[DataFile, Sequence[str]], packed: bool) -> None:
-    """Save files in a folder, at or below data.root, unless they are there.
+def fetch(root: str, file: DataFile, path: Path, urls: Sequence[str]) -> bytearray:
+    """Return the content of a file, downloaded if it is not there.
 
     Args:
-        files: with the addresses of each.
-        packed: whether gzip has packed them; their names then end in .gz.
+        root: the setting `data.root`.
 
     Raises:
-        ConfigError: the folder cannot be written or is locked for too long, or no address has a file.
+        ConfigError: it is damaged, or no address has it, or the folder cannot be read or written.
     """
-    created = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / LOCK, timeout=sum(map(len, files.values())) * DOWNLOAD_LIMIT):
-            for file, urls in files.items():
-                path = folder / (f"{file.name}.gz" if packed else file.name)
-                if not path.exists():  # another process may have saved it before this one got the lock
-                    _download(data, root, path, file, urls, packed)
-    except Timeout:
-        reason = f"another process holds {folder / LOCK}, longer than any download takes"
-        raise config_error("data.root", root, reason, "another folder, or end that process") from None
-    except OSError as error:
-        reason = f"it cannot hold the download ({error.strerror})"
-        raise config_error("data.root", root, reason, "a writable folder") from None
-    except ConfigError:
-        if created and [path.name for path in folder.iterdir()] == [LOCK]:  # leave nothing of a failed download
-            (folder / LOCK).unlink()
-            for path in created:
-                path.rmdir()
-        raise
+        if not path.exists():
+            _download(file, path, urls)
+        with path.open("rb") as stream:
+            return file.read(stream, path.name)
+    except ERRORS as error:
+        reason = f"{path} cannot be read or downloaded ({error})"
+        raise config_error("data.root", root, reason, "data=digits, which needs no file, or another folder") from None
 
 
-def _download(data: str, root: Path, path: Path, file: DataFile, urls: Sequence[str], packed: bool) -> None:
-    reasons = []
-    for url in urls:
-        try:
-            content = _content(url, 2 * file.length)
-            reason = file.problem(file.read(BytesIO(content), packed))
-        except (OSError, EOFError, zlib.error) as error:
-            reason = str(getattr(error, "reason", None) or error)
-        if not reason:
+def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock, errors = path.with_name(".download.lock"), []
+    with FileLock(lock, timeout=FILES_AT_ONCE * DOWNLOAD_LIMIT):
+        for url in () if path.exists() else urls:  # another process may have saved it before this one got the lock
+            try:
+                content = _content(url, 2 * file.length)
+                file.read(BytesIO(content), Path(url).name)
+            except ERRORS as error:
+                errors.append(f"{url}: {error}")
+                continue
             with atomic_write(path) as temporary:
                 temporary.write_bytes(content)
             return
-        reasons.append(f"{url}: {reason}")
-    raise ConfigError(
-        f"data={data}: {path.name} is not below data.root={root} and could not be downloaded ({'; '.join(reasons)}); "
-        f"put it into {path.parent}, or write data=digits, which needs no file."
-    )
+    if errors:
+        lock.unlink()
+        with suppress(OSError):  # they are not empty
+            os.removedirs(path.parent)
+        raise OSError("; ".join(errors))
 
 
 def _content(url: str, max_bytes: int) -> bytes:

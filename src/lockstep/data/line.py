@@ -11,13 +11,21 @@ TEST_SAMPLES = 1000
 
 
 def load(
-    slope: float, intercept: float, noise: float, samples: int, val_size: int, inputs: Sequence[float] = ()
+    slope: float,
+    intercept: float,
+    noise: float,
+    samples: int,
+    val_size: int,
+    inputs: Sequence[float] = (),
+    predict: Sequence[float] = (),
 ) -> TensorData:
     """Return float64 columns x and y: `samples` to train on, then `val_size`, then 1,000 to test, always the same.
 
     Args:
-        inputs: the x of the first samples.
+        inputs: the x to train on, in place of random ones.
+        predict: not used here, but at the end of a run.
     """
+    samples = len(inputs) or samples
     generator = torch.Generator().manual_seed(0)
     total = samples + val_size + TEST_SAMPLES
     x, epsilon = torch.randn(2, total, 1, generator=generator, dtype=torch.float64)

@@ -1,20 +1,20 @@
-"""MNIST: its four files, plain or .gz, or downloaded from torchvision's mirrors.
+"""MNIST: its four files, plain or .gz, or downloaded.
 
 Source: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits.
 """
 
-import zlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.download import DataFile, download
+from lockstep.data.download import DataFile, fetch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lockstep.data.tensors import TensorData
 
+MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")
 PIXELS = 28 * 28
 FILES = (
     DataFile(
@@ -37,57 +37,23 @@ def find(root: Path, file: DataFile) -> Path | None:
     """Return the path of a file below `root`, plain or .gz, or None."""
     folders = (root / "MNIST" / "raw", root / "raw", root)
     candidates = [folder / (file.name + suffix) for folder in folders for suffix in ("", ".gz")]
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)  # noqa: PTH113  # False in a locked folder
 
 
-def read(root: Path, file: DataFile, check: bool = False) -> bytearray:
-    """Return the uncompressed bytes, of the right length. A bytearray, so that a tensor can share its memory.
-
-    Args:
-        check: whether to compare the SHA-256.
+def read(root: str, file: DataFile) -> bytearray:
+    """Return the uncompressed bytes of a file; download it if it is missing.
 
     Raises:
-        ConfigError: the file is missing, cannot be read, or is damaged.
+        ConfigError: it is damaged, or missing and cannot be downloaded.
     """
-    path = find(root, file)
-    if path is None:
-        raise config_error("data.root", root, f"{file.name} is no longer there", "the folder that holds MNIST/raw")
-    try:
-        with path.open("rb") as stream:
-            content = file.read(stream, packed=path.suffix == ".gz")
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(root, path, error) from None
-    if problem := file.problem(content, check):
-        hint = "replace it by MNIST's own, or write data=digits, which needs no file"
-        raise ConfigError(f"data=mnist: {path} is damaged: {problem}; {hint}.")
-    return content
-
-
-def _unreadable(root: Path, path: Path, error: Exception) -> ConfigError:
-    reason = f"{path} cannot be read ({getattr(error, 'strerror', None) or error})"
-    return config_error("data.root", root, reason, "a folder that can be, or data=digits, which needs no file")
+    path = find(Path(root), file) or Path(root) / "MNIST" / "raw" / f"{file.name}.gz"
+    return fetch(root, file, path, [f"{mirror}{file.name}.gz" for mirror in MIRRORS])
 
 
 def prepare(root: str) -> None:
-    """Check the four files below `root`; download the missing ones.
-
-    Raises:
-        ConfigError: a file is damaged, or missing and cannot be downloaded.
-    """
-    folder = Path(root)
-    try:
-        hint = "the folder that holds (or will hold) MNIST/raw"
-        require(folder.is_dir() or not folder.exists(), "data.root", root, "it is a file", hint)
-        missing = [file for file in FILES if find(folder, file) is None]
-    except OSError as error:
-        raise _unreadable(folder, Path(error.filename or root), error) from None
-    if missing:
-        from torchvision.datasets import MNIST
-
-        addresses = {file: [f"{mirror}{file.name}.gz" for mirror in MNIST.mirrors] for file in missing}
-        download("mnist", folder, folder / "MNIST" / "raw", addresses, packed=True)
+    """Check the four files below `root`; download the missing ones."""
     for file in FILES:
-        read(folder, file, check=True)
+        read(root, file)
 
 
 def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "TensorData":
@@ -98,13 +64,13 @@ def load(root: str, val_size: int, mean: float, std: float, samples: int | None 
     """
     from lockstep.data.tensors import Split, TensorData, split_three
 
-    images, labels, test_images, test_labels = (_tensor(Path(root), file) for file in FILES)
+    images, labels, test_images, test_labels = (_tensor(root, file) for file in FILES)
     train, val, _ = split_three(images, labels, val_size, 0)
     train = Split(train.inputs[:samples], train.targets[:samples])
     return TensorData(train, val, Split(test_images, test_labels), outputs=10, mean=mean, std=std)
 
 
-def _tensor(root: Path, file: DataFile) -> "Tensor":
+def _tensor(root: str, file: DataFile) -> "Tensor":
     import torch
 
     content = read(root, file)

@@ -1,20 +1,20 @@
 """Data sets whose samples are made one by one, and batches of any loader as a plain net takes them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.config_error import ConfigError, require
 from lockstep.data.seeded import Seeded
 from lockstep.data.tensors import Batch, as_float
 from lockstep.schemas.task import Samples
 
 
-@dataclass
+@dataclass(frozen=True)
 class SampleData:
     """A data set of each split, of which one may be empty.
 
@@ -25,19 +25,16 @@ class SampleData:
     train: Any
     val: Any
     test: Any
-    outputs: int
-    shape: tuple[int, ...]
-    seed: int
-    loader: Mapping[str, Any] = field(default_factory=dict)
+    loader: Mapping[str, Any]
     samples: Samples = "pairs"
 
     @property
-    def datasets(self) -> dict[str, Dataset[Any]]:
+    def datasets(self) -> Mapping[str, Dataset[Any]]:
         return {"train": self.train, "val": self.val, "test": self.test}
 
     def first(self, dtype: torch.dtype) -> Tensor:
         """Return the first training sample as the net takes it: (1, *shape)."""
-        source = Seeded(self.train, self.loader.get("collate_fn", default_collate), self.seed)
+        source = Seeded(self.train, self.loader.get("collate_fn", default_collate), seed=0)
         return as_batch(source.__getitems__([(0, 0)]), self.samples, dtype).inputs
 
 
@@ -75,9 +72,9 @@ def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
             "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write data.inputs=KEY "
             f"data.targets=KEY, of {', '.join(map(str, batch))}."
         )
-    names = ", ".join(map(_description, tensors))
-    batch_name = f"({names})" if isinstance(batch, list | tuple) else names or type(batch).__name__
-    raise ConfigError(f"data: a batch of it is {batch_name}, and {EXPECTED[samples]}.")
+    described = [f"{type(tensor).__name__} {tuple(getattr(tensor, 'shape', ()))}" for tensor in tensors]
+    names = ", ".join(described) or type(batch).__name__
+    raise ConfigError(f"data: a batch of it is ({names}), and {EXPECTED[samples]}.")
 
 
 EXPECTED = {
@@ -94,10 +91,6 @@ EXPECTED = {
 def _are_tokens(inputs: Tensor, targets: Tensor) -> bool:
     are_integers = not (inputs.is_floating_point() or targets.is_floating_point())
     return are_integers and inputs.dim() == 2 and inputs.shape == targets.shape
-
-
-def _description(value: Any) -> str:
-    return f"{type(value).__name__} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def targets_for_loss(targets: Tensor) -> Tensor:
@@ -122,18 +115,16 @@ class SampleKeys:
         Raises:
             ConfigError: it is no mapping, or has no such key.
         """
-        reason = f"a sample is a {type(sample).__name__}, and has no keys"
-        require(isinstance(sample, Mapping), "data.inputs", self.inputs, reason, "nothing in its place")
         keys = {"data.inputs": self.inputs} | ({} if self.targets is None else {"data.targets": self.targets})
+        names = [*sample] if isinstance(sample, Mapping) else []
         for name, key in keys.items():
-            if key not in sample:
-                raise config_error(name, key, "a sample has no such key", f"one of {', '.join(map(str, sample))}")
+            reason = f"a sample has no such key: it is a {type(sample).__name__}"
+            require(key in names, name, key, reason, f"one of {', '.join(map(str, names)) or 'none'}")
         return tuple(sample[key] for key in keys.values())
 
     def of_batch(self, batch: Any) -> list[Any]:
         """Return the inputs and targets of a batch; lists of numbers, which torch collates by place, as one tensor."""
-        values = self.of(batch)
-        return [torch.stack(value, 1) if _is_by_place(value) else value for value in values]
+        return [torch.stack(value, 1) if isinstance(value, list) else value for value in self.of(batch)]
 
     def collate(self, function: Callable[..., Any], samples: Sequence[Any]) -> Any:
         """Collate samples by a function; torch's own gets the named values alone, as others may not be collatable."""
@@ -149,7 +140,3 @@ def keys_of(choice: Any) -> SampleKeys | None:
     """Return the keys of samples that the data's configuration names, or None."""
     inputs = getattr(choice, "input_key", None)
     return None if inputs is None else SampleKeys(inputs, choice.target_key)
-
-
-def _is_by_place(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(isinstance(item, Tensor) for item in value)

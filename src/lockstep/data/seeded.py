@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset
 
 from lockstep.random_state import preserve_generators
 
@@ -31,58 +31,33 @@ PRESERVED = (
 class Seeded(Dataset[Any]):
     """Batches of a dataset by the places of their samples; `collate` makes a batch, but not of no samples.
 
-    Seeding numpy's and Python's generators takes longer than many a sample. So it stops after a first batch that draws
-    nothing from them, and begins again with the first batch that does, which is then made again. It is not the first
-    batch that is made twice, since a data set may cache its samples. torch's generator is always seeded:
-    `torch.initial_seed()` reads it without a draw.
+    Seeding numpy's and Python's generators takes longer than many a sample. So it begins with the first batch that
+    draws from them, which is then made again. torch's generator is always seeded: `torch.initial_seed()` reads it
+    without a draw.
     """
 
     def __init__(self, dataset: Any, collate: Callable[..., Any], seed: int) -> None:
         self.dataset, self.collate, self.seed = dataset, collate, seed
-        self.draws: bool | None = None  # unknown before the first batch
+        self.torch_only = True
 
     def __getitems__(self, places: Sequence[Place]) -> Any:
         """Return a batch, or None for no samples. The process's generators are preserved."""
         if not places:
             return None
-        if self.draws is False:
-            torch_state, before = torch.get_rng_state(), _numpy_and_python()
-            batch = self._batch(places, torch_only=True)
-            torch.set_rng_state(torch_state)
-            self.draws = _drawn_since(before)
-            if not self.draws:
-                return batch
-            np.random.set_state(before[0])
-            random.setstate(before[1])
-        if get_worker_info() is not None and self.draws:
-            return self._batch(places)
-        with preserve_generators():
+        with preserve_generators() as numpy_or_python_drew:
+            if self.torch_only:
+                batch = self._batch(places)
+                self.torch_only = not numpy_or_python_drew()
+                if self.torch_only:
+                    return batch
             return self._batch(places)
 
-    def _batch(self, places: Sequence[Place], torch_only: bool = False) -> Any:
-        """Make a batch; see by the first one whether a sample or `collate` draws from numpy's or Python's generator."""
-        samples, drawn, before = [], False, None
-        for place in places:
-            drawn = drawn or _drawn_since(before)
-            seed_sample(self.seed, *place, torch_only)
-            before = _numpy_and_python() if self.draws is None else None
-            samples.append(self.dataset[place[1]])
-        batch = self.collate(samples)
-        if self.draws is None:
-            self.draws = drawn or _drawn_since(before)
-        return batch
-
-
-def _numpy_and_python() -> tuple[Any, Any]:
-    return np.random.get_state(), random.getstate()
-
-
-def _drawn_since(before: tuple[Any, Any] | None) -> bool:
-    if before is None:
-        return False
-    (_, keys, *rest), python = _numpy_and_python()
-    _, keys_before, *rest_before = before[0]
-    return rest != rest_before or python != before[1] or not np.array_equal(keys, keys_before)
+    def _batch(self, places: Sequence[Place]) -> Any:
+        samples = []
+        for epoch, sample in places:
+            seed_sample(self.seed, epoch, sample, self.torch_only)
+            samples.append(self.dataset[sample])
+        return self.collate(samples)
 
 
 def seed_sample(seed: int, epoch: int, sample: int, torch_only: bool = False) -> None:

@@ -23,22 +23,13 @@ def text(file: str | None = None, length: int = 64) -> tuple[Tensor, Tensor]:
     Raises:
         ConfigError: the file cannot be read, or is too short.
     """
-    require(length >= 1, "data.length", length, "it must be 1 or more", "data.length=64")
-    codes = np.frombuffer(_read(file).encode("utf-32-le"), dtype=np.uint32)
-    samples = (len(codes) - 1) // length
-    if samples < 1:
-        reason = f"{file or SHAKESPEARE.name} has {len(codes)} characters, and a sequence takes one more than that"
-        raise config_error("data.length", length, reason, f"data.length={max(1, len(codes) // 100)}")
+    try:
+        codes = np.frombuffer(Path(file or SHAKESPEARE).read_text(encoding="utf-8").encode("utf-32-le"), np.uint32)
+    except (OSError, UnicodeDecodeError) as error:
+        raise config_error("data.file", file, f"it is no text in UTF-8 ({error})", "the path of a text") from None
+    samples = (len(codes) - 1) // length if length > 0 else 0
+    reason = f"it must be from 1 to {len(codes) - 1}, as {file or SHAKESPEARE.name} has {len(codes)} characters"
+    require(samples > 0, "data.length", length, reason, f"data.length={max(1, len(codes) // 100)}")
     _, tokens = np.unique(codes[: samples * length + 1], return_inverse=True)
     numbered = torch.from_numpy(tokens.astype(np.int64))
     return numbered[:-1].view(samples, length), numbered[1:].view(samples, length)
-
-
-def _read(file: str | None) -> str:
-    try:
-        return Path(file or SHAKESPEARE).read_text(encoding="utf-8")
-    except OSError as error:
-        reason = f"it cannot be read ({error.strerror})"
-    except UnicodeDecodeError as error:
-        reason = f"it is no text in UTF-8 (byte {error.start})"
-    raise config_error("data.file", file, reason, "the path of a text, or data.file=null for the one of the package")

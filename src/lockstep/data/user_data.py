@@ -4,7 +4,7 @@ A target creates a Dataset or a pair of tensors (inputs, targets), which the set
 tuple of such: train, val, test.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from functools import partial
 from typing import Any
 
@@ -30,30 +30,50 @@ def create_data(choice: UserData, seed: int) -> Any:
     return seeded(seed, lambda: create(choice.key, choice.call))
 
 
-def load(choice: UserData, seed: int, samples: Samples = "pairs") -> TensorData | SampleData:
+def load(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> TensorData | SampleData:
     """Return the splits.
+
+    Args:
+        created: by the target, which is called here if it is None.
 
     Raises:
         ConfigError: the target creates something else than data.
     """
-    return _load(choice, seed, samples, create_data(choice, seed))[0]
+    datasets = _three_datasets(choice, create_data(choice, seed) if created is None else created)
+    train, val, test = splits = [_in_memory(dataset, samples) for dataset in datasets.values()]
+    if all(isinstance(split, Split) for split in splits):
+        return TensorData(train, val, test, choice.outputs, reconstructs=samples == "inputs")
+    return SampleData(**datasets, loader=_loader_options(choice), samples=samples)
 
 
 def describe(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> DataFacts:
-    """Return facts about the data.
+    """Return facts about the data; of samples that only a LightningModule takes, only how many there are.
 
     Args:
         created: by the target, which is called here if it is None.
     """
-    created = create_data(choice, seed) if created is None else created
     check("data.loader", {**LOADER, **choice.loader}, reserved=PLANNED)
-    data, target = _load(choice, seed, samples, created)
-    if isinstance(data, SampleData):
-        try:
-            DataLoader(data.train, **data.loader)
-        except (ValueError, TypeError) as error:
-            raise config_error("data.loader", choice.loader, str(error), "other arguments") from None
-    return DataFacts(len(data.train), len(data.val), len(data.test), **shape_facts(data.shape, target, data.outputs))
+    created = create_data(choice, seed) if created is None else created
+    datasets, options = _three_datasets(choice, created), _loader_options(choice)
+    try:
+        DataLoader(datasets["train"], **options)
+    except (ValueError, TypeError) as error:
+        raise config_error("data.loader", choice.loader, str(error), "other arguments") from None
+    train, val, test = map(len, datasets.values())
+    try:
+        with (
+            preserve_generators(),
+            user_errors(f"{choice.key}.{KEY}={choice.call[KEY]}", "a sample of it raises this."),
+        ):
+            seed_all(0)
+            inputs, targets = pair_of(options.get("collate_fn", default_collate)([datasets["train"][0]]), samples)
+        target = targets_for_loss(targets)[0]
+        outputs = outputs_of(choice, [*datasets.values()], target, samples)
+    except ConfigError as error:
+        if samples != "module" or isinstance(error, UserCodeError):
+            raise
+        return DataFacts(train, val, test)
+    return DataFacts(train, val, test, **shape_facts(inputs.shape[1:], target, outputs))
 
 
 def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str, Any]:
@@ -103,41 +123,12 @@ def outputs_of(
         classes += [split.inputs for split in splits if len(split) and samples == "sequences"]
         return max(int(tensor.max()) for tensor in classes) + 1
     dataset = datasets[0].dataset if isinstance(datasets[0], Subset) else datasets[0]
-    features = getattr(dataset, "features", None)  # of a `datasets` table
-    column = features.get(choice.target_key) if isinstance(features, Mapping) else None
-    names = getattr(dataset, "classes", None) or getattr(column, "num_classes", None)
-    if isinstance(names, int):
-        return names
-    if names is not None and hasattr(names, "__len__"):
+    names = getattr(dataset, "classes", None)
+    if isinstance(names, Sized):
         return len(names)
     if samples != "any":
         raise ConfigError("data.classes is missing: the targets are whole numbers; write data.classes=10.")
     return 0
-
-
-def _load(choice: UserData, seed: int, samples: Samples, created: Any) -> tuple[TensorData | SampleData, Tensor]:
-    """Return the splits and the target of the first sample, which is empty if only a LightningModule knows samples."""
-    datasets, options = _three_datasets(choice, created), _loader_options(choice)
-    target, outputs = torch.zeros(0), 0
-    shape: tuple[int, ...] = ()
-    splits: Sequence[Any] = [*datasets.values()]
-    try:
-        with (
-            preserve_generators(),
-            user_errors(f"{choice.key}.{KEY}={choice.call[KEY]}", "a sample of it raises this."),
-        ):
-            seed_all(0)
-            inputs, targets = pair_of(options.get("collate_fn", default_collate)([datasets["train"][0]]), samples)
-        target = targets_for_loss(targets)[0]
-        splits = [_in_memory(dataset, samples) for dataset in splits]
-        outputs, shape = outputs_of(choice, splits, target, samples), tuple(inputs.shape[1:])
-    except ConfigError as error:
-        if samples != "module" or isinstance(error, UserCodeError):
-            raise
-    train, val, test = splits
-    if all(isinstance(split, Split) for split in splits):
-        return TensorData(train, val, test, outputs, reconstructs=samples == "inputs"), target
-    return SampleData(**datasets, outputs=outputs, shape=shape, seed=seed, loader=options, samples=samples), target
 
 
 def _loader_options(choice: UserData) -> dict[str, Any]:
@@ -159,39 +150,38 @@ def _by_name(created: Any) -> dict[str, Any] | None:
 
 def _three_datasets(choice: UserData, created: Any) -> dict[str, Any]:
     """Return train, val and test; those that the target does not create are empty."""
-    key, path, splits = f"{choice.key}.{KEY}", choice.call[KEY], _by_name(created)
+    splits = _by_name(created)
     if splits is None:
         dataset = _dataset(choice, created)
         rows = split_rows(len(dataset), {name: choice.split.get(name, 0.1) for name in ("val", "test")})
-        reason = f"it leaves nothing of {len(dataset)} samples to train on"
-        require(bool(rows["train"]), "data.split", choice.split, reason, "less")
-        return {name: Subset(dataset, rows[name]) for name in NAMES}
-    fits = splits.get("train") is not None and {*splits} <= {*NAMES}
-    require(fits, key, path, _not_data(created), "train, val and test")
-    reason = "the data is in three parts already"
-    require(not choice.split, "data.split", choice.split, reason, "no split, or data in one part")
-    datasets = {name: _dataset(choice, split) for name, split in splits.items() if split is not None}
-    require(len(datasets["train"]) > 0, key, path, "it has no samples to train on", "another")
-    return {name: datasets.get(name, Subset(datasets["train"], [])) for name in NAMES}
+        datasets: dict[str, Any] = {name: Subset(dataset, rows[name]) for name in NAMES}
+    else:
+        reason = "the data is in three parts already"
+        require(not choice.split, "data.split", choice.split, reason, "no split, or data in one part")
+        fits = splits.get("train") is not None and {*splits} <= {*NAMES}
+        _require(fits, choice, f"it makes {', '.join(map(str, splits))}", "train, val and test")
+        datasets = {name: _dataset(choice, split) for name, split in splits.items() if split is not None}
+        datasets = {name: datasets.get(name, Subset(datasets["train"], [])) for name in NAMES}
+    reason, hint = "it leaves nothing to train on", "less, or more data"
+    require(len(datasets["train"]) > 0, "data.split", choice.split, reason, hint)
+    return datasets
 
 
 def _dataset(choice: UserData, data: Any) -> Any:
     """Return a Dataset, or tensors as one."""
-    key, path = f"{choice.key}.{KEY}", choice.call[KEY]
     if isinstance(data, Tensor) or _is_pair(data):
         tensors = [data] if isinstance(data, Tensor) else data
-        reason = " and ".join(f"{len(tensor)} rows" for tensor in tensors)
-        require(len({*map(len, tensors)}) == 1, key, path, f"its tensors have {reason}", "as many of both")
+        _require(len({*map(len, tensors)}) == 1, choice, "its tensors have unequal lengths", "as many rows of both")
         return TensorDataset(*tensors)
     has_index = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     fits = isinstance(data, IterableDataset) or (has_index and not isinstance(data, str | list | tuple | dict))
     hint = "the path of what makes a map-style Dataset, a pair of tensors, or a mapping of train, val and test to such"
-    require(fits, key, path, _not_data(data), hint)
+    _require(fits, choice, f"it makes a {type(data).__name__} that cannot be split in train, val and test", hint)
     return data
 
 
-def _not_data(created: Any) -> str:
-    return f"it makes a {type(created).__name__} that cannot be split in train, val and test"
+def _require(condition: bool, choice: UserData, reason: str, hint: str) -> None:
+    require(condition, f"{choice.key}.{KEY}", choice.call[KEY], reason, hint)
 
 
 def _is_pair(data: Any) -> bool:

@@ -9,11 +9,6 @@ from lockstep.strategies.strategy import Strategy
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")
 """Device files of NVIDIA's driver, AMD's, and WSL's. Without one Linux has no GPU, and torch is not imported."""
-BACKEND_HINTS = {
-    "gloo": "auto, or install a torch that has it",
-    "nccl": "process_group.backend=gloo, or install a torch built with CUDA",
-    "mpi": "process_group.backend=gloo, or build torch from source on a machine with MPI and start by mpirun",
-}
 
 
 def gpu_count() -> int:
@@ -48,6 +43,5 @@ def require_backend(process_group: schemas.ProcessGroup) -> None:
         return
     import torch.distributed as dist
 
-    available = dist.is_available() and dist.is_backend_available(backend)
-    reason = "this torch was built without it"
-    require(available, "process_group.backend", backend, reason, BACKEND_HINTS[backend])
+    available, hint = dist.is_backend_available(backend), "process_group.backend=auto, or install a torch that has it"
+    require(available, "process_group.backend", backend, "this torch was built without it", hint)

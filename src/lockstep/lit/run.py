@@ -6,7 +6,6 @@ from lockstep.launch.topology import RankContext
 from lockstep.lit.callback import SessionCallback
 from lockstep.lit.trainer import create_trainer, silence_warnings
 from lockstep.plan import Plan
-from lockstep.progress import shows_bar
 from lockstep.run_files import Metrics
 from lockstep.session.callbacks import create_callbacks
 from lockstep.session.session import Session
@@ -20,20 +19,14 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     datamodule = source.owner if source.is_data_module else None
     with session.running() as loggers:
         callback, callbacks = SessionCallback(session), create_callbacks(plan)
-        has_bar = any(isinstance(each, ProgressBar) for each in callbacks)
-        if context.rank == 0 and shows_bar(plan.trainer.enable_progress_bar) and not has_bar:
-            from lockstep.lit.progress import RunBarCallback  # for a terminal alone
-            from lockstep.run_bar import RunBar
-
-            callbacks.insert(0, RunBarCallback(RunBar(plan.max_epochs, plan.steps.epoch_batches)))
+        if any(isinstance(each, ProgressBar) for each in callbacks):
+            session.results.display.has_bar = False
         trainer = create_trainer(session, loggers.lightning, [callback, *callbacks])
         callback.attach(trainer)
         if session.progress.is_finished:  # Lightning would not even restore it
             session.begin()
             session.load_weights()
-            session.restore()
-            session.end_interrupted_epoch(trainer)
-            session.results.end_training()
+            session.end_finished(trainer)
         elif plan.train:
             with session.progress.accepting_stop():
                 trainer.fit(module, datamodule=datamodule, ckpt_path=plan.ckpt_path, weights_only=True)

@@ -1,11 +1,8 @@
 """When the Lightning engine saves a checkpoint: at the end of an epoch, and within it if one is due."""
 
-import time
-
 import lightning.pytorch as pl
 
 from lockstep.errors import TrainingInterrupted
-from lockstep.progress import epoch_line, shows_bar
 from lockstep.session.session import Session
 
 
@@ -15,7 +12,6 @@ class Saving:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.stop = self.epoch_ended = False
-        self.epoch_began = time.perf_counter()
 
     def finish_epoch(self, trainer: pl.Trainer) -> None:
         """Record an epoch that has ended, print its line, save a checkpoint; an interrupted epoch is saved within."""
@@ -23,14 +19,10 @@ class Saving:
         if self.epoch_ended and not progress.interrupted_epoch:
             progress.ended = trainer.should_stop
             session.results.end_epoch()
-            if trainer.is_global_zero and not shows_bar(session.plan.trainer.enable_progress_bar):
-                seconds = time.perf_counter() - self.epoch_began
-                line = epoch_line(progress.position.epochs, session.plan.max_epochs, session.results.values, seconds)
-                print(line, flush=True)
             self.save(trainer)
             if progress.should_stop():
                 raise TrainingInterrupted(progress.position.steps)
-        self.epoch_ended, self.epoch_began = False, time.perf_counter()
+        self.epoch_ended = False
 
     def save(self, trainer: pl.Trainer) -> None:
         """Save a checkpoint, after the values that are logged until now."""

@@ -1,7 +1,7 @@
 """What is shown of a net before it is trained: its layers in the terminal, its graph in TensorBoard."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
@@ -67,37 +67,23 @@ def _unchanged(net: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> None:
-    from lockstep.monitor.model_summary import layers_of, summary_text  # with torch's compiler, which takes seconds
+    """Print Lightning's table of all layers, without shapes and FLOPs if the net cannot be called."""
+    from lockstep.private_api.lightning import layers_table  # with Lightning
 
-    layers, content = layers_of(net, None), "parameters"
-    if not example.none:
-
-        def measure() -> None:
-            layers[:] = layers_of(net, lambda: net(*example.inputs, **example.named))
-
-        error = _error_of(measure)
-        content = "forward of an example; a multiply-add is 2 FLOPs"
-        if error:
-            content = f"parameters; its forward does not take the example ({error})"
+    content = "parameters" if example.none else "forward of an example"
+    try:
+        table = layers_table(net, None if example.none else lambda: net(*example.inputs, **example.named))
+    except Exception as error:  # of the user's net
+        content = f"parameters; its forward does not take the example ({type(error).__name__})"
+        table = layers_table(net, None)
     if rank == 0:
-        trained = sum(parameter.numel() for parameter in net.parameters() if parameter.requires_grad)
-        print_beside_bar(summary_text(f"{plan.model.name}: {content}", layers, trained))
+        print_beside_bar(f"\n{plan.model.name}: {content}\n{table}")
 
 
 def _show_graph(writer: Any, net: nn.Module, example: Example) -> None:
-    reason = "it has no example_input_array" if example.none else ""
-    if not reason:
-        with redirect_stdout(StringIO()), warnings.catch_warnings():  # the tracer prints its errors, and is deprecated
-            warnings.simplefilter("ignore")
-            reason = _error_of(lambda: writer.add_graph(net, example.inputs))
-    if reason:
-        notice(f"logger.tensorboard.graph: the net cannot be traced ({reason}); it is left out")
-
-
-def _error_of(function: Callable[[], object]) -> str:
-    """Call a function; return the type of the error that a user's net raises, or ""."""
-    try:
-        function()
-    except Exception as error:
-        return type(error).__name__
-    return ""
+    with redirect_stdout(StringIO()), warnings.catch_warnings():  # the tracer prints its errors, and is deprecated
+        warnings.simplefilter("ignore")
+        try:
+            writer.add_graph(net, example.inputs)
+        except Exception as error:  # of the user's net
+            notice(f"logger.tensorboard.graph: the net cannot be traced ({type(error).__name__}); it is left out")

@@ -17,15 +17,12 @@ NUMBERED = 20
 COLOURS = (1, 3)
 """Channels of a picture."""
 MAX_FILTERS = 64
-EDGE = 44
-"""Pixels left of and above the confusion counts."""
+EDGE, CELL = 44, 28
+"""Pixels left of and above the confusion counts, and of a cell with a count."""
 
 
 def pictures_of(
-    counts: Tensor | None,
-    worst: tuple[Tensor, Tensor, Tensor, Tensor] | None,
-    net: nn.Module | None,
-    shape: tuple[int, ...],
+    counts: Tensor | None, worst: tuple[Tensor, ...] | None, net: nn.Module | None, shape: tuple[int, ...]
 ) -> dict[str, np.ndarray]:
     """Return pictures (height, width, 3) of bytes, by name.
 
@@ -67,47 +64,36 @@ def first_filters(net: nn.Module, shape: tuple[int, ...]) -> Tensor | None:
 def confusion_picture(counts: Tensor) -> np.ndarray:
     """Draw counts (true, predicted) as a chart (height, width, 3); a cell's colour is the share of its row."""
     classes = len(counts)
-    numbered = classes <= NUMBERED
-    cell = 28 if numbered else max(3, 560 // classes)
-    side = cell * classes + EDGE
+    cell = CELL if classes <= NUMBERED else max(3, 560 // classes)
     share = (counts.double() / counts.sum(1, keepdim=True).clamp(min=1)).numpy()
     colours = np.asarray(PAPER) + share[..., None] * (np.asarray(BLUE) - np.asarray(PAPER))
-    picture = Image.new("RGB", (side, side), PAPER)
-    picture.paste(Image.fromarray(colours.astype(np.uint8).repeat(cell, 0).repeat(cell, 1)), (EDGE, EDGE))
+    chart = Image.fromarray(colours.astype(np.uint8).repeat(cell, 0).repeat(cell, 1))
+    picture = Image.new("RGB", (chart.width + EDGE, chart.height + EDGE), PAPER)
+    picture.paste(chart, (EDGE, EDGE))
     draw = ImageDraw.Draw(picture)
     draw.text((EDGE, 4), "predicted", INK)
     draw.text((2, EDGE - 14), "true", INK)
-    for label in range(0, classes, 1 if numbered else ceil(classes / 20)):
+    for label in range(0, classes, ceil(classes / NUMBERED)):
         middle = EDGE + label * cell + cell // 2 - 6
         draw.text((middle, EDGE - 16), str(label), INK)
         draw.text((EDGE - 22, middle), str(label), INK)
-    for (row, column), count in np.ndenumerate(counts.numpy()):
-        if count and numbered:
-            at = EDGE + column * cell + 5, EDGE + row * cell + cell // 2 - 7
-            draw.text(at, str(count), PAPER if share[row, column] > 0.5 else INK)
+    for (row, column), count in np.ndenumerate(counts.numpy() if classes <= NUMBERED else np.empty((0, 0))):
+        at = EDGE + column * cell + 5, EDGE + row * cell + cell // 2 - 7
+        draw.text(at, str(count) if count else "", PAPER if share[row, column] > 0.5 else INK)
     return np.asarray(picture)
 
 
 def grid(images: Tensor, size: int, captions: Sequence[str] = ()) -> np.ndarray:
     """Draw images (n, 1 or 3, h, w) in a square, about `size` pixels high, each with its caption below it."""
-    cells = [scaled(image, size) for image in images]
-    height, width, _ = cells[0].shape
-    height, width = (height + 18, max(width, 72) + 8) if captions else (height + 2, width + 2)
-    columns = ceil(sqrt(len(cells)))
-    picture = Image.new("RGB", (width * columns, height * ceil(len(cells) / columns)), PAPER)
+    scale = max(1, round(size / images.shape[2]))
+    height, width = images.shape[2] * scale + 18, max(images.shape[3] * scale, 80 if captions else 0) + 2
+    columns = ceil(sqrt(len(images)))
+    picture = Image.new("RGB", (width * columns, height * ceil(len(images) / columns)), PAPER)
     draw = ImageDraw.Draw(picture)
-    for index, cell in enumerate(cells):
+    for index, image in enumerate(images.detach().float().cpu()):
         left, top = index % columns * width, index // columns * height
-        picture.paste(Image.fromarray(cell), (left, top))
-        if captions:
-            draw.text((left, top + len(cell) + 2), captions[index], INK)
+        pixels = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-12) * 255
+        cell = pixels.to(torch.uint8).expand(3, -1, -1).permute(1, 2, 0).numpy()
+        picture.paste(Image.fromarray(cell.repeat(scale, 0).repeat(scale, 1)), (left, top))
+        draw.text((left, top + len(cell) * scale + 2), captions[index] if captions else "", INK)
     return np.asarray(picture)
-
-
-def scaled(image: Tensor, size: int) -> np.ndarray:
-    """Map (1 or 3, h, w) from its least to its largest number to (height, width, 3) bytes, about `size` high."""
-    values = image.detach().float().cpu()
-    low, high = values.min(), values.max()
-    pixels = ((values - low) / (high - low).clamp(min=1e-12) * 255).to(torch.uint8).expand(3, -1, -1).permute(1, 2, 0)
-    square = max(1, round(size / pixels.shape[0]))
-    return pixels.numpy().repeat(square, 0).repeat(square, 1)

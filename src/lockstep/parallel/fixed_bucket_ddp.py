@@ -17,8 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.config_error import config_error
-from lockstep.private_api.torch import LastToFirst, can_fix_buckets, fix_buckets
-from lockstep.progress import notice
+from lockstep.private_api.torch import LastToFirst, fix_buckets
 
 UNFINISHED = "Expected to have finished reduction in the prior iteration"
 """The beginning of torch's error, raised in the next forward, if a parameter had no gradient."""
@@ -27,21 +26,15 @@ UNFINISHED = "Expected to have finished reduction in the prior iteration"
 class FixedBucketDDP(LastToFirst):
     """Fills its buckets from the last parameter to the first, about the order in which gradients become ready.
 
-    A version of torch without the private names for that keeps its first buckets if it looks for unused parameters.
     `averaged`: the `id` of each parameter whose gradient is averaged: those that require a gradient from the start.
     """
 
     def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, finds_unused: bool = False) -> None:
-        fixed = can_fix_buckets()
         warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
-        finds_unused = finds_unused or not fixed
         super().__init__(module, device_ids, find_unused_parameters=finds_unused, gradient_as_bucket_view=True)
         self.averaged = frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
         self.broadcast_buffers = False  # as an argument it has another name in newer versions of torch
-        if fixed:
-            fix_buckets(self)
-        elif dist.get_rank() == 0:
-            notice(f"torch {torch.__version__} differs: DDP looks for unused parameters in every step, which is slower")
+        fix_buckets(self)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Compute as DistributedDataParallel does.

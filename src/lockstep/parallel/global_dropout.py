@@ -25,7 +25,7 @@ class GlobalMasks:
     def __init__(self, plan: "Plan", rank: int) -> None:
         self.plan, self.rank = plan, rank
         self.replicas = plan.strategy.layout(plan.devices).replicas
-        self.begin(0, 0)
+        self.epoch = self.batch = 0
 
     def begin(self, epoch: int, batch: int) -> None:
         """Begin global batch `batch` of epoch `epoch`, both counted from 0."""
@@ -38,15 +38,11 @@ class GlobalMasks:
         """
         plan = self.plan
         samples = min(plan.batch_size, plan.data.train_samples - self.batch * plan.batch_size)
-        key = f"{plan.seed} {plan.steps.batches_before(self.epoch, self.batch)} {layer}".encode()
+        key = f"{plan.seed} {self.epoch * plan.steps.epoch_batches + self.batch} {layer}".encode()
         seed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
         generator = torch.Generator().manual_seed(seed)
         uniform = torch.rand((samples, *shape), generator=generator, dtype=torch.float32)
         return (uniform[self.rank :: plan.world_size] >= p).double() / (1 - p)
-
-    def __deepcopy__(self, _: object) -> "GlobalMasks":
-        """Return the same object, which the replicas of a net share."""
-        return self
 
 
 class GlobalDropout(nn.Dropout):

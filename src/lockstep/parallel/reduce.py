@@ -60,7 +60,7 @@ def average_gradients(method: str, net: nn.Module) -> None:
 
 
 def ring_all_reduce(tensor: Tensor) -> None:
-    """Replace a tensor, of any shape and size, on every rank by its sum over ranks, in 2(W-1) steps.
+    """Replace a contiguous tensor, of any size, on every rank by its sum over ranks, in 2(W-1) steps.
 
     The tensor is split into W chunks. Reduce-scatter: in each of W-1 steps every rank sends a chunk to its right
     neighbour and adds the chunk from its left neighbour to its own; then rank r has the complete sum of chunk r+1.
@@ -76,11 +76,6 @@ def ring_all_reduce(tensor: Tensor) -> None:
         step 3    all    all   a2+c2     a0+b0 all    all       all   b1+c1 all
         step 4    all    all   all       all   all    all       all   all   all
     """
-    if not tensor.is_contiguous():  # chunks are views of contiguous memory
-        contiguous = tensor.contiguous()
-        ring_all_reduce(contiguous)
-        tensor.copy_(contiguous)
-        return
     rank, world = dist.get_rank(), dist.get_world_size()
     chunks = tensor.view(-1).tensor_split(world)
     for step in range(world - 1):

@@ -86,7 +86,8 @@ class TensorLayout:
         if any(map(is_sharded, parameters)):
             entries = {index: self._sharded(entry, parameters[index]) for index, entry in state["state"].items()}
             state = {**state, "state": entries}
-        optimizer.load_state_dict({**state})
+        if state:  # Lightning's is empty if a module configures no optimizer
+            optimizer.load_state_dict({**state})
 
     def _sharded(self, entry: Any, like: Tensor) -> Any:
         return map_tensors(lambda full: self.shard_like(full, like) if full.shape == like.shape else full, entry)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
+from torch import nn
 
 try:
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop as TrainingEpochLoop
@@ -66,6 +67,20 @@ def summary(module: pl.LightningModule) -> str:
         return str(ModelSummary(module, max_depth=1))
     finally:
         module.example_input_array = example
+
+
+def layers_table(net: nn.Module, forward: Callable[[], object] | None) -> str:
+    """Return a table of all layers of any net; `forward` calls it, for shapes and FLOPs."""
+    from lightning.pytorch.utilities.model_summary.model_summary import ModelSummary
+
+    class Summarized(pl.LightningModule):
+        def forward(self) -> object:
+            return forward and forward()
+
+    module = Summarized()
+    module.net = net
+    module.example_input_array = None if forward is None else ()
+    return str(ModelSummary(module, max_depth=-1))
 
 
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:

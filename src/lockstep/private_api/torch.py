@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import Reducer, Store  # type: ignore[attr-defined]
+from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
@@ -26,18 +26,11 @@ def default_store() -> Store:
 
 
 class LastToFirst(DistributedDataParallel):
-    """DistributedDataParallel that gives its reducer the parameters from the last to the first, if it can."""
+    """DistributedDataParallel that gives its reducer the parameters from the last to the first."""
 
     def _build_params_for_reducer(self) -> tuple[list[nn.Parameter], list[bool]]:
         parameters, sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
-        return (parameters[::-1], sparse[::-1]) if can_fix_buckets() else (parameters, sparse)
-
-
-def can_fix_buckets() -> bool:
-    """Whether this version has what `fix_buckets` needs; `FixedBucketDDP` says what happens without it."""
-    names = ("_push_all_rebuilt_params", "_rebuild_buckets")
-    has_build = hasattr(DistributedDataParallel, "_build_params_for_reducer")
-    return has_build and all(hasattr(Reducer, name) for name in names)
+        return parameters[::-1], sparse[::-1]
 
 
 def fix_buckets(ddp: LastToFirst) -> None:

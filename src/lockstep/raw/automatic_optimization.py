@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary: bool) -> dict[str, Any]:
     """Run forward and backward, and the optimizer at the end of an accumulation. Return the outputs for hooks."""
     trainer, hooks, precision, mark = run.trainer, run.hooks, run.precision, run.session.phases.mark
-    optimizer, batches = trainer.optimizers[0], run.batches_per_step
+    optimizer, batches = trainer.optimizers[0], trainer.accumulate_grad_batches
     outputs: dict[str, Any] = {}
 
     def forward_backward() -> Tensor | None:
@@ -66,10 +66,9 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
 def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
     """Clip the gradients as the plan says, or by the module's method."""
     value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
-    default = run.trainer.precision_plugin.clip_gradients
+    default = run.precision.clip_gradients if value is not None else lambda *_, **__: None
     clip = run.hooks.method("configure_gradient_clipping", default)
-    if value is not None or clip is not default:
-        clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
+    clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
 
 
 def step_schedules(run: "Training", interval: str, index: int, plateau: bool) -> None:

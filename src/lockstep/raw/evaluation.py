@@ -53,7 +53,8 @@ def sanity_check(run: "Training") -> None:
     with preserve_generators(), session.sanity_check():
         trainer.sanity_checking = True
         hooks.call("on_sanity_check_start")
-        evaluate(run, "val", session.plan.trainer.sanity_batches)
+        batches = session.plan.trainer.num_sanity_val_steps
+        evaluate(run, "val", None if batches == -1 else batches)
         hooks.call("on_sanity_check_end")
         trainer.sanity_checking = False
 

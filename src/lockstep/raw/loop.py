@@ -1,12 +1,10 @@
 """Training: `fit` alternates an epoch over this rank's share of each batch with evaluations, and saves between."""
 
-import time
 from collections.abc import Iterator
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from lockstep.errors import TrainingInterrupted
-from lockstep.progress import epoch_line
 from lockstep.raw.automatic_optimization import automatic_step, step_schedules
 from lockstep.raw.evaluation import sanity_check, validate
 from lockstep.raw.manual_optimization import manual_step
@@ -51,18 +49,15 @@ def train_epoch(run: "Training", loader: Any) -> None:
     """Train on every batch once, from where the epoch stands; then, or in between, validate."""
     session, trainer, hooks, progress = run.session, run.trainer, run.hooks, run.session.progress
     epoch, first = progress.position.epochs, progress.position.batch
-    run.epoch_began, run.batches_per_step = time.perf_counter(), progress.batches_per_step
-    trainer.current_epoch, trainer.accumulate_grad_batches = epoch, run.batches_per_step
+    trainer.current_epoch, trainer.accumulate_grad_batches = epoch, progress.batches_per_step
     hooks.refresh()
     loader.set_epoch(epoch)
     session.begin_epoch()
-    if run.bar is not None:
-        run.bar.begin(epoch + 1, first)
     if first == 0:
         hooks.call("on_train_epoch_start")
     for batch_idx, (batch, is_last) in enumerate(with_is_last(loader, first), start=first):
         trainer.is_last_batch = is_last
-        is_step_boundary = (batch_idx + 1) % run.batches_per_step == 0 or is_last
+        is_step_boundary = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or is_last
         batch = session.data.transfer(batch)
         session.begin_batch()
         skips_epoch = hooks.call("on_train_batch_start", batch, batch_idx) == -1
@@ -79,8 +74,6 @@ def train_epoch(run: "Training", loader: Any) -> None:
             step_schedules(run, "epoch", epoch, plateau=False)
         hooks.call("on_train_batch_end", outputs, batch, batch_idx)
         session.end_batch(trainer, is_step_boundary, is_last)
-        if run.bar is not None:
-            run.bar.batch()
         follow_batch(run, is_step_boundary, is_last)
         if is_step_boundary:
             step_schedules(run, "step", batch_idx, plateau=True)
@@ -120,12 +113,6 @@ def end_epoch(run: "Training") -> None:
         step_schedules(run, "epoch", trainer.current_epoch, plateau=True)
     progress.ended = trainer.should_stop
     session.results.end_epoch()
-    if run.bar is not None:
-        run.bar.show({name: float(value) for name, value in trainer.progress_bar_metrics.items()})
-    elif trainer.is_global_zero:
-        seconds = time.perf_counter() - run.epoch_began
-        line = epoch_line(progress.position.epochs, session.plan.max_epochs, session.results.values, seconds)
-        print(line, flush=True)
     save_state(run)
     if progress.should_stop():
         raise TrainingInterrupted(progress.position.steps)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.optimizers import needs_no_closure
@@ -45,3 +45,13 @@ class Precision:
             optimizer.step()
         else:
             optimizer.step(closure)
+
+    def clip_gradients(
+        self, optimizer: Optimizer, gradient_clip_val: float = 0.0, gradient_clip_algorithm: str = "norm"
+    ) -> None:
+        """Clip the gradients of an optimizer by norm or by value."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if gradient_clip_val > 0 and gradient_clip_algorithm == "value":
+            nn.utils.clip_grad_value_(parameters, gradient_clip_val)
+        elif gradient_clip_val > 0:
+            nn.utils.clip_grad_norm_(parameters, gradient_clip_val)

@@ -26,16 +26,10 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         session.begin()
         load_state(training)
         if session.progress.is_finished:
-            session.restore()
-            session.end_interrupted_epoch(trainer)
-            session.results.end_training()
+            session.end_finished(trainer)
         elif plan.train:
             with session.progress.accepting_stop():
-                try:
-                    fit(training)
-                finally:
-                    if training.bar is not None:
-                        training.bar.close()
+                fit(training)
         if plan.test and session.data.runs("test"):
             if plan.train:
                 training.setup("test")

@@ -1,5 +1,6 @@
 """What a LightningModule and callbacks see as `trainer` where no Trainer runs: its public names alone."""
 
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch.optim import Optimizer
 
 from lockstep.batch_math import batch_count
 from lockstep.loggers import Loggers
-from lockstep.raw.trainer_strategy import RawStrategy, clip_gradients
+from lockstep.raw.precision import Precision
 from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.schedules import SchedulerConfig
 from lockstep.session.session import Session
@@ -55,8 +56,7 @@ class RawTrainer:
         self.node_rank = (context.rank - context.local_rank) // context.local_world_size
         self.default_root_dir = self.log_dir = plan.run_dir
         self.state = SimpleNamespace(fn="fit" if plan.train else "test", stage=None, status="running")
-        self.strategy = RawStrategy(self)
-        self.precision_plugin = SimpleNamespace(clip_gradients=clip_gradients)
+        self.precision_plugin = Precision(plan, session.device)
 
     def __getattr__(self, name: str) -> Any:
         """Raise for an attribute that only Lightning's Trainer has.
@@ -69,6 +69,14 @@ class RawTrainer:
     def __deepcopy__(self, _: object) -> "RawTrainer":
         """Return the same object: a copy of the module has this trainer."""
         return self
+
+    @cached_property
+    def strategy(self) -> Any:
+        """A strategy of Lightning, for its collectives (`all_gather`, `reduce`, …); it wraps no module."""
+        strategy: Any = self.session.plan.strategy.lightning(self.session.plan)
+        strategy.parallel_devices = [self.session.device] * self.session.context.local_world_size
+        strategy.backward = lambda loss, _, *arguments, **options: self.manual_backward(loss, *arguments, **options)
+        return strategy
 
     @property
     def loggers(self) -> list[Any]:

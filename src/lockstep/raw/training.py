@@ -1,43 +1,27 @@
 """The objects that the loops of the raw engine share."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-from torch.optim import Optimizer
+from torch.optim import SGD
 
 from lockstep.config_error import require
-from lockstep.progress import shows_bar
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
-from lockstep.raw.precision import Precision
 from lockstep.raw.trainer import RawTrainer
 from lockstep.session.hooks import Hooks
 from lockstep.session.schedules import configured
 from lockstep.session.session import Session
 from lockstep.strategies.strategy import Wrapped
 
-if TYPE_CHECKING:
-    from lockstep.run_bar import RunBar
-
 
 class Training:
-    """A module prepared for training: its session, trainer, hooks and precision, and the wrapped training step.
-
-    epoch_began, batches_per_step: the time at which the current epoch began, and its batches per optimizer step.
-    """
+    """A module prepared for training: its session, trainer, hooks and precision, and the wrapped training step."""
 
     wrapped: Wrapped
-    epoch_began: float
-    batches_per_step: int
-    bar: "RunBar | None" = None
 
     def __init__(self, session: Session, trainer: RawTrainer) -> None:
         self.session, self.trainer, self.module = session, trainer, session.module
-        self.hooks, self.precision = Hooks(trainer, session.module), Precision(session.plan, session.device)
+        self.hooks, self.precision = Hooks(trainer, session.module), trainer.precision_plugin
         self.checkpoint: Any = session.start.checkpoint
-        if trainer.is_global_zero and shows_bar(session.plan.trainer.enable_progress_bar):
-            from lockstep import run_bar
-
-            self.bar = run_bar.RunBar(session.plan.max_epochs, trainer.num_training_batches)
 
     def setup(self, stage: str) -> None:
         """Set up the data, then callbacks and the module, for fit or test."""
@@ -68,18 +52,12 @@ class Training:
             watch_manual_steps(self)
 
 
-class NoOptimizer(Optimizer):
+class NoOptimizer(SGD):
     """The optimizer of a module that configures none: its steps are counted and change nothing, as in Lightning."""
 
     def __init__(self) -> None:
-        super().__init__([torch.zeros(1)], {})
+        super().__init__([{"params": []}], lr=0.0)
         self.param_groups = []
 
     def state_dict(self) -> dict[str, Any]:
         return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """No-op: there is no state."""
-
-    def step(self, closure: Any = None) -> Any:
-        return None if closure is None else closure()

@@ -1,6 +1,5 @@
-"""Typed options of all config groups, one file per group. No torch here: invalid values are refused before imports."""
+"""Typed options of all config groups, No torch here: invalid values are refused before imports."""
 
-from lockstep.schemas.callback import UserCallback
 from lockstep.schemas.data import (
     MNIST,
     Data,
@@ -16,11 +15,20 @@ from lockstep.schemas.data import (
     UserLoaders,
 )
 from lockstep.schemas.engine import Engine, Lightning, Raw
-from lockstep.schemas.logger import CSV, Logger, MLflow, TensorBoard, UserLogger, Wandb
+from lockstep.schemas.logger import CSV, Logger, MLflow, TensorBoard, UserCallback, UserLogger, Wandb
 from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, SplitCNN, UserLightningModule, UserModel
-from lockstep.schemas.optimizer import SGD, Adam, Optimizer, UserOptimizer
+from lockstep.schemas.optimizer import (
+    SGD,
+    Adam,
+    Constant,
+    OneCycle,
+    Optimizer,
+    Scheduler,
+    UserOptimizer,
+    UserScheduler,
+    WarmupLinear,
+)
 from lockstep.schemas.run import Checkpoint, Command, ProcessGroup, Record
-from lockstep.schemas.scheduler import Constant, OneCycle, Scheduler, UserScheduler, WarmupLinear
 from lockstep.schemas.target import Target
 from lockstep.schemas.task import Auto, Autoencoding, Classification, LanguageModelling, Regression, Task, UserTask
 from lockstep.schemas.trainer import Trainer

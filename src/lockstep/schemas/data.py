@@ -1,10 +1,10 @@
 """The options of the group `data`, and the number of samples of each split."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
-from lockstep.config_error import is_number, require
+from lockstep.config_error import config_error, is_number, require
 from lockstep.constraints import Constraint, NonNegative, NonNegativeInt, Positive, PositiveInt
 from lockstep.progress import notice
 from lockstep.schemas.coerce import unknown_key
@@ -14,8 +14,21 @@ BATCH_SIZE = 64
 """The global batch size if neither the plan nor the user's DataLoader has one."""
 
 
+class BuiltInData(BuiltIn):
+    """Facts about built-in data."""
+
+    samples: int | None
+    images: ClassVar[bool] = False
+    classes: ClassVar[int] = 0
+    parts: ClassVar[tuple[int, ...]] = ()
+
+    @property
+    def train_samples(self) -> int:
+        return self.samples or 0
+
+
 @dataclass(frozen=True)
-class Digits(BuiltIn):
+class Digits(BuiltInData):
     path: ClassVar[str] = "lockstep.data.digits.load"
     name: Literal["digits"]
     val_size: NonNegativeInt
@@ -30,7 +43,7 @@ class Digits(BuiltIn):
 
 
 @dataclass(frozen=True)
-class MNIST(BuiltIn):
+class MNIST(BuiltInData):
     path: ClassVar[str] = "lockstep.data.mnist.load"
     name: Literal["mnist"]
     root: str
@@ -48,14 +61,10 @@ class MNIST(BuiltIn):
 
 
 @dataclass(frozen=True)
-class Points(BuiltIn):
+class Points(BuiltInData):
     path: ClassVar[str] = "lockstep.data.points.load"
     name: Literal["points"]
-    samples: (
-        Annotated[int, Constraint(lambda value: value >= 2, "it must be 2 or more", "1000, or null for seven points")]
-        | None
-    )
-    images: ClassVar[bool] = False
+    samples: Annotated[int, Constraint(lambda value: value >= 2, "it must be 2 or more", "1000")] | None
     classes: ClassVar[int] = 2
     val_size: ClassVar[int] = 0
 
@@ -65,7 +74,7 @@ class Points(BuiltIn):
 
 
 @dataclass(frozen=True)
-class Line(BuiltIn):
+class Line(BuiltInData):
     path: ClassVar[str] = "lockstep.data.line.load"
     name: Literal["line"]
     slope: float
@@ -75,36 +84,21 @@ class Line(BuiltIn):
     inputs: tuple[float, ...]
     val_size: NonNegativeInt
     predict: tuple[float, ...]
-    images: ClassVar[bool] = False
-    classes: ClassVar[int] = 0
 
     @property
     def train_samples(self) -> int:
         return len(self.inputs) or self.samples
 
-    @property
-    def call(self) -> dict[str, Any]:
-        """Return the path and the arguments without `predict`, which is for the end of a run."""
-        arguments = {**super().call, "samples": self.train_samples}
-        del arguments["predict"]
-        return arguments
-
 
 @dataclass(frozen=True)
-class RandomRegression(BuiltIn):
+class RandomRegression(BuiltInData):
     path: ClassVar[str] = "lockstep.data.random_regression.load"
     name: Literal["random_regression"]
     features: PositiveInt
     outputs: PositiveInt
     noise: NonNegative
     samples: PositiveInt
-    images: ClassVar[bool] = False
-    classes: ClassVar[int] = 0
     val_size: ClassVar[int] = 0
-
-    @property
-    def train_samples(self) -> int:
-        return self.samples
 
 
 @dataclass(frozen=True)
@@ -154,11 +148,10 @@ class LoaderDefaults:
     repeatable: bool = True
 
 
-PLANNED = {
-    **dict.fromkeys(("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn"), "nothing in its place"),
-    **{"batch_size": "batch_size=…, of all devices together", "drop_last": "drop_last=true", "generator": "seed=…"},
-}
-"""Arguments of a DataLoader that would change the order of samples, and what to write instead."""
+PLANNED = (
+    *("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"),
+)
+"""Arguments of a DataLoader that would change the order of samples."""
 
 
 def _is_split(sizes: Any) -> bool:
@@ -176,17 +169,10 @@ LoaderOptions = Annotated[
     Constraint(lambda options: isinstance(options, Mapping), "it is a group of keys", "{num_workers:2}"),
 ]
 SampleKey = Annotated[str, Constraint(lambda key: key != "", "it is a key of each sample", "image")]
-
-SETTINGS = {
-    "split": "split",
-    "loader": "loader",
-    "classes": "num_classes",
-    "inputs": "input_key",
-    "targets": "target_key",
-}
-"""Keys of a user's data beside `dataset`, or beside `train`, `val` and `test`, and their fields."""
-FORMER_SETTINGS = {f"_{name}_": field for name, field in SETTINGS.items()}
-"""Former names, which are still accepted, also beside a target's arguments."""
+SETTINGS = ("split", "loader", "classes", "inputs", "targets")
+"""Keys of a user's data beside `dataset`, or beside `train`, `val` and `test`."""
+FORMER = {f"_{name}_": name for name in SETTINGS}
+"""Former names of the settings, which are still accepted, also beside a target's arguments."""
 
 
 @dataclass(frozen=True)
@@ -206,12 +192,15 @@ class UserData(DataFacts, Target):
     input_key: SampleKey | None = None
     target_key: SampleKey | None = None
     key: str = "data"
-    settings: ClassVar[dict[str, str]] = FORMER_SETTINGS
+    settings: ClassVar[dict[str, str]] = {
+        **{"split": "split", "loader": "loader"},
+        **{"classes": "num_classes", "inputs": "input_key", "targets": "target_key"},
+    }
 
     def __post_init__(self) -> None:
-        for name, value in self.loader.items():
-            option = f"data.loader.{name}"
-            require(name not in PLANNED, option, value, "the plan determines it", PLANNED.get(name, ""))
+        for name in self.loader.keys() & PLANNED:
+            hint = "nothing in its place, or batch_size=…, drop_last=true or seed=… of the run"
+            raise config_error(f"data.loader.{name}", self.loader[name], "the run determines it", hint)
         fits = self.target_key is None or self.input_key is not None
         require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
 
@@ -226,29 +215,22 @@ class UserData(DataFacts, Target):
         At the top, keys are arguments of a user's target; those of Lockstep's data sets have no names of settings.
         """
         is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
-        settings = FORMER_SETTINGS | ({} if is_flat else SETTINGS)
-        for name in FORMER_SETTINGS.keys() & values.keys():
-            hint = ", beside the target at data.dataset" if KEY in values else ""
-            notice(f"{key}.{name} is now {key}.{name.strip('_')}{hint}")
-        typed = cls.coerce_settings(key, values, settings)
-        values = {name: value for name, value in values.items() if name not in settings}
-        if "dataset" not in values:
-            splits = values if KEY in values else {KEY: "builtins.dict", **values}
-            path = values.get("train") if KEY not in values else values
-            name = str(path.get(KEY) if isinstance(path, Mapping) else path).rpartition(".")[2]
-            return replace(super().from_values(key, splits), name=name, **typed)
-        target = values.pop("dataset")
-        if values:
-            name, value = next(iter(values.items()))
-            raise unknown_key(f"{key}.{name}", value, [f"{key}.{setting}" for setting in SETTINGS])
-        hint = f"{key}.dataset={{_target_:PATH}}"
-        require(isinstance(target, Mapping) and KEY in target, f"{key}.dataset", target, "it is a target", hint)
-        return replace(super().from_values(f"{key}.dataset", target), key=f"{key}.dataset", **typed)
-
-    @property
-    def as_loaders(self) -> "UserLoaders":
-        """Return the same target, which turned out to be a LightningDataModule or IterableDatasets."""
-        return UserLoaders(**{field.name: getattr(self, field.name) for field in fields(self)})
+        for name in FORMER.keys() & values.keys():
+            notice(f"{key}.{name} is now {key}.{FORMER[name]}, beside the target at {key}.dataset")
+        plain = FORMER if is_flat else FORMER | {name: name for name in SETTINGS}
+        typed = cls.coerce_settings(key, {plain[name]: value for name, value in values.items() if name in plain})
+        target: Any = {name: value for name, value in values.items() if name not in plain}
+        if "dataset" in target:
+            for name in target.keys() - {"dataset"}:
+                raise unknown_key(f"{key}.{name}", target[name], [f"{key}.{setting}" for setting in SETTINGS])
+            key, target = f"{key}.dataset", target["dataset"]
+            fits = isinstance(target, Mapping) and KEY in target
+            require(fits, key, target, "it is a target", f"{key}={{_target_:PATH}}")
+        train = target if KEY in target else target["train"]
+        path = train.get(KEY) if isinstance(train, Mapping) else train
+        arguments = {name: value for name, value in target.items() if name != KEY}
+        name = str(path).rpartition(".")[2]
+        return cls(name=name, _target_=target.get(KEY, "builtins.dict"), arguments=arguments, key=key, **typed)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
-"""The options of the group `logger`."""
+"""The options of the groups `logger` and `callbacks`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.constraints import NonNegativeInt, Rules
+from lockstep.config_error import require
+from lockstep.constraints import NonNegativeInt, Rules, only, require_measured
 from lockstep.files import is_utf8
 from lockstep.schemas.target import Target
 
@@ -71,3 +73,34 @@ Logger = TensorBoard | CSV | Wandb | MLflow | UserLogger
 def tensorboard_of(plan: "Plan") -> TensorBoard | None:
     """Return the options of the plan's first TensorBoard logger, if it has one."""
     return next((logger for logger in plan.logger if isinstance(logger, TensorBoard)), None)
+
+
+@dataclass(frozen=True)
+class UserCallback(Target):
+    """A callback of Lightning, with its key on the command line: `callbacks`, or `callbacks.NAME`."""
+
+    key: str = ""
+
+    @property
+    def scheduling(self) -> dict[int, int] | None:
+        """Return for a GradientAccumulationScheduler the batches of an optimizer step by first epoch, from 0.
+
+        Raises:
+            ConfigError: the argument `scheduling` has another form.
+        """
+        if self.name != "GradientAccumulationScheduler":
+            return None
+        value = self.arguments.get("scheduling")
+        schedule = {0: 1, **value} if isinstance(value, Mapping) else {}
+        fits = all(type(epoch) is type(count) is int and epoch >= 0 < count for epoch, count in schedule.items())
+        key, fits = f"{self.key}.scheduling", fits and schedule != {}
+        require(fits, key, value, "it is {EPOCH: BATCHES}, epochs from 0", f"{key}={{4:2}}")
+        return schedule
+
+    def rules(self, plan: "Plan") -> Rules:
+        if self.scheduling is not None:
+            yield from only(plan, f"{self.key} sets the batches of an optimizer step", accumulate_grad_batches=1)
+            reason = f"{plan.model.name} optimizes manually, and accumulates by itself"
+            yield not plan.model.manual, "callbacks", reason, "no such callback"
+        if plan.train:
+            require_measured(f"{self.key}.monitor", self.arguments.get("monitor"), plan.epoch_metrics)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from lockstep.constraints import Constraint, Fraction, Rules
+from lockstep.constraints import Constraint, Fraction, Rules, only, require_measured
 from lockstep.schemas.data import Loaders, ModelLoaders
 from lockstep.schemas.engine import Lightning
-from lockstep.schemas.scheduler import OneCycle, WarmupLinear
+from lockstep.schemas.optimizer import DEFAULT, OneCycle, WarmupLinear
 from lockstep.schemas.target import BuiltIn, Target
 
 if TYPE_CHECKING:
@@ -42,19 +42,13 @@ class Net:
         yield not isinstance(plan.data, ModelLoaders), "data", reason, hint
         reason = "callbacks beside a plain net would see shards of its weights"
         yield not plan.callbacks or not plan.strategy.sharded, "strategy", reason, "strategy=ddp, or callbacks=none"
-        reason = "the loss of a plain net is its task's"
-        yield plan.loss_reduction == "mean", "loss_reduction", reason, "loss_reduction=mean"
-        key, hint = "trainer.enable_model_summary", "model_summary=true, which takes any net"
-        yield not plan.trainer.enable_model_summary, key, "it summarizes LightningModules only", hint
-        metric, measured = plan.optimized_metric, plan.measured
-        hint = f"one of {', '.join(measured)}"
-        yield metric is None or metric in measured, "optimized_metric", "this run does not measure it", hint
+        yield from only(plan, "the loss of a plain net is its task's", loss_reduction="mean")
+        require_measured("optimized_metric", plan.optimized_metric, plan.measured)
         if isinstance(plan.data, Loaders):
-            fits = plan.steps.total_steps > 0 or not isinstance(plan.scheduler, OneCycle | WarmupLinear)
-            reason = f"it needs the number of steps, and the length of an epoch of {data} is unknown"
-            yield fits, "scheduler", reason, "scheduler=none, or one by _target_"
-            reason = f"it needs the size of each batch, which is unknown for {data}"
-            yield plan.dropout_rng == "per_rank", "dropout_rng", reason, "dropout_rng=per_rank"
+            reason = f"it needs to know each batch, and {data} does not tell"
+            yield from only(plan, reason, dropout_rng="per_rank")
+            if plan.steps.total_steps == 0 and isinstance(plan.scheduler, OneCycle | WarmupLinear):
+                yield from only(plan, f"the length of an epoch of {data} is unknown", scheduler="none")
 
 
 @dataclass(frozen=True)
@@ -121,15 +115,13 @@ class UserLightningModule(Target, Net):
         averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
         key, reason = "engine.gradient_sync", "DistributedDataParallel averages the gradients of a LightningModule"
         yield averaged, key, reason, f"{key}=ddp"
+        hint = "no optimizer and scale_lr, but an argument of the module, for example model.lr=0.01"
+        yield plan.optimizer == DEFAULT, "optimizer", f"{self.name} configures its optimizer itself", hint
         reason = "it is for plain nets"
-        yield plan.dropout_rng == "per_rank", "dropout_rng", reason, "dropout_rng=per_rank"
-        yield not plan.show_shapes, "show_shapes", reason, "show_shapes=false"
-        yield plan.task.name == "auto", "task", reason, "task=auto"
-        yield plan.scheduler.name == "none", "scheduler", reason, "scheduler=none"
+        yield from only(plan, reason, dropout_rng="per_rank", show_shapes=False, task="auto", scheduler="none")
         if self.manual:
-            reason, key = f"{self.name} optimizes manually, and does it itself", "accumulate_grad_batches"
-            yield plan.accumulate_grad_batches == 1, key, reason, f"{key}=1"
-            yield plan.gradient_clip_val is None, "gradient_clip_val", reason, "gradient_clip_val=null"
+            reason = f"{self.name} optimizes manually, and does it itself"
+            yield from only(plan, reason, accumulate_grad_batches=1, gradient_clip_val=None)
 
 
 Model = Linear | MLP | CNN | LeNet | SplitCNN | UserModel | UserLightningModule

@@ -2,27 +2,18 @@
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from lockstep.constraints import Constraint, PositiveInt, Rules
-
-if TYPE_CHECKING:
-    from lockstep.plan import Plan
+from lockstep.constraints import Constraint, PositiveInt
 
 Backend = Literal["auto", "gloo", "nccl", "mpi"]
-
-INIT_METHOD = re.compile(r"auto|file|env|file:///.+|tcp://[^:/\s]+:([1-9]\d{0,4})")
-
-
-def _is_init_method(text: str) -> bool:
-    match = INIT_METHOD.fullmatch(text)
-    return match is not None and int(match[1] or 1) < 2**16
-
 
 InitMethod = Annotated[
     str,
     Constraint(
-        _is_init_method, "there is no such method", "auto, env, file, file:///PATH or tcp://HOST:PORT, for example"
+        re.compile(r"auto|file|env|file:///.+|tcp://[^:/\s]+:[1-9]\d{0,4}").fullmatch,
+        "there is no such method",
+        "auto, env, file, file:///PATH or tcp://HOST:PORT, for example",
     ),
 ]
 Timeout = Annotated[float, Constraint(lambda seconds: 0 < seconds <= 1e6, "it must be above 0, up to 1000000", "60")]
@@ -48,12 +39,6 @@ class Checkpoint:
     monitor: str | None
     mode: Literal["min", "max"] | None
     every_n_steps: PositiveInt | None
-
-    def rules(self, plan: "Plan") -> Rules:
-        measured = plan.epoch_metrics
-        if plan.train and self.monitor is not None and measured is not None:
-            reason, hint = "no epoch of this run measures it", f"one of {', '.join(measured)}"
-            yield self.monitor in measured, "checkpoint.monitor", reason, hint
 
 
 @dataclass(frozen=True)

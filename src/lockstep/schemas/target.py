@@ -42,13 +42,13 @@ class Target:
         """
         arguments = {name: value for name, value in values.items() if name not in (KEY, *cls.settings)}
         name = str(values[KEY]).rpartition(".")[2]
-        return cls(name, values[KEY], arguments, **cls.coerce_settings(key, values, cls.settings))
+        return cls(name, values[KEY], arguments, **cls.coerce_settings(key, values))
 
     @classmethod
-    def coerce_settings(cls, key: str, values: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
+    def coerce_settings(cls, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of the settings among the values."""
         hints = get_type_hints(cls, include_extras=True)
-        present = {name: field for name, field in settings.items() if name in values}
+        present = {name: field for name, field in cls.settings.items() if name in values}
         return {field: coerce_value(hints[field], f"{key}.{name}", values[name]) for name, field in present.items()}
 
     @property

@@ -24,7 +24,9 @@ class Task:
 
     def rules(self, plan: "Plan") -> Rules:
         """Yield the rules of data and nets that the task can train."""
-        yield from ()
+        fits = plan.model.user_code or not plan.data.parts or self.samples not in ("pairs", "sequences")
+        reason = f"it has one row of outputs per sample, and data={plan.data.name} has several targets per sample"
+        yield fits, "model", reason, "model=char_rnn, or a net of your own"
 
     def outputs(self, shape: tuple[int, ...], outputs: int) -> int:
         """Return the argument `outputs` of a net, from the shape of a sample and the number of classes or targets."""
@@ -32,13 +34,7 @@ class Task:
 
     def output_shape(self, plan: "Plan", outputs: int) -> tuple[int | None, ...] | int | None:
         """Return the shape of a sample's outputs, None for any size; or their number, for any shape; None for any."""
-        return (outputs, *target_shape(plan)) if plan.data.classes else outputs
-
-
-def target_shape(plan: "Plan") -> tuple[int, ...]:
-    """Return the shape of a sample's target if each element has a class of its own; () if a sample has one class."""
-    shape: tuple[int, ...] = getattr(plan.data, "parts", ())
-    return shape
+        return (outputs, *plan.data.parts) if plan.data.classes else outputs
 
 
 @dataclass(frozen=True)
@@ -47,17 +43,12 @@ class Auto(Task):
 
     name: Literal["auto"]
 
-    def rules(self, plan: "Plan") -> Rules:
-        fits = not (plan.data.classes and target_shape(plan)) or plan.model.user_code
-        reason = f"it has one row of outputs per sample, and data={plan.data.name} has several targets per sample"
-        yield fits, "model", reason, "a net of your own"
-
 
 @dataclass(frozen=True)
-class Classification(Auto):
+class Classification(Task):
     """ignore_index: a target that does not count."""
 
-    name: Literal["classification"]  # type: ignore[assignment]
+    name: Literal["classification"]
     ignore_index: int | None = None
 
     def rules(self, plan: "Plan") -> Rules:
@@ -96,9 +87,9 @@ class LanguageModelling(Task):
     samples: ClassVar[Samples] = "sequences"
 
     def rules(self, plan: "Plan") -> Rules:
-        yield hasattr(plan.data, "parts"), "task", f"data={plan.data.name} has no sequences of tokens", "data=text"
-        reason = "it has one row of outputs per sample, and the task predicts the next token at each position"
-        yield plan.model.user_code, "model", reason, "model=char_rnn, or a net of your own"
+        fits = plan.data.parts != ()
+        yield fits, "task", f"data={plan.data.name} has no sequences of tokens", "data=text"
+        yield from super().rules(plan)
 
     def output_shape(self, plan: "Plan", outputs: int) -> tuple[int | None, ...]:
         return None, outputs

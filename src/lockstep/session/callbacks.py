@@ -5,16 +5,15 @@ from typing import Any
 
 from lockstep.config_error import require
 from lockstep.plan import Plan
-from lockstep.schemas.callback import UserCallback
+from lockstep.schemas.logger import UserCallback
 from lockstep.schemas.target import KEY
+from lockstep.targets.locate import create
+
+SCHEDULER = "GradientAccumulationScheduler"
 
 
 def create_callbacks(plan: Plan) -> list[Any]:
     """Create the callbacks that a plan names, in the order of the command."""
-    if not plan.callbacks:
-        return []
-    from lockstep.targets.locate import create
-
     callbacks = [create(choice.key, choice.call) for choice in plan.callbacks]
     for choice, callback in zip(plan.callbacks, callbacks, strict=True):
         check_callback(choice, type(callback), plan.saves)
@@ -44,13 +43,10 @@ def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
     Raises:
         ConfigError: names the callback: one of the module itself, or of a class derived from Lightning's.
     """
-    if not callbacks:
-        return
-    from lightning.pytorch.callbacks import GradientAccumulationScheduler as Scheduler
-
     for callback in callbacks:
-        if isinstance(callback, Scheduler):
-            planned = type(callback) is Scheduler and {0: 1, **callback.scheduling} == plan.steps.accumulation
+        if any(kind.__name__ == SCHEDULER for kind in type(callback).__mro__):
+            has_plan = type(callback).__name__ == SCHEDULER
+            planned = has_plan and {0: 1, **callback.scheduling} == plan.steps.accumulation
             reason = "it changes how many batches a step has, and the configuration does not say so"
             hint = "callbacks=gradient_accumulation_scheduler in its place"
             require(planned, "callbacks", type(callback).__name__, reason, hint)

@@ -1,13 +1,12 @@
 """The state of a module in a checkpoint beside its weights, saved and restored.
 
-It is what each rank has logged and measured in the current epoch, which parameters and statistics are frozen, and which
-parameters are in which group of an optimizer: a resumed run does not call the hooks that have changed these.
+It is what each rank has logged and measured in the current epoch, and which parameters and statistics are frozen: a
+resumed run does not call the hooks that have changed these.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.reading import ResumeState
@@ -25,38 +24,24 @@ class ModuleState:
         self.plan, self.context, self.start = plan, context, start
         self.module, self.log, self.checkpoint = module, log, start.checkpoint
 
-    def saved(self, optimizers: Sequence[Optimizer], within: bool) -> dict[str, Any]:
+    def saved(self, within: bool) -> dict[str, Any]:
         """Return the state of the module beside its weights, as tensors and plain values.
 
         Args:
             within: whether training is within an epoch.
         """
-        parameters = dict(self.module.named_parameters())
-        names: dict[Tensor, str] = {parameter: name for name, parameter in parameters.items()}
         metrics = metric_objects(self.module).items()
         return {
             "logged": self.log.state() if within else {},
             "metrics": {name: metric_state(metric) for name, metric in metrics if metric.update_count},
-            "frozen": [name for name, parameter in parameters.items() if not parameter.requires_grad],
+            "frozen": [name for name, weight in self.module.named_parameters() if not weight.requires_grad],
             "untracked": [name for name, layer in self._statistics().items() if not layer.track_running_stats],
-            "groups": [
-                [[names.get(parameter) for parameter in group["params"]] for group in optimizer.param_groups]
-                for optimizer in optimizers
-            ],
         }
 
     def restore_optimizers(self, optimizers: Sequence[Optimizer], schedulers: Sequence[Any]) -> None:
-        """Load the states of optimizers and schedules, after adding the parameter groups that hooks had added.
-
-        A callback may have added its groups already.
-        """
+        """Load the states of optimizers and schedules. Callbacks have added their parameter groups by now."""
         if self.checkpoint is None:
             return
-        parameters, content = dict(self.module.named_parameters()), self.start.content
-        saved_groups = () if content is None else content.ranks[0].module.get("groups", ())
-        for optimizer, groups in zip(optimizers, saved_groups, strict=False):
-            for group in groups[len(optimizer.param_groups) :]:
-                optimizer.add_param_group({"params": [parameters[name] for name in group]})
         for optimizer, state in zip(optimizers, self.checkpoint["optimizer_states"], strict=True):
             self.plan.strategy.tensors.load_optimizer_state(optimizer, state)
         for scheduler, state in zip(schedulers, self.checkpoint["lr_schedulers"], strict=True):

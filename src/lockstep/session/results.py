@@ -16,6 +16,7 @@ from lockstep.record.recorder import Recorder
 from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
+from lockstep.session.display import Display
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
@@ -52,6 +53,7 @@ class Results:
         self.epoch_values: dict[str, float] = {}
         self.validated = False
         self.digest = ""
+        self.display = Display(plan, progress.context.rank)
 
     def end_stage(self, trainer: Any, stage: str) -> None:
         """Reduce the values of a stage over all ranks, for the trainer's metrics and the loggers.
@@ -74,6 +76,7 @@ class Results:
         trainer.callback_metrics.update(as_tensors({**self.step.results, **logged.monitored}))
         trainer.logged_metrics.update(as_tensors({**metrics, **logged.logger}))
         trainer.progress_bar_metrics.update({**self.step.results, **logged.prog_bar})
+        self.display.show(trainer.progress_bar_metrics)
         self.to_loggers({**curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
 
     def end_validation(self) -> None:
@@ -97,9 +100,11 @@ class Results:
         if self.validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
             self._update_best(self.values)
         self.epoch_values, self.validated = {}, False
+        self.display.end_epoch(position.epochs, self.values)
 
     def end_training(self) -> None:
         """End the record. Afterwards a callback may replace the weights that are tested."""
+        self.display.close()
         self.recorder.end()
         self.digest = digest(self.plan.strategy.tensors.state_dict(self.net))
 

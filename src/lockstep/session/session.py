@@ -6,7 +6,7 @@ stands), `recorder`, `checkpoints`, `loggers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -82,7 +82,6 @@ class Session:
         self.results = Results(plan, self.net, self.log, self.step, self.progress, self.timing, self.loggers)
         self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
-        self.optimizers: Sequence[Optimizer] = ()
         if shows_net(plan) and not plan.model.lightning:
             self.step.show()
 
@@ -143,7 +142,6 @@ class Session:
         Raises:
             ConfigError: a ReduceLROnPlateau would lack a step after a resume.
         """
-        self.optimizers = trainer.optimizers
         plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
         self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
         every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
@@ -161,28 +159,31 @@ class Session:
             self.results.values,
             self.step.sums,
             self.net,
-            self.state.saved(self.optimizers, within=position.batch > 0),
+            self.state.saved(within=position.batch > 0),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
         )
 
-    def end_interrupted_epoch(self, trainer: Any) -> None:
-        """End the epoch in which a finished run was interrupted, before it is tested."""
+    def end_finished(self, trainer: Any) -> None:
+        """Restore a run that had finished training, maybe within an epoch, before it is tested."""
+        self.restore()
         if self.progress.position.batch:
             self.progress.interrupted_epoch = True
             self.state.restore_metrics()
             self.results.end_stage(trainer, "train")
+        self.results.end_training()
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:
-        """Set torch's flags as the plan says, and close the loggers if the run fails."""
-        with self.loggers as loggers, torch_flags(self.plan.trainer):
+        """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
+        with self.loggers as loggers, torch_flags(self.plan.trainer), closing(self.results.display):
             yield loggers
 
     # a batch of training
 
     def begin_epoch(self) -> None:
         self.timing.begin_epoch()
+        self.results.display.begin_epoch(self.progress.position)
         widen_metrics(self.plan, self.module)
         if self.progress.position.batch == 0:
             self.log.begin_epoch("train")
@@ -233,6 +234,7 @@ class Session:
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
             self.results.to_loggers(log.step("logger"), position.epochs)
         log.end_batch()
+        self.results.display.end_batch(position.batch, trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
         self.phases.step()
         if last:

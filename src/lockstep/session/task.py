@@ -2,6 +2,7 @@
 
 from lockstep import data, schemas
 from lockstep.checkpoint.content import Progress
+from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import create_net_source, create_source
 from lockstep.loaders.rank_data import RankData
@@ -26,7 +27,7 @@ def create_task(
         from lockstep.targets.task import create_task as create_user_task
 
         create_user_task(plan.task)
-    net = create_net(plan, plan.data if splits is None else splits)
+    net = create_net(plan, splits if isinstance(splits, TensorData) else plan.data)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm
 

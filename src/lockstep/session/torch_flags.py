@@ -15,7 +15,7 @@ CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 @contextmanager
 def torch_flags(trainer: Trainer) -> Iterator[None]:
     """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
-    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark, os.environ.get(CUBLAS)
+    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
     if trainer.deterministic is not None:
         torch.use_deterministic_algorithms(bool(trainer.deterministic), warn_only=trainer.deterministic == "warn")
     if trainer.deterministic:
@@ -29,5 +29,3 @@ def torch_flags(trainer: Trainer) -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(before[0])
         torch.backends.cudnn.benchmark = before[1]
-        if before[2] is None:
-            os.environ.pop(CUBLAS, None)

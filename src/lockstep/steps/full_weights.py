@@ -5,6 +5,7 @@ Training steps (`module_step`) and evaluations have them, too. Methods that retu
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from torch.optim import Optimizer
@@ -24,50 +25,46 @@ HOOKS = (
 CLIPPING = "configure_gradient_clipping"
 
 
-class FullWeights:
-    """Full weights for the hooks of one module, and of callbacks, whose strategy shards them."""
+def wrap_hooks(plan: Plan, module: Any) -> None:
+    """Give full weights to the hooks that a module overrides, of this one object, and to its checkpoint."""
+    clips = plan.gradient_clip_val is not None  # torch cannot add norms of shards and of full tensors
+    for name in (*HOOKS, CLIPPING):
+        if overrides(module, name) or (clips and name == CLIPPING):
+            replace_method(module, name, partial(_with_full_weights, plan, module))
 
-    def __init__(self, plan: Plan, module: Any) -> None:
-        self.plan, self.module, self.tensors = plan, module, plan.strategy.tensors
-
-    def wrap(self) -> None:
-        """Wrap the hooks that the module overrides, of this one object."""
-        clips = self.plan.gradient_clip_val is not None  # torch cannot add norms of shards and of full tensors
-        for name in (*HOOKS, CLIPPING):
-            if overrides(self.module, name) or (clips and name == CLIPPING):
-                replace_method(self.module, name, self._with_full_weights)
-        replace_method(self.module, "on_save_checkpoint", self._on_save_checkpoint)
-
-    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer]) -> None:
-        """Wrap the hooks of the user's callbacks, and check the optimizers that the module has configured.
-
-        Callbacks that save checkpoints are not wrapped: they gather shards.
-
-        Raises:
-            ConfigError: an optimizer would not see the module's gradients, or would compute with shards of them.
-        """
-        for callback in callbacks:
-            kinds = type(callback).__mro__
-            if not any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
-                for name in HOOKS:
-                    if overrides_callback(callback, name):
-                        replace_method(callback, name, self._with_full_weights)
-        sharded = self.tensors.sharded_module(self.module)
-        if sharded is None:
-            return
-        strategy, shards = self.plan.strategy, {*sharded.shards}
-        for optimizer in optimizers:
-            strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
-            reason = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
-            fits = all(parameter in shards for group in optimizer.param_groups for parameter in group["params"])
-            require(fits, "strategy", strategy.name, reason, "self.parameters() in it, or strategy=ddp")
-        sharded.watch(optimizers)
-
-    def _with_full_weights(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        with self.tensors.full_weights(self.module):
-            return original(*arguments, **options)
-
-    def _on_save_checkpoint(self, original: Callable[..., None], checkpoint: dict[str, Any]) -> None:
-        """Replace shards that the module puts into a checkpoint by full tensors."""
+    def on_save_checkpoint(original: Callable[..., None], checkpoint: dict[str, Any]) -> None:
         original(checkpoint)
-        checkpoint |= map_tensors(self.tensors.full_tensor, checkpoint)
+        checkpoint |= map_tensors(plan.strategy.tensors.full_tensor, checkpoint)
+
+    replace_method(module, "on_save_checkpoint", on_save_checkpoint)
+
+
+def watch(plan: Plan, module: Any, callbacks: Iterable[Any], optimizers: Sequence[Optimizer]) -> None:
+    """Give full weights to the hooks of the user's callbacks, and check the optimizers that the module has configured.
+
+    Callbacks that save checkpoints are not wrapped: they gather shards.
+
+    Raises:
+        ConfigError: an optimizer would not see the module's gradients, or would compute with shards of them.
+    """
+    for callback in callbacks:
+        kinds = type(callback).__mro__
+        if not any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
+            for name in HOOKS:
+                if overrides_callback(callback, name):
+                    replace_method(callback, name, partial(_with_full_weights, plan, module))
+    strategy, sharded = plan.strategy, plan.strategy.tensors.sharded_module(module)
+    if sharded is None:
+        return
+    shards = {*sharded.shards}
+    for optimizer in optimizers:
+        strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
+        reason = "an optimizer has tensors that configure_optimizers did not take from the module's parameters"
+        fits = all(parameter in shards for group in optimizer.param_groups for parameter in group["params"])
+        require(fits, "strategy", strategy.name, reason, "self.parameters() in it, or strategy=ddp")
+    sharded.watch(optimizers)
+
+
+def _with_full_weights(plan: Plan, module: Any, original: Callable[..., Any], *rest: Any, **options: Any) -> Any:
+    with plan.strategy.tensors.full_weights(module):
+        return original(*rest, **options)

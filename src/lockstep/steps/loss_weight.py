@@ -28,7 +28,7 @@ class Step:
 
     weight = 1.0
     share: BatchShare
-    results: Mapping[str, float] = {}
+    results: dict[str, float]
 
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None: ...
     def begin_epoch(self, position: Progress) -> None: ...
@@ -70,13 +70,6 @@ def loss_weight(plan: Plan, share: BatchShare, samples: int, averaged_over: int,
     if plan.loss_reduction == "sum":
         return float(averaged_over)
     return averaged_over * batches * samples / (share.step_samples or share.samples * batches)
-
-
-def loss_sum(plan: Plan, loss: float | Tensor, samples: int) -> Any:
-    """Return the loss of a batch summed over samples, for the record."""
-    if samples == 0:
-        return 0.0
-    return loss if plan.loss_reduction == "sum" else loss * samples
 
 
 def loss_of(outputs: Any) -> Tensor | None:

@@ -24,15 +24,15 @@ from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.recorder import Recorder
+from lockstep.steps import full_weights
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_sum, loss_weight
+from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.metric_objects import preserve_metrics
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
-    from lockstep.steps.full_weights import FullWeights
     from lockstep.steps.virtual_steps import VirtualSteps
 
 TRAIN_LOSS = "train/loss"
@@ -53,17 +53,13 @@ class ModuleStep(Step):
         self.ranks = plan.world_size * virtual_ranks
         self.virtual_steps: VirtualSteps | None = None
         self.virtual: VirtualRanks | None = None
-        self.weights: FullWeights | None = None
         if virtual_ranks > 1:
             from lockstep.steps import virtual_steps
 
             self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self, data.transfer)
             self.virtual = self.virtual_steps.ranks
-        if plan.strategy.sharded:
-            from lockstep.steps import full_weights
-
-            self.weights = full_weights.FullWeights(plan, module)
         self.averaged: frozenset[int] | None = None
+        self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
         self.is_simple = self.virtual is None and not plan.strategy.sharded
@@ -74,8 +70,8 @@ class ModuleStep(Step):
         """Wrap methods of the module: steps are weighted, and hooks see full weights if they are sharded."""
         replace_method(self.module, "training_step", self._training_step)
         replace_method(self.module, "backward", self._backward)
-        if self.weights is not None:
-            self.weights.wrap()
+        if self.plan.strategy.sharded:
+            full_weights.wrap_hooks(self.plan, self.module)
 
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the callbacks of the run and the optimizers that the module has configured.
@@ -83,8 +79,8 @@ class ModuleStep(Step):
         Args:
             wrapped: what averages gradients, a FixedBucketDDP or anything else.
         """
-        if self.weights is not None:
-            self.weights.watch(callbacks, optimizers)
+        if self.plan.strategy.sharded:
+            full_weights.watch(self.plan, self.module, callbacks, optimizers)
         if self.virtual_steps is not None:
             for name in ("optimizers", "lr_schedulers"):
                 replace_method(self.module, name, self.virtual_steps.optimizers)
@@ -133,14 +129,16 @@ class ModuleStep(Step):
 
     def record_batch(self, recorder: Recorder) -> None:
         """Record the loss of a training batch; log it as train/loss unless the module logs something of this name."""
-        loss: Any = 0.0
+        loss_sum: Any = 0.0
+        count, ids = self.samples, self.share.ids
         if self.loss is not None:
             loss = to_scalar(self.loss)
+            if count:
+                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * count
             logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
             if logged is None or not logged.logger:
                 self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
-        count, ids = self.samples, self.share.ids
-        recorder.batch((loss_sum(self.plan, loss, count), count), ids if count else ids[:0])
+        recorder.batch((loss_sum, count), ids if count else ids[:0])
 
     # evaluations and the ends of epochs
 
@@ -222,8 +220,8 @@ class ModuleStep(Step):
         sharded = self.plan.strategy.tensors.sharded_module(self.module)
         if sharded is not None:
             sharded.backward(call)
-        elif self.virtual_steps is not None and self.virtual_steps.scheduler is not None:
-            self.virtual_steps.scheduler.backward(call)
+        elif self.virtual_steps is not None:
+            self.virtual_steps.backward(call)
         else:
             call()
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -15,14 +16,15 @@ from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import Example, show_net
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import save_confusion
 from lockstep.steps.loss_weight import Step, loss_weight
 from lockstep.steps.task_module import TaskModule
-from lockstep.sums.epoch_metrics import EpochMetrics, StepCounts, StepCurve
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
+from lockstep.sums.step_sums import StepCounts, StepCurve
 from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
 
 class TaskStep(Step):
-    """`stats`: the sums of the last training batch; `evaluation`: the sums of a split.
+    """`stats`: the sums of the last training batch; `epoch`: of an epoch; `evaluation`: of a split.
 
+    confusion: the counts (true, predicted) of the latest validation, over all ranks, if there are classes.
     counts: corrects the gradients if some targets are ignored.
     virtual: the ranks that the net's forward runs in turn; None without strategy=virtual.
     """
@@ -53,8 +56,9 @@ class TaskStep(Step):
         self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
         self.device, *_ = plan.strategy.devices(plan)
         self.counts = StepCounts(plan.objective, self.device)
-        self.measured, self.curve = EpochMetrics(plan.objective, self.device), StepCurve(plan.objective, self.device)
-        self.results = self.measured.results
+        self.epoch, self.curve = RunningSums(plan.objective), StepCurve(plan.objective, self.device)
+        self.results: dict[str, float] = {}
+        self.confusion: Tensor | None = None
         self.stats: BatchStats = ()
         self.epoch_is_summed = False
         module.sums = self
@@ -64,7 +68,7 @@ class TaskStep(Step):
         return self
 
     def open(self, loggers: Loggers) -> None:
-        shape = (self.plan.data if self.splits is None else self.splits).shape  # type: ignore[union-attr]
+        shape = (self.splits if isinstance(self.splits, TensorData) else self.plan.data).shape  # type: ignore[union-attr]
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module.net, shape)
 
     def wrap(self) -> None:
@@ -115,7 +119,7 @@ class TaskStep(Step):
 
     def record_batch(self, recorder: Recorder) -> None:
         recorder.batch(self.stats, self.share.ids if self.samples else self.share.ids[:0])
-        self.measured.epoch.add(self.stats)
+        self.epoch.add(self.stats)
 
     def log_points(self, step: int | None, rate: float) -> None:
         """Add the batch to the curves; every N optimizer steps log a point over all ranks.
@@ -147,14 +151,16 @@ class TaskStep(Step):
             work: curves of the epoch's work.
         """
         if stage == "test" or (stage == "val" and within):
-            metrics, confusion = self.measured.end_evaluation(stage, self.evaluation.totals)
+            totals = all_reduce_sums(self.evaluation.totals, self.device)
+            metrics = self.plan.objective.metrics(stage, totals)
+            self.results |= metrics
             if stage == "test" and self.loggers.rank == 0 and self.plan.objective.classes:
-                save_confusion(Path(self.plan.run_dir), confusion.tolist())
+                save_confusion(Path(self.plan.run_dir), self.plan.objective.confusion_of(totals).tolist())
             return metrics, metrics
         was_summed, self.epoch_is_summed = self.epoch_is_summed, stage == "val"
         if was_summed and stage == "train":
             return {}, {}
-        metrics = self.measured.end_epoch(self.evaluation.totals if stage == "val" else None)
+        metrics = self._end_epoch(self.evaluation.totals if stage == "val" else None)
         if within:
             return metrics, {}
         trained = {name: value for name, value in self.results.items() if name.startswith("train/")}
@@ -163,21 +169,34 @@ class TaskStep(Step):
             curves.pop(name, None)
         return metrics, curves
 
-    @property
-    def confusion(self) -> Tensor | None:
-        """Return the confusion counts of the latest validation, if there are classes."""
-        return self.measured.confusion
+    def _end_epoch(self, validation: Tensor | None) -> dict[str, float]:
+        """Compute the metrics of training and validation; return the latter.
+
+        Args:
+            validation: this rank's `EvaluationSums.totals`, sent in one message with the sums of training.
+        """
+        objective, sums, self.confusion = self.plan.objective, self.epoch.sums, None
+        self.epoch = RunningSums(objective)
+        totals = all_reduce_sums(sums if validation is None else torch.cat([sums, validation]), self.device)
+        self.results |= objective.metrics("train", totals[: len(sums)])
+        if validation is None:
+            return {}
+        metrics = objective.metrics("val", totals[len(sums) :])
+        self.results |= metrics
+        if objective.classes:
+            self.confusion = objective.confusion_of(totals[len(sums) :])
+        return metrics
 
     # checkpoints
 
     @property
     def sums(self) -> Mapping[str, Tensor]:
         """Return this rank's sums since the last all-reduce."""
-        return {"epoch": self.measured.epoch.sums, "curve": self.curve.sums.sums}
+        return {"epoch": self.epoch.sums, "curve": self.curve.sums.sums}
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """Restore this rank's sums from a checkpoint; `window` are those of the unfinished optimizer step."""
         self.counts.sums = RunningSums(self.plan.objective, window)
-        self.measured.epoch = RunningSums(self.plan.objective, sums["epoch"])
+        self.epoch = RunningSums(self.plan.objective, sums["epoch"])
         self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
-        self.measured.results.update(content.results)
+        self.results |= content.results

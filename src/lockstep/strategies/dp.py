@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import require
-from lockstep.strategies.strategy import Forward, Layout, Strategy, every_device
+from lockstep.strategies.strategy import Forward, Layout, Strategy
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from lockstep.plan import Plan
@@ -32,9 +31,6 @@ class DP(Strategy):
         reason = "each replica of strategy=dp normalises its own slice of the batch"
         require(not plan.sync_batchnorm, "sync_batchnorm", True, reason, "sync_batchnorm=false, or strategy=ddp")
 
-    def devices(self, plan: "Plan") -> "list[torch.device]":
-        return every_device(plan)
-
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         from torch import nn
 
@@ -43,6 +39,6 @@ class DP(Strategy):
         from lockstep.precision import MIXED
 
         if plan.accelerator == "cpu":
-            return CpuDataParallel(net, plan.devices, in_turn=plan.model.user_code)
+            return CpuDataParallel(net, plan.devices)
         autocasting = AutocastWrapper(net, "cuda", MIXED.get(plan.precision))
         return nn.DataParallel(autocasting, device_ids=list(range(plan.devices))).__call__

@@ -66,7 +66,7 @@ class Strategy:
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
     sharded: whether each rank stores a shard of every parameter.
     batch_key: for `batch_layout`, a name, empty for the strategy's, and what counts the parts in the run's metadata.
-    order: for `reduction_order`, a name if sums are added in another order than by others of that `batch_key`.
+    order: a name if sums are added in another order than by others of that `batch_key`.
     """
 
     name: str
@@ -125,7 +125,10 @@ class Strategy:
         """Return the devices of this process. Batches are moved to the first one, where losses are computed."""
         import torch
 
-        return [torch.device("cuda", torch.cuda.current_device()) if plan.accelerator == "gpu" else torch.device("cpu")]
+        if plan.accelerator != "gpu":
+            return [torch.device("cpu")]
+        indices = [torch.cuda.current_device()] if self.distributed else range(plan.devices)
+        return [torch.device("cuda", index) for index in indices]
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         """Return the function by which this process computes the outputs of a net.
@@ -159,11 +162,6 @@ class Strategy:
         kind, *counts = cls.batch_key
         return kind or run_metadata["strategy"], *(run_metadata[key] for key in counts)
 
-    @classmethod
-    def reduction_order(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        """Return a key of the order in which sums are added. Runs with equal keys are bit-identical."""
-        return cls.order or cls.batch_key[0], *cls.batch_layout(run_metadata)
-
     @property
     def resumes_as(self) -> str:
         """A key of strategies that resume each other's checkpoints even if each rank draws its own masks."""
@@ -175,12 +173,3 @@ class Distributed(Strategy):
 
     distributed: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "world_size")
-
-
-def every_device(plan: "Plan") -> "list[torch.device]":
-    """Return all devices of a machine, for strategies with one process."""
-    import torch
-
-    if plan.accelerator == "gpu":
-        return [torch.device("cuda", index) for index in range(plan.devices)]
-    return [torch.device("cpu")]

@@ -1,1 +1,1 @@
-"""Exact sums: of batches (`running`), over ranks (`epoch_metrics`), and seconds (`phases`)."""
+"""Exact sums: of batches (`running`), over ranks (`step_sums`), and seconds (`phases`)."""

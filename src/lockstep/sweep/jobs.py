@@ -50,6 +50,19 @@ class SweepJob:
         return float(self.results.get("samples_per_second", 0.0))
 
     @property
+    def epoch_samples(self) -> int:
+        """Samples of the last epoch."""
+        return sum(line["samples"] for line in self.steps if line["epoch"] == self.results["epochs"])
+
+    @property
+    def epoch_speeds(self) -> tuple[float, float] | None:
+        """Samples per second of the slowest and the fastest epoch, or None if there are too few epochs."""
+        if not self.results.get("epoch_seconds_min"):
+            return None
+        slowest, fastest = (self.results[f"epoch_seconds_{name}"] for name in ("max", "min"))
+        return self.epoch_samples / slowest, self.epoch_samples / fastest
+
+    @property
     def devices(self) -> int:
         """Devices of all machines; of a job that did not finish, whatever was typed."""
         devices: int = self.config["devices"]

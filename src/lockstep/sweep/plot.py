@@ -15,7 +15,7 @@ from lockstep.config_error import is_number, truncate
 from lockstep.plot import saved_figure
 from lockstep.schemas.keys import short_keys
 from lockstep.sweep.jobs import RankingMetric, SweepJob
-from lockstep.sweep.rows import WORLD, SweepRow, worlds_differ
+from lockstep.sweep.rows import WORLD, SweepRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def draw(rows: Sequence[SweepRow], jobs: Sequence[SweepJob], path: Path, metric:
     """Write the picture as a PNG file, if there is anything to draw."""
     finished = [(row, job) for row, job in zip(rows, jobs, strict=True) if job.results]
     panels = chosen_panels([row for row, _ in finished], metric)
-    curves = {label(row, rows, with_job=True): job.steps for row, job in finished if job.steps}
+    curves = {f"{job.name}: {label(row, rows)}": job.steps for row, job in finished if job.steps}
     if curves:
         panels.append(partial(losses, curves=curves))
     if not panels:
@@ -45,9 +45,9 @@ def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> lis
     """Return all panels but the losses."""
     panels: list[Panel] = []
     timed = [row for row in rows if row.speeds is not None]
-    if worlds_differ(timed):
-        if len({row.devices for row in timed}) > 1 and any(row.speed_up for row in timed):
-            panels += [partial(over_devices, rows=timed, per_device=per_device) for per_device in (False, True)]
+    if len({row.world for row in timed}) > 1:
+        if len({row.cells["devices"] for row in timed}) > 1 and any(row.cells["speed_up"] for row in timed):
+            panels += [partial(over_devices, rows=timed, column=column) for column in ("speed_up", "efficiency")]
         else:
             panels.append(partial(speeds, rows=timed))
     keys = [key for key in (rows[0].varied if rows else ()) if len({str(row.varied[key]) for row in rows}) > 1]
@@ -57,33 +57,34 @@ def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> lis
     return panels
 
 
-def over_devices(axes: "Axes", rows: Sequence[SweepRow], per_device: bool) -> None:
-    """Plot the speed relative to one device, with the range of the epochs; `per_device`: the efficiency."""
-    most = max(row.devices for row in rows)
-    axes.plot([1, most], [1, 1 if per_device else most], "--", color="grey", label="ideal")
+def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
+    """Plot the speed-up or the efficiency, with the range of the epochs."""
     lines = defaultdict(list)
-    for row in sorted(rows, key=lambda row: row.devices):
-        value = row.efficiency if per_device else row.speed_up
+    for row in sorted(rows, key=lambda row: row.world[-1]):
+        value = row.cells[column]
         if value is not None and row.speeds is not None:
-            scale = value / (row.samples_per_second or nan)
-            lines[label(row, rows, without=["devices"])].append((row.devices, value, *(scale * v for v in row.speeds)))
+            scale = value / row.cells["samples_per_second"]
+            lines[label(row, rows, without=["devices"])].append(
+                (row.world[-1], value, *(scale * v for v in row.speeds))
+            )
     for name, points in lines.items():
         devices, values, slowest, fastest = zip(*points, strict=True)
         [line] = axes.plot(devices, values, "o-", label=name or "this sweep")
         axes.vlines(devices, slowest, fastest, color=line.get_color())
-    axes.set_xticks(sorted({row.devices for row in rows}))
-    ylabel, title = ("speed-up / devices", "efficiency") if per_device else ("speed-up (×)", "speed-up over one device")
-    axes.set(xlabel="devices", ylabel=ylabel, title=f"{title} (bars: slowest and fastest epoch)", ylim=(0, None))
+    most = max(row.world[-1] for row in rows)
+    axes.plot([1, most], [1, 1 if column == "efficiency" else most], "--", color="grey", label="ideal")
+    axes.set_xticks(sorted({row.world[-1] for row in rows}))
+    title = f"{column.replace('_', '-')} over one device"
+    axes.set(xlabel="devices", title=f"{title} (bars: slowest and fastest epoch)", ylim=(0, None))
     axes.legend(fontsize="small")
 
 
 def speeds(axes: "Axes", rows: Sequence[SweepRow]) -> None:
     """Plot samples per second, if all jobs have as many devices, or none ran on one device."""
     places = range(len(rows))
-    axes.barh(places, [row.samples_per_second or 0.0 for row in rows], color="tab:blue", alpha=0.8)
+    axes.barh(places, [row.cells["samples_per_second"] for row in rows], color="tab:blue", alpha=0.8)
     axes.hlines(places, *zip(*(row.speeds for row in rows if row.speeds), strict=True), color="black")
     axes.set_yticks(places, [label(row, rows) for row in rows])
-    axes.invert_yaxis()
     axes.set(xlabel="samples per second", title="speed (bars: slowest and fastest epoch)", xlim=(0, None))
 
 
@@ -92,7 +93,7 @@ def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: Rankin
     lines = defaultdict(list)
     for row in rows:
         lines[label(row, rows, without=[key])].append((row.varied[key], row.score))
-        if row.best:
+        if row.cells["best"]:
             axes.scatter(row.varied[key], row.score, marker="*", s=170, color="gold", zorder=5, label="best")
     for name, points in lines.items():
         axes.plot(*zip(*sorted(points), strict=True), "o-", label=name or None)
@@ -116,15 +117,14 @@ def losses(axes: "Axes", curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> N
         axes.legend(fontsize="small")
 
 
-def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = (), with_job: bool = False) -> str:
+def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) -> str:
     """Return `ddp×2 lr=0.01`: what varies among the rows, but for the keys in `without`."""
-    engine, strategy, devices = (len({getattr(other, name) for other in rows}) > 1 for name in WORLD)
-    words = [f"{row.job}:"] if with_job else []
-    words += [row.engine] if engine else []
+    engine, strategy, devices = (len({other.cells[name] for other in rows}) > 1 for name in WORLD)
+    words = [row.world[0]] if engine else []
     if devices and "devices" not in without:
-        words.append(f"{row.strategy}×{row.devices}")
+        words.append(f"{row.world[1]}×{row.world[2]}")
     elif strategy:
-        words.append(row.strategy)
-    for key, value in short_keys({key: value for key, value in row.varied.items() if key not in without}).items():
-        words.append(f"{key}={value:g}" if isinstance(value, float) else truncate(f"{key}={value}", MAX_LABEL // 2))
+        words.append(row.world[1])
+    varied = short_keys({key: value for key, value in row.varied.items() if key not in without})
+    words += [truncate(f"{key}={value}", MAX_LABEL // 2) for key, value in varied.items()]
     return truncate(" ".join(words), MAX_LABEL)

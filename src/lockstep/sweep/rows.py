@@ -1,7 +1,7 @@
 """The rows of a sweep's table: one a job, each compared with the first run of the same work on one device."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from math import nan
 from typing import Any
 
@@ -17,67 +17,51 @@ MAY_DIFFER = (
     "command",
 )
 """Keys that may differ between runs that should give the same numbers."""
+MEASURED = ("epoch_seconds", "samples_per_second", "speed_up", "efficiency")
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One job; None is what it did not measure. The columns of sweep.csv, in their order, and two more.
+    """One job.
 
-    varied: the other options that the sweep varies, by key.
-    metrics: the metric that jobs are ranked by, and the losses and metrics of the net, by name.
-    max_loss_diff: the largest difference of the loss at any step from the reference.
+    cells: the columns of sweep.csv by name; None is what the job did not measure.
+    varied: the options that the sweep varies, beside engine, strategy and devices.
     score: the metric that jobs are ranked by.
     speeds: samples per second of the slowest and the fastest epoch, if there are epochs enough.
     """
 
-    job: str
-    best: bool = field(default=False, kw_only=True)
-    engine: str
-    strategy: str
-    devices: int
-    varied: Mapping[str, Any] = field(default_factory=dict)
-    epoch_seconds: float | None = None
-    samples_per_second: float | None = None
-    speed_up: float | None = None
-    efficiency: float | None = None
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    max_loss_diff: float | None = None
-    verdict: str = ""
-    reason: str = ""
+    cells: Mapping[str, Any]
+    varied: Mapping[str, Any]
     score: float = nan
     speeds: tuple[float, float] | None = None
 
-    def cells(self) -> dict[str, object]:
-        """Return the values of the columns by name."""
-        cells: dict[str, object] = {}
-        for column in fields(self)[:-2]:
-            value = getattr(self, column.name)
-            cells |= value if isinstance(value, Mapping) else {column.name: value}
-        return cells | {"best": "*" if self.best else ""}
+    @property
+    def world(self) -> tuple[Any, ...]:
+        return tuple(self.cells[name] for name in WORLD)
 
 
 def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> list[SweepRow]:
-    """Return the table's rows in the order of the jobs, with a speed-up if engine, strategy or devices vary."""
+    """Return the table's rows in the order of the jobs, with a speed-up if engine, strategy or devices vary.
+
+    Otherwise one job is faster than another by chance.
+    """
     keys = _varied_keys([job.options for job in jobs if job.results])
     names = dict.fromkeys(name for job in jobs for name in net_metrics(job.results))
     best = None if metric is None else metric.best(jobs)
-    has_speed_up = worlds_differ(jobs)
+    has_speed_up = len({(job.engine, job.strategy, job.devices) for job in jobs}) > 1
     rows = []
     for job in jobs:
-        metrics = {name.replace("/", "_"): job.results.get(name) for name in names}
-        if metric is not None:
-            score = metric.value(job) if job.results else None
-            metrics = {metric.label.replace("/", "_").replace(" ", "_"): score} | metrics
-        measured = _measured(job, _reference(job, jobs) if job.results else None, has_speed_up)
+        score = nan if metric is None else metric.value(job)
         varied = {key: job.options.get(key, "") for key in keys}
-        row = SweepRow(job.name, job.engine, job.strategy, job.devices, varied, metrics=metrics, best=job is best)
-        rows.append(replace(row, score=nan if metric is None else metric.value(job), **measured))
+        cells: dict[str, Any] = {"job": job.name, "best": "*" if job is best else "", "engine": job.engine}
+        cells |= {"strategy": job.strategy, "devices": job.devices, **varied, **dict.fromkeys(MEASURED)}
+        if metric is not None:
+            cells[metric.label.replace("/", "_").replace(" ", "_")] = score if job.results else None
+        cells |= {name.replace("/", "_"): job.results.get(name) for name in names}
+        cells |= {"max_loss_diff": None, "verdict": "", "reason": ""}
+        cells |= _measured(job, _reference(job, jobs) if job.results else None, has_speed_up)
+        rows.append(SweepRow(cells, varied, score, job.epoch_speeds))
     return rows
-
-
-def worlds_differ(jobs: Sequence[SweepJob] | Sequence[SweepRow]) -> bool:
-    """Whether engine, strategy or devices vary. Otherwise one job is faster than another by chance."""
-    return len({(job.engine, job.strategy, job.devices) for job in jobs}) > 1
 
 
 def _varied_keys(options: Sequence[Mapping[str, object]]) -> list[str]:
@@ -97,16 +81,12 @@ def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
 
 
 def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> dict[str, Any]:
-    """Return the fields that a job has measured: none if it did not train, the reason if it did not finish."""
-    results = job.results
-    if not results:
+    """Return the columns that a job has measured: none if it did not train, the reason if it did not finish."""
+    if not job.results:
         return {"reason": f"{job.failure['status']}: {job.failure['reason'].strip().splitlines()[-1]}"}
     if not job.speed:
         return {}
-    samples = sum(line["samples"] for line in job.steps if line["epoch"] == results["epochs"])
-    measured: dict[str, Any] = {"epoch_seconds": samples / job.speed, "samples_per_second": job.speed}
-    if results.get("epoch_seconds_min"):
-        measured["speeds"] = samples / results["epoch_seconds_max"], samples / results["epoch_seconds_min"]
+    measured: dict[str, Any] = {"epoch_seconds": job.epoch_samples / job.speed, "samples_per_second": job.speed}
     if reference is not None and has_speed_up:
         speed_up = job.speed / reference.speed
         measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}

@@ -1,6 +1,5 @@
 """The end of a sweep: sweep.csv, sweep.png and the table."""
 
-import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,20 +20,10 @@ from lockstep.text_table import fitted_text, width_shown
 
 MAX_CELL = 72
 """Characters of a cell; sweep.csv has all of them."""
-HEADINGS = {
-    "best": "",
-    "epoch_seconds": "s/epoch",
-    "samples_per_second": "samples/s",
-    "speed_up": "speed-up",
-    "max_loss_diff": "max loss diff",
-}
-FORMATS = {
-    "epoch_seconds": ".3f",
-    "samples_per_second": ".0f",
-    "speed_up": ".2f",
-    "efficiency": ".2f",
-    "max_loss_diff": ".1e",
-}
+HEADINGS = {"best": "", "epoch_seconds": "s/epoch", "samples_per_second": "samples/s", "speed_up": "speed-up"}
+HEADINGS |= {"max_loss_diff": "max loss diff"}
+FORMATS = {"epoch_seconds": ".3f", "samples_per_second": ".0f", "speed_up": ".2f", "efficiency": ".2f"}
+FORMATS |= {"max_loss_diff": ".1e"}
 JOBLIB_REFUSED = (
     "hydra/launcher=joblib: its jobs run at the same time, and each takes all cores and ends without a checkpoint at a "
     "signal; write -m without it for one job after another, or hydra/launcher=slurm."
@@ -64,7 +53,7 @@ class SweepSummary(Callback):
             return
         metric = ranking_metric(jobs)
         rows = rows_of(jobs, metric)
-        save_table(folder / "sweep.csv", [row.cells() for row in rows])
+        save_table(folder / "sweep.csv", [row.cells for row in rows])
         draw(rows, jobs, folder / "sweep.png", metric)
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
@@ -82,19 +71,16 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
     Args:
         width: characters of a line, None for any. A table that is wider has a line for each cell.
     """
-    table = [row.cells() for row in rows]
-    columns = [name for name in table[0] if any(cells[name] not in (None, "") for cells in table)]
+    columns = [name for name in rows[0].cells if any(row.cells[name] not in (None, "") for row in rows)]
     columns = [name for name in columns if not name.startswith("train_")]
     spaced = {name: name.replace("_", " ", 1) for name in columns if name.startswith(("val_", "test_", "best_"))}
     headings = spaced | HEADINGS | dict(zip(rows[0].varied, short_keys(rows[0].varied), strict=True))
-    texts = [[_text(name, cells[name]) for name in columns] for cells in table]
+    texts = [[_text(name, row.cells[name]) for name in columns] for row in rows]
     return fitted_text([headings.get(name, name) for name in columns], texts, width)
 
 
 def _text(name: str, value: object) -> str:
     if value is None:
         return "–"
-    text = " ".join(format(value, FORMATS.get(name, ".4g" if isinstance(value, float) else "")).split())
-    if name == "reason":
-        return textwrap.shorten(text, MAX_CELL, placeholder=" …")
-    return shorten(text, MAX_CELL)  # the ends of two long paths differ
+    text = format(value, FORMATS.get(name, ".4g" if isinstance(value, float) else ""))
+    return shorten(" ".join(text.split()), MAX_CELL)  # the ends of two long paths differ

@@ -1,4 +1,4 @@
-"""Sums over ranks: of the current epoch, of an optimizer step, of a point on a curve."""
+"""Sums over ranks: of an optimizer step, of a point on a curve."""
 
 import math
 import time
@@ -10,44 +10,6 @@ from torch import Tensor
 from lockstep.objectives.objective import LOSS, SAMPLES, Objective
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.sums.running import BatchStats, RunningSums
-
-
-class EpochMetrics:
-    """`results` are the latest metrics, in float64.
-
-    `confusion`: the counts (true, predicted) of the latest validation, over all ranks, if there are classes.
-    """
-
-    def __init__(self, objective: Objective, device: torch.device) -> None:
-        self.objective, self.device = objective, device
-        self.epoch = RunningSums(objective)
-        self.results: dict[str, float] = {}
-        self.confusion: Tensor | None = None
-
-    def end_epoch(self, validation: Tensor | None) -> dict[str, float]:
-        """Compute the metrics of training and validation; return the latter. To be called by every rank.
-
-        Args:
-            validation: this rank's `EvaluationSums.totals`, sent in one message with the sums of training.
-        """
-        sums, self.epoch = self.epoch.sums, RunningSums(self.objective)
-        totals = all_reduce_sums(sums if validation is None else torch.cat([sums, validation]), self.device)
-        self.results |= self.objective.metrics("train", totals[: len(sums)])
-        self.confusion = None
-        if validation is None:
-            return {}
-        metrics = self.objective.metrics("val", totals[len(sums) :])
-        self.results |= metrics
-        if self.objective.classes:
-            self.confusion = self.objective.confusion_of(totals[len(sums) :])
-        return metrics
-
-    def end_evaluation(self, stage: str, totals: Tensor) -> tuple[dict[str, float], Tensor]:
-        """Return the metrics and the confusion counts of a test or a mid-epoch validation, over all ranks."""
-        totals = all_reduce_sums(totals, self.device)
-        metrics = self.objective.metrics(stage, totals)
-        self.results |= metrics
-        return metrics, self.objective.confusion_of(totals)
 
 
 class StepCurve:

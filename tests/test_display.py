@@ -6,34 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.run_bar import RunBar
-from tests.conftest import ROOT
+from lockstep.checkpoint.content import Progress
+from lockstep.session.display import Display
+from tests.conftest import ROOT, MakePlan
 from tests.terminal import Terminal
 
 NET = ("data=digits", "model=mlp", "max_epochs=3", "threads=1", "logger=none", "test=false")
 MODULE = ("model=example_module", "data=example_module", *NET[2:])
 
 
-def test_it_goes_on_where_an_earlier_run_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_goes_on_where_an_earlier_run_stopped(make_plan: MakePlan, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 4 epochs of 5 batches 7 are done; then an eighth."""
-    bar = RunBar(4, 5)
-    bar.begin(2, done=2)
-    bar.batch()
-    bar.show({"val/acc": 0.91234, "train/loss": 0.5})
-    shown = capsys.readouterr().err
-    bar.close()
-    assert "8/20" in shown
-    assert "epoch 2/4" in shown
-    assert "train/loss 0.5 val/acc 0.9123" in shown
-
-
-def test_without_a_known_number_of_batches_there_is_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = RunBar(4, float("inf"))
-    bar.begin(1, done=0)
-    bar.batch()
-    bar.show({})
-    bar.close()
-    assert "%" not in capsys.readouterr().err
+    plan = make_plan(*NET[:2], "batch_size=256", "max_epochs=4", "trainer.enable_progress_bar=true")
+    display = Display(plan, rank=0)
+    display.begin_epoch(Progress(epochs=1, batch=2, steps=7))
+    display.end_batch(3, {})
+    display.show({"val/acc": 0.91234, "train/loss": 0.5})
+    display.end_epoch(2, {})
+    shown = capsys.readouterr()
+    display.close()
+    assert "8/20" in shown.err
+    assert "epoch 2/4" in shown.err
+    assert "train/loss 0.5 val/acc 0.9123" in shown.err
+    assert not shown.out, "no line beside it"
 
 
 @pytest.mark.slow

@@ -1,0 +1,178 @@
+"""Bugs in what surrounds training: processes, files, records, data, the terminal; see table.py for the form."""
+
+RUNS = """
+# a short timing is judged
+../bench/measurement.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
+-LONG_ENOUGH = 0.3
++LONG_ENOUGH = 0.0
+# rounds that differ are judged
+../bench/measurement.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
+-len(rounds) > 1
++len(rounds) > 2
+# resume with another scheduler
+checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[scheduler=onecycle]
+-"scheduler"
++"seed"
+# resume with another accumulate_grad_batches
+checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[accumulate_grad_batches=2]
+-"accumulate_grad_batches"
++"seed"
+# resume with another drop_last
+checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[drop_last=true]
+-"drop_last"
++"seed"
+# resume with another precision
+checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[precision=bf16-mixed]
+-"precision"
++"seed"
+# resume with another gradient_clip_val
+checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[gradient_clip_val=1.0]
+-"gradient_clip_val"
++"seed"
+# resume with another sync_batchnorm
+checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[sync_batchnorm=true]
+-"sync_batchnorm"
++"seed"
+# resume with another dropout
+checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[dropout_rng=global]
+-"sync_batchnorm", "dropout_rng"),
++"sync_batchnorm"),
+# ranks resume without their own buffers
+checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchnorm-raw]
+-                buffer.copy_(state.buffers[name])
++                pass
+# a damaged checkpoint is chosen
+checkpoint/choice.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
+-            read_checkpoint(path, mmap=True)
++            pass
+# sums of other metrics are gone on from
+checkpoint/identity.py test_checkpoint.py::test_sums_of_other_metrics_are_refused
+-    options["data.sums"] = [*plan.objective.sums]
+# gradients of manual optimization are forgotten
+checkpoint/saving.py test_parallel_sharded_module.py::test_killed_in_a_step_it_ends_the_same[raw-job1]
+-accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
++accumulating = position.batch % plan.steps.batches_per_step(position.epochs) > 0
+# colours in a pipe
+colour.py test_colour.py::test_on_a_terminal_alone
+-not stream.closed and stream.isatty()
++not stream.closed
+# float64 owes less
+compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
+-FLOAT64 = Tolerance(1e-10)
++FLOAT64 = Tolerance(1e-9)
+# float32 owes less
+compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
+-FLOAT32 = Tolerance(1e-4, 3)
++FLOAT32 = Tolerance(1e-3, 3)
+# bf16 owes less
+compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
+-MIXED = Tolerance(0.1, 3)
++MIXED = Tolerance(1.0, 3)
+# a bomb is read
+data/download.py test_data_download.py::test_gigabytes_in_place_of_a_file_are_not_read
+-.read(self.length + 1)
++.read(100 * self.length)
+# the schema counts other samples
+schemas/data.py test_data.py::test_a_schema_says_how_many_samples_are_loaded
+-return self.total - self.val_size - self.test_size
++return self.total - self.val_size
+# a sample is drawn alike in each epoch
+data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_own_seed
+-struct.pack("<qqq", seed, epoch, sample)
++struct.pack("<qqq", seed, 0, sample)
+# a draw by numpy or Python is not noticed
+data/seeded.py test_data_seeded.py::test_a_late_draw_has_its_own_seed
+-self.torch_only = not numpy_or_python_drew()
++self.torch_only = True
+# each output is compared with each target
+data/samples.py test_data_samples.py::test_one_number_a_sample_is_a_column
+-return targets[:, None] if targets.dim() == 1 else targets
++return targets
+# a rank that ends at once breaks the group of one that still connects
+launch/worker.py test_launch_worker.py::test_no_rank_goes_on_before_all_are_connected[init_process_group]
+-    dist.barrier()  # this rank is connected
++    # this rank is connected
+# private folders of killed commands stay
+launch/private_dir.py test_private_dir.py::test_only_abandoned_folders_are_removed
+-            _remove_if_unlocked(folder)
++            pass
+# a signal is lost while torch's C code imports numpy
+launch/signals.py test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost
+-    os._exit(128 + number)
++    raise SystemExit(128 + number)
+# a rank whose start a signal interrupts outlives the job
+launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
+-            kill_forkserver()  # it
++            pass  # it
+# random numbers stay
+launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
+-        restore_random_state(random, devices)
+# threads stay
+launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
+-        torch.set_num_threads(threads)
+# an intruder is believed
+launch/signed_store.py test_intruder.py::test_unsigned_values_are_missing
+-return plain if authentic else None
++return plain
+# the list of one run's hyper-parameters for all
+loggers/tensorboard.py test_monitor.py::test_run_in_tensorboard[raw]
+-            self.writer.file_writer.add_summary(hparams_session(self.hparams, self.trial)[0])
++            self.writer.add_hparams(self.hparams, {})
+# a difference that is always zero
+monitor/difference.py test_monitor.py::test_differences_of_two_runs
+-line["loss_sum"] / line["samples"] for
++line["loss_sum"] * 0 for
+# pictures at every validation, whatever they take
+monitor/epoch.py test_monitor.py::test_pictures_take_a_share_of_the_time
+-(began < self.next_pictures and not last)
++False
+# a summary draws
+monitor/net.py test_model_summary.py::test_net_and_generators_are_unchanged
+-    finally:
+-        restore_random_state(state, [device])
++    finally:
+# the record joins batches by the first epoch's number
+record/step_buffer.py test_callbacks.py::test_batches_of_a_step_change_by_epoch[module]
+-self.plan.steps.batches_per_step(self.epoch)
++self.plan.steps.batches_per_step(0)
+# the record is not synced
+record/file.py test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]
+-            os.fsync(record.fileno())
++            pass
+# an optimizer without its state
+record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<lambda>-optimizer0]
+-for name, state in sorted(states,
++for name, state in sorted(states[:0],
+# buffers that are not looked at
+record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<lambda>-buffers0]
+-sorted(buffers_of(net).items())
++[]
+# the dropout of a recurrent net is overlooked
+record/run_metadata.py test_run_metadata.py::test_by_the_types_of_modules
+-isinstance(module, nn.RNNBase | nn.MultiheadAttention)
++isinstance(module, nn.MultiheadAttention)
+# descriptors stay free
+streams.py test_streams.py::test_a_file_that_is_opened_next_gets_nothing_that_is_printed
+-    open_closed()
+# a full device raises
+streams.py test_streams.py::test_output_to_a_full_device_is_dropped
+-            redirect_to_null(self.fileno())
++            raise
+         return
+# the worst job of a sweep is called the best
+sweep/jobs.py test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint
+-(min if self.mode == "min" else max)(
++min(
+# a speed-up of rates
+sweep/rows.py test_sweep_table.py::test_a_speed_up_needs_worlds_that_differ
+-    if reference is not None and has_speed_up:
++    if reference is not None:
+# a user's mean loss is added as it is
+targets/task.py test_task.py::test_a_plain_loop_over_single_samples_computes_the_same[variational]
+-return tensor if is_sum else tensor * count
++return tensor
+# rank 0 is asked for the time after every batch
+time_limit.py test_trainer_keys.py::test_rank_zero_is_asked_now_and_then
+-self.batches + int(batches)
++self.batches + 1
+"""
