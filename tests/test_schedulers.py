@@ -167,6 +167,10 @@ def test_ranks_agree_with_one_device(make_user_plan: MakeUserPlan) -> None:
             "scheduler._target_=strange_schedules.NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the",
         ),
         (
+            named("strange_schedules.Keeps"),
+            "scheduler._target_=strange_schedules.Keeps: its state is more than plain values and tensors, so",
+        ),
+        (
             named("strange_schedules.Raises"),
             "no schedule today\nscheduler._target_=strange_schedules.Raises: it raises this when it is called.",
         ),
