@@ -20,7 +20,7 @@ from lockstep.schemas.engine import ENGINES
 from tests import conftest
 from tests.checkpoints import net_state
 from tests.conftest import USER_CODE, Command, MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.user_code.strange_nets import Residual
 
 QUIET = (*conftest.QUIET, "batch_size=12")
