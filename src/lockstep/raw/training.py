@@ -41,8 +41,7 @@ class Training:
         trainer.manual_backward = lambda *arguments, **options: manual_backward(self, *arguments, **options)
         if session.plan.train:
             optimizers, trainer.lr_scheduler_configs = configured(module.configure_optimizers())
-            # without an optimizer steps are counted and change nothing, as in Lightning
-            trainer.optimizers = optimizers = optimizers or [SGD([{"params": []}], lr=0.0)]
+            trainer.optimizers = optimizers = optimizers or [NoOptimizer()]
             count = len(optimizers)
             object.__setattr__(module, "optimizers", lambda *_, **__: optimizers[0] if count == 1 else optimizers)
             reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
@@ -51,3 +50,14 @@ class Training:
         session.step.watch(trainer.callbacks, trainer.optimizers, self.wrapped.ddp)
         if session.manual:
             watch_manual_steps(self)
+
+
+class NoOptimizer(SGD):
+    """The optimizer of a module that configures none: its steps are counted and change nothing, as in Lightning."""
+
+    def __init__(self) -> None:
+        super().__init__([{"params": []}], lr=0.0)
+        self.param_groups = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
