@@ -1,7 +1,6 @@
 """A run on one machine cannot be reached from elsewhere, or by other users."""
 
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT, Command, Ended
 from tests.netns import cluster
-from tests.sockets import Endpoint, Watched, watch
+from tests.sockets import Watched, watch
 
 TRAIN = (sys.executable, str(ROOT / "train.py"), "engine=both", "max_epochs=2", "logger=none", "accelerator=cpu")
 RAW = (*TRAIN[:2], "engine=raw", "max_epochs=1", *TRAIN[4:])
@@ -64,38 +63,6 @@ def test_nothing_is_open(line: tuple[str, ...], meets: bool, command: Command, t
     assert len(named) == 1, "what a run needs only while it lasts lies in one folder"
     assert re.fullmatch("lockstep-tmp-[a-z0-9_]{8}", named.pop()), "whose name nobody can guess"
     assert not list(temporary.iterdir())
-
-
-OPEN = """
-import os, socket, sys, tempfile, time
-if len(sys.argv) < 2:
-    os.spawnl(os.P_WAIT, sys.executable, sys.executable, __file__, "child")
-else:
-    every = socket.create_server(("", 0))
-    if socket.has_ipv6:
-        six = socket.create_server(("::", 0), family=socket.AF_INET6)
-    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    datagrams.bind(("", 0))
-    unix = socket.socket(socket.AF_UNIX)
-    unix.bind("\\0open-to-all")
-    unix.listen()
-    own = socket.create_server(("127.0.0.1", 0))
-    os.mkdir(tempfile.gettempdir() + "/lockstep-open")
-    time.sleep(1)
-"""
-
-
-def test_the_watch_sees_open_sockets(command: Command, temporary: Path) -> None:
-    """A child of a command that listens everywhere, and makes a folder as `umask` lets it."""
-    script = command.folder / "open.py"
-    script.write_text(OPEN)
-    ended, seen = watched(command, temporary, sys.executable, str(script))
-    assert ended.status == 0, ended.err
-    seen_open = {(endpoint.protocol, endpoint.address) for endpoint in seen.open}
-    six = {("tcp6", "::")} if socket.has_ipv6 else set()
-    assert seen_open == {("tcp", "0.0.0.0"), ("udp", "0.0.0.0"), ("unix", "@open-to-all")} | six
-    assert Endpoint("tcp", "127.0.0.1") in seen.endpoints - seen.open
-    assert seen.exposed == {"lockstep-open drwxrwxrwx"}
 
 
 DNS_WITHOUT_REPLY = """

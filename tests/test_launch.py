@@ -124,12 +124,6 @@ def test_an_interrupt_ends_the_ranks(make_plan: MakePlan, monkeypatch: pytest.Mo
     assert not ranks_running()
 
 
-def test_the_temporary_folder_stays_empty(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    start_ranks(make_plan("strategy=ddp", "devices=2"), ENGINE)
-    assert [path.name for path in tmp_path.iterdir()] == ["ranks"]
-
-
 def test_ranks_of_several_machines_cannot_be_started(make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match="torchrun --nnodes=2"):
         check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)

@@ -100,9 +100,9 @@ def test_killed_in_any_step_it_ends_the_same(
     ("overrides", "sentence"),
     [
         (
-            ["model._target_=strange_nets.Residul"],
-            "model._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
-            "model._target_=strange_nets.Residual.",
+            ["model=around", "model.inner._target_=strange_nets.Residul"],
+            "model.inner._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
+            "model.inner._target_=strange_nets.Residual.",
         ),
         (
             ["+model.widht=3"],
@@ -146,11 +146,6 @@ def test_killed_in_any_step_it_ends_the_same(
         (
             ["~model._target_", "+model._traget_=strange_nets.Residual"],
             "model.name=null: there is no such option; write one of linear, mlp, cnn, lenet, split_cnn.",
-        ),
-        (
-            ["model=around", "model.inner._target_=strange_nets.Residul"],
-            "model.inner._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
-            "model.inner._target_=strange_nets.Residual.",
         ),
         (
             ["data=noisy", "+data.loader.collate_fn={_target_: strange_data.stacked}"],
