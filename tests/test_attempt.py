@@ -11,9 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from lockstep.launch.attempt import Attempt, is_alive
+from lockstep.launch.attempt import Attempt
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import start_forkserver
+from lockstep.launch.processes import is_alive
 from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.worker import LaunchSpec
 from lockstep.plan import Plan
@@ -26,7 +27,7 @@ Start = Callable[..., Attempt]
 def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
     """Start two ranks, one of which fails as the engine for tests says."""
     start_forkserver(ENGINE)
-    plan = make_plan("strategy=ddp", "devices=2")
+    plan = make_plan("strategy=ddp", "devices=2", "process_group.timeout=4")
     started: list[Attempt] = []
 
     def of(fault: str, folder: str = ".") -> Attempt:
@@ -57,7 +58,7 @@ def test_a_lost_fork_server_ends_all_ranks(start: Start) -> None:
     pids = attempt.pids.values()
     assert all(map(alive, pids))
     os.kill(server, signal.SIGKILL)
-    with pytest.raises(RankFailed, match=r"^the fork server, .*, is lost: it was ended by SIGKILL") as failed:
+    with pytest.raises(RankFailed, match=r"^the fork server, .*, is lost") as failed:
         ended(attempt)
     assert failed.value.rank is None
     assert not any(map(alive, pids))
@@ -72,9 +73,7 @@ def test_processes_that_have_ended_are_not_killed(start: Start, monkeypatch: pyt
     attempt = start("none@0")
     ended(attempt)
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "lockstep.launch.attempt.kill_trees", lambda pids: pytest.fail(f"{[*pids]}") if [*pids] else None
-        )
+        patched.setattr("lockstep.launch.attempt.kill_trees", lambda pids, _: pytest.fail(f"{pids}") if pids else [])
         attempt.end()
 
 
@@ -102,6 +101,17 @@ def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.M
     while alive(*pids):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@needs_states
+def test_a_stopped_rank_is_named_after_the_timeout(start: Start) -> None:
+    attempt = start("sleep@1")
+    assert attempt.wait(2.0) is None
+    os.kill(attempt.pids[1], signal.SIGSTOP)
+    reason = r"^rank 1 failed: it was stopped .* and did not answer within 4 s \(process_group.timeout\)$"
+    with pytest.raises(RankFailed, match=reason):
+        ended(attempt)
+    assert not any(map(alive, attempt.pids.values()))
 
 
 @needs_states

@@ -19,6 +19,7 @@ from tests.conftest import ROOT, Command, Ended
 HUGE = str(10**30)
 TYPED: list[tuple[str, str, str]] = [
     ("devices=0", "devices=0:", "write devices=1."),
+    ("experiment=null", "experiment=null: this cannot be composed (ValueError: ", "--help lists them"),
     ("devices=1,2", "devices=1,2:", "add --multirun"),
     ("ckpt_path=file", "file: it is no complete checkpoint", "write ckpt_path=last"),
     ("ckpt_path=größe.ckpt", "ckpt_path=größe.ckpt:", "or \"KEY='VALUE'\""),

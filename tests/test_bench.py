@@ -109,19 +109,16 @@ def test_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("word", "message"),
     [
-        (["only=s3"], "only=s3: there is no such workload"),
-        (["quick=perhaps"], "quick=perhaps: it takes true or false"),
-        (["quik=2"], "quik=2: there is no such key (did you mean quick?)"),
-        (["quick"], "quick=: there is no such key"),
+        ("only=s3", "only=s3: there is no such workload"),
+        ("quick=perhaps", "quick=perhaps: it takes true or false"),
+        ("quick", "quick=: there is no such key"),
     ],
 )
-def test_invalid_input(words: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        options(BenchOptions, words, "python -m bench").names(WORKLOADS)
-    assert str(refused.value).startswith(message)
-    assert len(str(refused.value).splitlines()) == 1
+def test_invalid_input(word: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        options(BenchOptions, [word], "python -m bench").names(WORKLOADS)
 
 
 def test_workloads_are_chosen_by_name_and_listed_by_help() -> None:
@@ -148,17 +145,12 @@ def test_both_baselines_learn(tmp_path: Path, overrides: list[str], capsys: pyte
     plan = plan_from(config, tmp_path)
     tensors = data.load(plan.data)
     samples = tensors.as_float(tensors.train[torch.arange(len(tensors.train))], torch.float32)
+    loss = torch.nn.functional.cross_entropy if plan.data.classes else torch.nn.functional.mse_loss
     for loop in baselines.LOOPS.values():
         net = create_float32_net(plan, tensors)
-
-        @torch.no_grad()
-        def loss(net: torch.nn.Module = net) -> float:
-            function = torch.nn.functional.cross_entropy if plan.data.classes else torch.nn.functional.mse_loss
-            return float(function(net(samples.inputs), samples.targets))
-
-        before = loss()
+        before = loss(net(samples.inputs), samples.targets).item()
         loop(plan, tensors, net, create_optimizer(plan.optimizer, net), torch.device("cpu"))
-        assert loss() < before
+        assert loss(net(samples.inputs), samples.targets).item() < before
 
 
 def test_the_source_transforms_images_as_the_engines_do(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_close, require_identical
 from tests.conftest import MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
 JOB = MODULES["classifier"]

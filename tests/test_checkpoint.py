@@ -1,5 +1,6 @@
 """Checkpoints that do not fit the plan are refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,18 @@ def test_checkpoints_that_do_not_fit_are_refused(make_plan: MakePlan, tmp_path: 
             check_checkpoint(make_plan("logger=none", "accelerator=cpu", *overrides))
         assert message in str(raised.value)
         assert "\n" not in str(raised.value)
+
+
+def test_finished_run_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A run is finished when it has metrics.json; until then it is still to be tested."""
+    last = str(tmp_path / "checkpoints" / "last.ckpt")
+    resumed = replace(trained(make_plan), resume=True, ckpt_path=last)
+    assert not check_checkpoint(resumed)
+    (tmp_path / "metrics.json").touch()
+    with pytest.raises(ConfigError, match=r"^max_epochs=1: .* it has trained for 1 epochs already; write max_epochs=2"):
+        check_checkpoint(resumed)
+    assert check_checkpoint(resumed, keep_finished=True)
+    assert not check_checkpoint(replace(resumed, max_epochs=2))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -59,7 +59,7 @@ def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.
         ),
         (
             {"ckpt_path": "last"},
-            "^ckpt_path=last: there is no undamaged checkpoint below logs/mine; write ckpt_path=null",
+            "^ckpt_path=last: no run below logs/mine has left an undamaged checkpoint; write ckpt_path=null",
         ),
         ({"ckpt_path": "last", "resume": True}, "^ckpt_path=last: resume=true resumes from the run's own checkpoint"),
         (

@@ -1,4 +1,4 @@
-"""A command's end: what is registered and printed is done, and nothing is freed object by object."""
+"""A command's end: threads and exit functions finish, output is flushed, and no object is freed."""
 
 import subprocess
 import sys
@@ -42,16 +42,16 @@ def run(folder: Path, status: object, *options: str, before: str = "") -> tuple[
 @pytest.mark.parametrize(
     ("status", "code", "said"), [(None, 0, ""), (0, 0, ""), (2, 2, ""), (130, 130, ""), ("why", 1, "why")]
 )
-def test_what_is_to_be_done_is_done(status: object, code: int, said: str, tmp_path: Path) -> None:
+def test_threads_and_exit_functions_finish(status: object, code: int, said: str, tmp_path: Path) -> None:
     assert run(tmp_path, status) == (code, DONE, said)
 
 
-def test_what_ran_here_is_freed_as_ever(tmp_path: Path) -> None:
+def test_objects_are_freed_if_a_rank_ran_in_this_process(tmp_path: Path) -> None:
     """A rank's code may have left a file open, which is written when the interpreter frees it."""
     assert run(tmp_path, 3, before=f"sys.modules[{IN_PROCESS!r}] = sys") == (3, [*DONE, "freed"], "")
 
 
-def test_who_has_called_the_program_goes_on(tmp_path: Path) -> None:
+def test_a_profiler_that_called_the_program_continues(tmp_path: Path) -> None:
     code, lines, _ = run(tmp_path, 0, "-m", "cProfile")
     assert code == 0
     assert lines[:1] == DONE[:1]

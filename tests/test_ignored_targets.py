@@ -17,7 +17,7 @@ from lockstep.plan import Plan
 from lockstep.schemas import UserData
 from tests.checkpoints import net_state
 from tests.conftest import MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.test_user_module import trained
 from tests.user_code.strange_tasks import Pixels, Tokens
 

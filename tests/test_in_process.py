@@ -134,14 +134,6 @@ def test_errors_are_those_of_a_rank(command: Command, engine: str, fault: str, m
     assert ended.err.count("Traceback") == ("raise" in fault)
 
 
-@slow
-def test_a_sweep_at_a_terminal_asks_nobody(at_terminal: Callable[..., Terminal], tmp_path: Path) -> None:
-    terminal = at_terminal("-m", *SHORT, "engine=raw", "seed=1", "hydra.sweep.dir=all")
-    assert terminal.end() == 0, terminal.shown
-    config = yaml.safe_load((tmp_path / "all" / "0" / "config.yaml").read_text())
-    assert config["strategy"] == {"name": "single", "in_process": False}
-
-
 STATE = """
 import gc, logging, os, random, signal, sys, threading, warnings
 import numpy, torch

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,17 +13,11 @@ from typing import Any
 import pytest
 from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from lockstep.launch.external_rendezvous import (
-    SECRET_HEADER,
-    AuthenticationError,
-    read_secret,
-    reply_hmac,
-    verify_reply,
-)
-from lockstep.launch.open_rendezvous import PortRendezvous
+from lockstep.config_error import ConfigError
+from lockstep.launch.external_rendezvous import PortRendezvous, read_key
 from lockstep.launch.signed_store import SignedStore
 from lockstep.launch.stop_request import StopRequest
-from lockstep.launch.topology import STOP_REQUESTED
+from lockstep.launch.topology import STOP_REQUESTED, RankContext
 from lockstep.plan import Plan
 from lockstep.world import World
 from tests.conftest import ROOT, Command, free_port
@@ -90,12 +83,11 @@ def test_unsigned_values_are_missing(plain: Any) -> None:
 
 
 @contextmanager
-def intruder(command: Command, port: int, action: str, folder: Path, **environment: str) -> Iterator[list[str]]:
+def intruder(command: Command, port: int, action: str) -> Iterator[list[str]]:
     """Start intruder.py at a port; yields the list of its output, which is complete when it has ended."""
-    folder.chmod(0o777)
     output: list[str] = []
-    line = (sys.executable, str(ROOT / "tests" / "intruder.py"), "127.0.0.1", str(port), action, str(folder))
-    process = command.popen(*line, PYTHONPATH=str(ROOT), **environment)
+    line = (sys.executable, str(ROOT / "tests" / "intruder.py"), "127.0.0.1", str(port), action)
+    process = command.popen(*line, PYTHONPATH=str(ROOT))
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", "it has imported torch before the ranks are done"
     try:
@@ -105,18 +97,11 @@ def intruder(command: Command, port: int, action: str, folder: Path, **environme
         output += process.communicate()[0].splitlines()
 
 
-@pytest.fixture
-def others() -> Iterator[Path]:
-    """A folder where another user may write."""
-    with tempfile.TemporaryDirectory(prefix="others-") as name:
-        yield Path(name)
-
-
-def test_an_unsigned_store_believes_the_intruder(command: Command, plain: Any, others: Path) -> None:
-    unsigned = PrefixStore("start 0", plain)
+def test_an_unsigned_store_believes_the_intruder(command: Command, plain: Any) -> None:
+    unsigned = PrefixStore("0" * 64, plain)
     unsigned.set("rank 0 has joined", "")
     signed = SignedStore(unsigned, SECRET, SHORTLY)
-    with intruder(command, plain.port, "add", others):
+    with intruder(command, plain.port, "add"):
         unsigned.set_timeout(timedelta(seconds=30))
         unsigned.wait([STOP_REQUESTED])
         believing, doubting = (StopRequest(lambda: False, 0, 1, store) for store in (unsigned, signed))
@@ -152,24 +137,19 @@ def check_digest(run_dir: Path, digest: str) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["by hand", pytest.param("torchrun", marks=pytest.mark.slow)])
-def test_an_intruder_cannot_stop_ranks_on_several_machines(
-    launcher: str, command: Command, digest: str, others: Path
-) -> None:
+def test_an_intruder_cannot_stop_ranks_on_several_machines(launcher: str, command: Command, digest: str) -> None:
     port, run_dir = free_port(), command.folder / "run"
-    with intruder(command, port, "add", others) as output:
+    with intruder(command, port, "add") as output:
         ended = two_machines(command, port, launcher)
     assert [rank.status for rank in ended] == [0, 0], ended
     check_digest(run_dir, digest)
     assert any(line.startswith("wrote") and line.endswith("/stop") for line in output), output
-    assert not list(run_dir.glob(".rendezvous-*")), "the secret is removed when all have joined"
 
 
 @pytest.mark.slow
-def test_an_intruder_who_rewrites_values_can_only_prevent_the_rendezvous(
-    command: Command, digest: str, others: Path
-) -> None:
+def test_an_intruder_who_rewrites_values_can_only_prevent_the_rendezvous(command: Command, digest: str) -> None:
     port = free_port()
-    with intruder(command, port, "rewrite", others) as output:
+    with intruder(command, port, "rewrite") as output:
         ended = two_machines(command, port, "by hand", "process_group.timeout=4")
     if [rank.status for rank in ended] == [0, 0]:  # they were faster
         check_digest(command.folder / "run", digest)
@@ -181,49 +161,48 @@ def test_an_intruder_who_rewrites_values_can_only_prevent_the_rendezvous(
 
 
 @pytest.mark.slow
-def test_an_intruder_cannot_stop_ranks_of_torchrun_on_one_machine(command: Command, digest: str, others: Path) -> None:
+def test_an_intruder_cannot_stop_ranks_of_torchrun_on_one_machine(command: Command, digest: str) -> None:
     port, line = free_port(), (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2")
-    with intruder(command, port, "add", others, TORCHELASTIC_RUN_ID="none") as output:
+    with intruder(command, port, "add") as output:
         ended = command(*line, f"--master_port={port}", str(ROOT / "train.py"), *LONG, "devices=2")
     assert ended.status == 0, ended
     check_digest(ended.run_dir, digest)
     assert any(line.startswith("wrote") and line.endswith("/stop") for line in output), output
 
 
-def write_secret(path: Path) -> Path:
-    path.write_bytes(SECRET_HEADER + SECRET)
-    path.chmod(0o600)
-    return path
+@pytest.mark.parametrize("fault", ["link", "readable", "short", "header", "fifo", "foreign"])
+def test_only_a_private_file_is_read_as_a_key(fault: str, tmp_path: Path) -> None:
+    key = read_key(tmp_path)
+    assert read_key(tmp_path) == key
+    [path] = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    if fault == "link":
+        path.symlink_to(path.rename(tmp_path / "elsewhere"))
+    elif fault == "readable":
+        path.chmod(0o640)
+    elif fault == "fifo":
+        path.unlink()
+        os.mkfifo(path, 0o600)
+    elif fault == "foreign":
+        if os.geteuid() != 0:
+            pytest.skip("needs root")
+        os.chown(path, 65534, 65534)
+    else:
+        path.write_bytes(key[:-1] if fault == "short" else b"password" + key[8:])
+    with pytest.raises(ConfigError):
+        read_key(tmp_path)
 
 
-def test_only_a_private_file_is_read_as_a_secret(tmp_path: Path) -> None:
-    good = write_secret(tmp_path / "good")
-    assert read_secret(good) == SECRET
-    (tmp_path / "link").symlink_to(good)
-    write_secret(tmp_path / "readable").chmod(0o640)
-    (tmp_path / "short").touch(0o600)
-    other = write_secret(tmp_path / "other")
-    other.write_bytes(b"password\n" + SECRET)
-    os.mkfifo(tmp_path / "fifo", 0o600)
-    bad = ["link", "readable", "short", "other", "fifo", "", "missing", "a\0b"]
-    if os.geteuid() == 0:
-        os.chown(write_secret(tmp_path / "foreign"), 65534, 65534)
-        bad.append("foreign")
-    for name in bad:
-        with pytest.raises(AuthenticationError):
-            read_secret(tmp_path / name)
-
-
-def test_a_reply_is_bound_to_nonce_and_run(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_a_group_is_of_one_key_and_one_run(make_plan: Callable[..., Plan], plain: Any) -> None:
+    """A rank signs with its own nonce, whatever the store says."""
     world: World = make_plan("strategy=ddp", "devices=2").world
-    endpoint, path = PortRendezvous(address="127.0.0.1", port=29500), str(write_secret(tmp_path / "secret"))
-    reply = json.dumps([path, reply_hmac(SECRET, "mine", path, world, endpoint)]).encode()
-    assert verify_reply(world, endpoint, "mine", reply) == SECRET
-    for nonce, port in (("other", 29500), ("mine", 29501)):
-        with pytest.raises(AuthenticationError, match="was not written by rank 0"):
-            verify_reply(world, PortRendezvous(address="127.0.0.1", port=port), nonce, reply)
-    too_long = json.dumps([path + "/." * 2048, "hmac"]).encode()
-    surrogate = json.dumps([path, "\ud800"]).encode()
-    for invalid in (b"", b"\xff", b"[]", b"{}", b"1", b'["a", "b", "c"]', surrogate, b"[" * 200_000, too_long):
-        with pytest.raises(AuthenticationError):
-            verify_reply(world, endpoint, "mine", invalid)
+    ranks = [RankContext(rank, 2, rank, 2) for rank in range(2)]
+    first, second, again = (PortRendezvous(key=b"1") for _ in range(3))
+    second.group_store(plain, world, ranks[1])
+    group = first.group_store(plain, world, ranks[0])
+    group.set("key", "value")
+    assert second.group_store(plain, world, ranks[1]).get("key") == b"value"
+    for other in (again, PortRendezvous(key=b"2", nonce=second.nonce)):
+        assert not other.group_store(plain, world, ranks[1]).check(["key"])
+    plain.set("nonce of rank 1", second.nonce)
+    assert not again.group_store(plain, world, ranks[1]).check(["key"])

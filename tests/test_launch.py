@@ -124,12 +124,6 @@ def test_an_interrupt_ends_the_ranks(make_plan: MakePlan, monkeypatch: pytest.Mo
     assert not ranks_running()
 
 
-def test_the_temporary_folder_stays_empty(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    start_ranks(make_plan("strategy=ddp", "devices=2"), ENGINE)
-    assert [path.name for path in tmp_path.iterdir()] == ["ranks"]
-
-
 def test_ranks_of_several_machines_cannot_be_started(make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match="torchrun --nnodes=2"):
         check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)
@@ -230,12 +224,12 @@ def test_another_world_size_is_rejected(make_plan: MakePlan) -> None:
 
 
 def test_the_first_failure_is_the_cause() -> None:
-    reports = [FailureReport(0, 1.0, "of 0", lost_peer=True)]
+    reports = {0: FailureReport(RankFailed(0, "of 0"), 1.0, lost_peer=True)}
     assert str(first_failure(reports, {1: -9})) == f"rank 1 failed: {exit_reason(-9)}"
     assert str(first_failure(reports, {1: 0})) == "rank 1 failed: it ended with status 0 before its work was done"
-    reports.append(FailureReport(2, 3.0, "of 2"))
+    reports[2] = FailureReport(RankFailed(2, "of 2"), 3.0)
     assert str(first_failure(reports, {1: -15})) == "rank 2 failed: of 2"
-    reports.append(FailureReport(3, 2.0, "of 3"))
+    reports[3] = FailureReport(RankFailed(3, "of 3"), 2.0)
     assert str(first_failure(reports, {})) == "rank 3 failed: of 3"
 
 

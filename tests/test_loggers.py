@@ -27,7 +27,7 @@ from lockstep.loggers.tensorboard import TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import ROOT, USER_CODE, Command, MakePlan, events_of
-from tests.test_resume import start
+from tests.resuming import start
 
 SMALL = ("data=digits", "model=mlp", "model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
 WORLD = ("strategy=ddp", "devices=2", "accelerator=cpu", "log_every_n_steps=7")

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.test_user_module import DDP, MODULES, SINGLE, THAWING, TUNED, VIRTUAL, trained
 
 

@@ -11,7 +11,7 @@ from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_close, require_identical
 from tests.conftest import MakeUserPlan
-from tests.test_resume import record, same_after_kill, start
+from tests.resuming import record, same_after_kill, start
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained
 
 DIGITS = ("model=mlp", "data=digits", "batch_size=250", "max_epochs=1")

@@ -79,7 +79,7 @@ def test_dropout2d_drops_channels(plan: Plan) -> None:
 
 @pytest.mark.parametrize("samples", [12, 7, 1])
 def test_replicas_have_chunks_of_the_mask(make_plan: MakePlan, samples: int) -> None:
-    """Three replicas in threads drop what the plain net drops."""
+    """Three replicas drop what the plain net drops."""
     size = "data.test_size=1664"
     small = ("model=lenet", "dropout_rng=global", f"batch_size={samples}", size, "data.val_size=12")
     torch.manual_seed(0)

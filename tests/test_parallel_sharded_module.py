@@ -9,7 +9,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from tests.checkpoints import net_state
 from tests.conftest import MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.test_user_module import MODULES, PLAIN, SINGLE, VIRTUAL, by_both, trained
 
 TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")

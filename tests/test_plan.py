@@ -7,6 +7,7 @@ import pytest
 
 from lockstep.config_error import ConfigError
 from lockstep.schemas import Raw
+from lockstep.schemas.optimizer import DEFAULT
 from lockstep.schemas.plan_json import from_json, to_json
 from tests.conftest import ROOT, MakePlan
 
@@ -63,7 +64,7 @@ REFUSED = [
     (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt: there is no such file", "null"),
     (["optimized_metric=val/acc", "data=points"], "optimized_metric=val/acc:", "train/loss, train/acc, test/loss"),
     (["loss_reduction=sum"], "loss_reduction=sum: the loss of a plain net is its task's", "loss_reduction=mean"),
-    (["checkpoint.monitor=val/f2"], "checkpoint.monitor=val/f2: no epoch of this run", "val/acc, val/f1"),
+    (["checkpoint.monitor=val/f2"], "checkpoint.monitor=val/f2: this run does not measure it", "val/acc, val/f1"),
     (["checkpoint.monitor=val/f1", "data.val_size=0"], "checkpoint.monitor=val/f1:", "train/loss, train/acc"),
     (["data=line", "data.predict=[a]"], "data.predict=a: it takes a number", "data.predict=0.1"),
     (["+model.hiden=[3]"], "model.hiden=[3]: there is no such key", "model.hidden=[3]"),
@@ -137,6 +138,10 @@ def test_the_default_monitor(make_plan: MakePlan) -> None:
     assert make_plan("data=points").monitor == ("train/loss", "min")
     assert make_plan("checkpoint.monitor=val/f1").monitor == ("val/f1", "max")
     assert make_plan("checkpoint.monitor=train/loss").monitor == ("train/loss", "min")
+
+
+def test_the_default_optimizer_is_that_of_conf(make_plan: MakePlan) -> None:
+    assert make_plan().optimizer == DEFAULT
 
 
 def test_summaries_have_the_same_keys(make_plan: MakePlan) -> None:

@@ -68,10 +68,10 @@ def test_a_used_port_is_rejected(make_plan: MakePlan) -> None:
             start_ranks(make_plan("strategy=ddp", "devices=2", override), ENGINE)
 
 
-EXISTS = "it exists already, from an earlier rendezvous, say; write"
+EXISTS = "the file cannot be made (File exists); write"
 BAD_FILES = {
     "earlier": EXISTS,
-    "nowhere/at/all": "its folder does not exist; write",
+    "nowhere/at/all": "the file cannot be made (No such file or directory); write",
     "/proc/x": "the file cannot be made (No such file or directory); write",
     "/dev/null": EXISTS,
     "link": EXISTS,

@@ -15,7 +15,7 @@ from lockstep.safe_loading import load
 from lockstep.schemas.engine import ENGINES
 from lockstep.session.loadable import loadable
 from tests.conftest import MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.test_user_module import MODULES, SINGLE
 
 

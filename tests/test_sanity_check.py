@@ -10,7 +10,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_identical
 from tests.conftest import MakeUserPlan
-from tests.test_resume import going_on_with
+from tests.resuming import going_on_with
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained
 
 CHECK = "trainer.num_sanity_val_steps"

@@ -14,7 +14,7 @@ from lockstep.config_error import ConfigError
 from tests import test_user_code
 from tests.comparing import lines, require_close, require_identical
 from tests.conftest import MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.test_user_code import trained
 
 make_user_plan = test_user_code.make_user_plan
@@ -160,11 +160,15 @@ def test_ranks_agree_with_one_device(make_user_plan: MakeUserPlan) -> None:
         ),
         (
             (*PLATEAU, "+scheduler._monitor_=val/mae"),
-            "scheduler._monitor_=val/mae: no epoch of this run measures it; write one of train/loss,",
+            "scheduler._monitor_=val/mae: this run does not measure it; write one of train/loss,",
         ),
         (
             named("strange_schedules.NoSchedule"),
             "scheduler._target_=strange_schedules.NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the",
+        ),
+        (
+            named("strange_schedules.Keeps"),
+            "scheduler._target_=strange_schedules.Keeps: its state is more than plain values and tensors, so",
         ),
         (
             named("strange_schedules.Raises"),

@@ -13,7 +13,7 @@ import pytest
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from tests.conftest import MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.test_user_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
 
 SINGLE = ("strategy=single", "strategy.in_process=false")

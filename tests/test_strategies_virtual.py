@@ -15,7 +15,7 @@ from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakePlan
-from tests.test_resume import going_on_with, killed, same_after_kill, start
+from tests.resuming import going_on_with, killed, same_after_kill, start
 
 SMALL = ("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=15", "threads=1", "logger=none")
 """77 digits: six batches an epoch, the last of two, so that rank 2 of three has none of it."""

@@ -125,16 +125,6 @@ def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
     assert left == {"0/metrics.json", "1/failure.json"}
 
 
-@pytest.mark.slow
-def test_a_run_in_a_used_folder_leaves_nothing_of_the_one_before(command: Command) -> None:
-    small = ("data=points", "max_epochs=1", "logger=none", "hydra.run.dir=used")
-    assert command.train("engine=both", *small).status == 0
-    assert command.train("engine=raw", "seed=5", *small).status == 0
-    used = command.folder / "used"
-    left = {str(path.relative_to(used)) for path in used.rglob("*.json*")}
-    assert left == {"metrics.json", "record.jsonl"}
-
-
 def test_when_every_cell_is_impossible_the_sweep_is_bad_input(command: Command) -> None:
     ended = command.train("-m", "devices=2,3")
     assert ended.status == 2

@@ -63,32 +63,6 @@ def test_help_explains_and_imports_no_torch(command: Command) -> None:
     assert "torch imported: False" in ended.out
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (["devices=2"], "devices=2: strategy=single trains on one device; write devices=1, or strategy=ddp."),
-        (
-            ["experiment=null"],
-            "experiment=null: this cannot be composed (ValueError: Config group override must be a string or a list",
-        ),
-        (
-            ["hydra.run.dir=/dev/null/x"],
-            "hydra.run.dir=/dev/null/x: what the run leaves cannot be written there (Not a directory); write a folder",
-        ),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_bad_input_is_one_sentence(command: Command, overrides: list[str], sentence: str) -> None:
-    ended = command.train(*overrides)
-    assert ended.status == 2
-    assert ended.out == ""
-    assert ended.err.startswith(sentence)
-    assert ended.err.count("\n") == 1
-    assert not [path for path in command.folder.rglob("*") if path.is_file()]
-    assert not list(command.folder.iterdir())
-    assert not command.alive()
-
-
 def torchrun(command: Command, ranks: int) -> list[str]:
     """torchrun on this machine, as the README writes it."""
     return [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", str(ROOT / "train.py")]

@@ -22,7 +22,7 @@ from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES as RUN
 from tests.rank_helpers import by_engines, on_ranks
-from tests.test_resume import alike, going_on_with, record, same_after_kill, start
+from tests.resuming import alike, going_on_with, record, same_after_kill, start
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")

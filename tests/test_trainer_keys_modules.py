@@ -18,7 +18,7 @@ from lockstep.schemas.engine import ENGINES
 from tests.comparing import lines, require_identical
 from tests.conftest import MakeUserPlan
 from tests.rank_helpers import ENGINES as RUN
-from tests.test_resume import record, same_after_kill, start, untimed
+from tests.resuming import record, same_after_kill, start, untimed
 from tests.test_user_module import DDP, MODULES, SINGLE
 from tests.test_user_module import by_both as runs_by_both
 

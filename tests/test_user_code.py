@@ -20,7 +20,7 @@ from lockstep.schemas.engine import ENGINES
 from tests import conftest
 from tests.checkpoints import net_state
 from tests.conftest import USER_CODE, Command, MakeUserPlan
-from tests.test_resume import same_after_kill, start
+from tests.resuming import same_after_kill, start
 from tests.user_code.strange_nets import Residual
 
 QUIET = (*conftest.QUIET, "batch_size=12")
@@ -100,9 +100,9 @@ def test_killed_in_any_step_it_ends_the_same(
     ("overrides", "sentence"),
     [
         (
-            ["model._target_=strange_nets.Residul"],
-            "model._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
-            "model._target_=strange_nets.Residual.",
+            ["model=around", "model.inner._target_=strange_nets.Residul"],
+            "model.inner._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
+            "model.inner._target_=strange_nets.Residual.",
         ),
         (
             ["+model.widht=3"],
@@ -146,11 +146,6 @@ def test_killed_in_any_step_it_ends_the_same(
         (
             ["~model._target_", "+model._traget_=strange_nets.Residual"],
             "model.name=null: there is no such option; write one of linear, mlp, cnn, lenet, split_cnn.",
-        ),
-        (
-            ["model=around", "model.inner._target_=strange_nets.Residul"],
-            "model.inner._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
-            "model.inner._target_=strange_nets.Residual.",
         ),
         (
             ["data=noisy", "+data.loader.collate_fn={_target_: strange_data.stacked}"],
@@ -272,12 +267,13 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
         ("wide", "this returns outputs of shape (12, 6), but the task expects (batch, 3)."),
         ("lazy", "lazy layers are not supported"),
         ("empty", "no parameter requires gradients"),
-        ("raises", "it raises this when it is called."),
+        ("no_net", "this returns a str, and not a plain nn.Module; write the path of a net"),
     ],
 )
 def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan("model=wrong", f"model.kind={kind}", "data=blobs", "engine=raw")
-    with pytest.raises(ConfigError, match=re.escape(f"model._target_=strange_nets.Wrong: {sentence}")):
+    target = f"strange_nets.{'no_net' if kind == 'no_net' else 'Wrong'}"
+    plan = make_user_plan("model=wrong", f"model._target_={target}", f"model.kind={kind}", "data=blobs", "engine=raw")
+    with pytest.raises(ConfigError, match=re.escape(f"model._target_={target}: {sentence}")):
         trained(plan)
 
 
@@ -291,14 +287,6 @@ def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_use
     assert file.endswith("in __init__")
     assert error == "RuntimeError: no weights today"
     assert last == "model._target_=strange_nets.Wrong: it raises this when it is called."
-
-
-def test_what_makes_no_net_is_refused(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(
-        "model=residual", "model._target_=strange_nets.no_net", "~model.width", "data=blobs", "engine=raw"
-    )
-    with pytest.raises(ValueError, match=r"this returns a int, and not a plain nn.Module; write the path of a net"):
-        trained(plan)
 
 
 def test_the_command_imports_none_of_it(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:

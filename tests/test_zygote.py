@@ -1,19 +1,15 @@
 """A command that is forked from the warm process behaves like a new interpreter: its state, its output, its files."""
 
 import json
-import os
 import signal
 import sys
-import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.comparing import require_identical
-from tests.conftest import ROOT, Command, pytest_cmdline_main
+from tests.conftest import ROOT, Command
 
 STATE = """
 import json, multiprocessing, os, signal, sys
@@ -145,30 +141,3 @@ def test_a_warm_run_records_what_a_fresh_one_does(command: Command) -> None:
     assert (warm.status, warm.err) == (fresh.status, fresh.err) == (0, "")
     for engine in ("lightning", "raw"):
         require_identical(command.folder / "warm" / engine, command.folder / "fresh" / engine)
-
-
-@pytest.mark.slow
-def test_the_warm_process_ends_with_the_tests(tmp_path: Path) -> None:
-    code = "from tests.zygote import zygote; import os; print(zygote().process.pid); os._exit(1)"
-    began = time.monotonic()
-    ended = Command(tmp_path).fresh(sys.executable, "-c", code, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}")
-    process = int(ended.out)
-    while psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() - began < 60
-        time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    ("files", "workerinput", "workers"),
-    [("tests", {}, 3), ("tests", {"workerinput": {}}, None), ("tests/test_zygote.py", {}, None)],
-)
-def test_a_full_run_is_shared_and_no_worker_has_workers(
-    files: str, workerinput: dict[str, Any], workers: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    options = SimpleNamespace(numprocesses=None, dist="no", usepdb=False, collectonly=False)
-    plugins = SimpleNamespace(hasplugin=lambda _: True)
-    config: Any = SimpleNamespace(option=options, args=[str(ROOT / files)], pluginmanager=plugins, **workerinput)
-    pytest_cmdline_main(config)
-    assert options.numprocesses == workers

@@ -195,7 +195,7 @@ def sweep(context: BenchContext) -> list[Measurement]:
             metrics = [json.loads(path.read_text()) for path in Path(folder).glob("sweep/*/metrics.json")]
             return seconds - sum(float(job["train_seconds"]) for job in metrics)
 
-    calls = {f"{count} jobs - training": partial(time_sweep, count) for count in (1, jobs)}
+    calls = {f"jobs: {count}, - training": partial(time_sweep, count) for count in (1, jobs)}
     values = take_turns(calls, context.rounds, context.report)
     rows = [Measurement("sweep", name, "s", seconds) for name, seconds in values.items()]
     further = tuple((many - one) / (jobs - 1) for one, many in zip(*values.values(), strict=True))

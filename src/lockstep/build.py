@@ -12,7 +12,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, config_error, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
@@ -56,22 +55,7 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     if values["loss_reduction"] == "as_is":
         notice("loss_reduction=as_is is now loss_reduction=none")
         values["loss_reduction"] = "none"
-    optimizer, scale_lr = values["optimizer"], values["scale_lr"]
-    plan = coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
-    if plan.model.lightning:
-        _require_default_optimizer(plan.model.name, optimizer, scale_lr)
-    return plan
-
-
-def _require_default_optimizer(module: str, optimizer: Any, scale_lr: object) -> None:
-    """Raise a ConfigError if the user chose an optimizer for a LightningModule, which configures its own."""
-    defaults: Any = OmegaConf.load(CONF / "train.yaml")
-    name = next(group["optimizer"] for group in defaults["defaults"] if "optimizer" in group)
-    values = OmegaConf.to_container(OmegaConf.load(CONF / "optimizer" / f"{name}.yaml"))
-    default = _option("optimizer", "optimizer", values)
-    hint = "no optimizer and scale_lr, but an argument of the module, for example model.lr=0.01"
-    fits = optimizer == default and scale_lr is not True
-    require(fits, "optimizer", optimizer.name, f"{module} configures its optimizer itself", hint)
+    return coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
 
 
 def _options(group: str, values: object) -> list[object]:

@@ -28,7 +28,7 @@ from lockstep.launch.failure import (
     let_rank_zero_print,
     print_exit_reason,
 )
-from lockstep.launch.stop_handler import signals_end_command
+from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.run_files import Metrics
@@ -63,12 +63,10 @@ def run_command() -> None:
         context = rank_from_env()
         if context is not None:
             run_as_worker(sys.argv[1:])
-        with signals_end_command():
+        with signal_handlers(end_command):
             run_hydra(sys.argv[1:])
     except (ConfigError, RankFailed) as error:
         end(error, context)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
 
 
 def run_as_worker(arguments: list[str]) -> NoReturn:

@@ -1,6 +1,6 @@
 """Constraints of values, for annotations of dataclass fields: `lr: Positive`. `schemas.coerce` checks them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -20,12 +20,10 @@ def only(plan: "Plan", reason: str, **values: object) -> Rules:
         yield getattr(option, "name", option) == value, key, reason, f"{key}={as_typed(value)}"
 
 
-def require_measured(plan: "Plan", key: str, metric: object) -> None:
-    """Raise a ConfigError if a metric is not among those of a plain net's epochs."""
-    measured = plan.epoch_metrics
-    if plan.train and metric is not None and measured is not None:
-        reason, hint = "no epoch of this run measures it", f"one of {', '.join(measured)}"
-        require(metric in measured, key, metric, reason, hint)
+def require_measured(key: str, metric: object, measured: Sequence[str] | None) -> None:
+    """Raise a ConfigError if a metric is not among those that a run measures; None: only the module knows these."""
+    if metric is not None and measured is not None:
+        require(metric in measured, key, metric, "this run does not measure it", f"one of {', '.join(measured)}")
 
 
 class Constraint(NamedTuple):

@@ -4,6 +4,7 @@ A wrong guess (another engine, an invalid command) costs time and nothing else.
 """
 
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.signals import ENDING, end_command
 from lockstep.memory.allocation import collect_rarely
 from lockstep.schemas.engine import ENGINES
 from lockstep.streams import open_closed
@@ -26,7 +28,9 @@ def start_early(arguments: Sequence[str]) -> None:
     with suppress(ConfigError, OSError):  # raised again where the ranks start
         if ranks_to_start(arguments):
             open_closed()
-            forkserver.end_server_on_signals()
+            for number in ENDING:
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    signal.signal(number, end_command)
             forkserver.start_forkserver(*modules_in(arguments))
 
 

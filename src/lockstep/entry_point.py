@@ -12,7 +12,7 @@ import yaml
 from lockstep.config_error import ConfigError, config_error
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed, exit_now, let_rank_zero_print, print_exit_reason
-from lockstep.launch.stop_handler import signals_end_command
+from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.schemas.coerce import coerce, unknown_key
 from lockstep.streams import outlive_readers
 
@@ -20,7 +20,7 @@ Options = TypeVar("Options")
 
 
 def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str) -> int:
-    """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input, 130 after Ctrl-C."""
+    """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input."""
     outlive_readers()
     if {"--help", "-h"} & set(words):
         print(help_page, end="")
@@ -28,14 +28,12 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
     context = None
     try:
         context = rank_from_env()
-        with nullcontext() if context else signals_end_command():
+        with nullcontext() if context else signal_handlers(end_command):
             status = command(words)
     except (ConfigError, RankFailed) as error:
         print_exit_reason(str(error).replace("process_group.", ""), context)
         let_rank_zero_print(context)
         return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        return 130
     if context is not None:
         exit_now(status)
     return status

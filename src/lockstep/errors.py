@@ -11,17 +11,6 @@ class RendezvousTimeout(ExpectedError):
     """A rank that did not join within the timeout."""
 
 
-class PeerStopped(ExpectedError):
-    """A rank that is stopped (SIGSTOP): it is alive and does not answer. The message names that rank."""
-
-    def __init__(self, rank: int, reason: str) -> None:
-        super().__init__(rank, reason)
-        self.rank, self.reason = rank, reason
-
-    def __str__(self) -> str:
-        return self.reason
-
-
 class NotFinite(ExpectedError):
     """A NaN or infinite loss."""
 

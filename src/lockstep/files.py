@@ -23,10 +23,12 @@ def absolute(path: Any) -> Any:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield the temporary name under which to write a file. It is renamed when complete, and removed on an error."""
+    """Yield the temporary name under which to write a file, which is synced and renamed, or removed on an error."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -35,21 +37,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def save_text(path: Path, text: str) -> None:
-    """Save a text; its bytes are synced before the file is renamed, so that it survives a loss of power."""
-    with atomic_write(path) as temporary, temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    """Save a text so that it survives a loss of power."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text)
 
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder, if it can be, so that a new name in it survives a loss of power."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def save_json(path: Path, values: Mapping[str, Any]) -> None:

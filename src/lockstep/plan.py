@@ -169,7 +169,8 @@ def check(plan: Plan) -> None:
             options = value if isinstance(value, tuple) else (value,)
             names = [getattr(option, "name", option) for option in options]
             raise config_error(key, names[0] if len(names) == 1 else names, reason, hint)
-    require_measured(plan, "checkpoint.monitor", plan.checkpoint.monitor)
+    if plan.train:
+        require_measured("checkpoint.monitor", plan.checkpoint.monitor, plan.epoch_metrics)
 
 
 def _batch_rules(plan: Plan) -> Rules:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -95,12 +96,12 @@ class Faulty:
     def left(self, patience: float = 2) -> list[object]:
         """Return processes and temporary files that outlive the command; the latter are removed.
 
-        If torchrun kills all ranks, the next run removes their files.
+        The next run removes the files of killed processes.
         """
         processes = self.command.survivors(patience)
         for process in processes:
             process.kill()
-        if self.start == "torchrun":
+        if self.start == "torchrun" or self.process.returncode == -signal.SIGKILL:
             self.command(sys.executable, "-c", NEXT_RUN, TMPDIR=str(self.temporary))
         files = [path for pattern in ("lockstep-*", "pytorch-*") for path in self.temporary.glob(pattern)]
         shutil.rmtree(self.temporary, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Ranks of which one goes wrong in the way, and at the moment, that FAULT says.
+"""Make one rank fail in the way, and at the moment, that the variable FAULT names.
 
 FAULT is `kind@rank:moment` or `kind@rank:moment:count`, or several of these, with commas between them: one for each
 time that the ranks are started, the last for all that follow; one that is empty is none. Nothing of the engine is
@@ -29,7 +29,7 @@ from lockstep.record.recorder import Recorder
 
 
 def arm(context: RankContext) -> None:
-    """To be called by each rank before its engine."""
+    """Prepare the fault of this rank, if it has one; each rank calls it before its engine."""
     faults = os.environ.get("FAULT", "").split(",")
     kind, rank, name, count = parts(faults[min(context.restarts, len(faults) - 1)])
     if rank == str(context.rank):
@@ -37,14 +37,14 @@ def arm(context: RankContext) -> None:
 
 
 def arm_command(moments: Mapping[str, tuple[Any, str]]) -> None:
-    """To be called by the command: `kind@command:moment` goes wrong in the call of a function (its owner, its name)."""
+    """Prepare the fault `kind@command:moment` of the command in a function, given by its owner and name."""
     kind, rank, name, count = parts(os.environ.get("FAULT", "").partition(",")[0])
     if rank == "command":
         counted(*moments[name], noted(KINDS[kind]), count)
 
 
 def parts(fault: str) -> tuple[str, str, str, int]:
-    """Kind, rank, moment and count; nothing but the last where the fault is none."""
+    """Return kind, rank, moment and count; empty strings if there is no fault."""
     kind, _, rest = fault.partition("@")
     rank, _, moment = rest.partition(":")
     name, _, count = moment.partition(":")
@@ -52,7 +52,7 @@ def parts(fault: str) -> tuple[str, str, str, int]:
 
 
 def noted(go_wrong: Callable[[], None]) -> Callable[[], None]:
-    """With the time written down first, where FAULT_TIME says."""
+    """Return a function that first writes the time to the file FAULT_TIME."""
 
     def going_wrong() -> None:
         if "FAULT_TIME" in os.environ:
@@ -67,7 +67,7 @@ def when_starting(go_wrong: Callable[[], None], count: int) -> None:
 
 
 def in_step(go_wrong: Callable[[], None], count: int) -> None:
-    """Between the gradient of optimizer step `count` and the step itself."""
+    """Fail between the gradient of optimizer step `count` and the step itself."""
     counted(Recorder, "norms", go_wrong, count)
 
 
@@ -89,7 +89,7 @@ def in_forward(go_wrong: Callable[[], None], count: int, training: bool = True) 
 
 
 def in_test(go_wrong: Callable[[], None], count: int) -> None:
-    """The record ends with training; what is measured then is the test."""
+    """Fail in the test, which is the evaluation after the record has ended."""
     right = Recorder.end
 
     def end(recorder: Recorder) -> None:
@@ -100,7 +100,7 @@ def in_test(go_wrong: Callable[[], None], count: int) -> None:
 
 
 def while_saving(go_wrong: Callable[[], None], count: int) -> None:
-    """On rank 0 half of the file is written, on others their part of it is about to be sent."""
+    """Fail when rank 0 has written half of the file, or another rank is about to send its part."""
     if os.environ["RANK"] != "0":
         counted(CheckpointManager, "_gathered", go_wrong, count)
         return
@@ -124,7 +124,7 @@ def while_saving(go_wrong: Callable[[], None], count: int) -> None:
 
 
 def counted(owner: Any, name: str, go_wrong: Callable[[], None], count: int) -> None:
-    """Go wrong in a method's call number `count`."""
+    """Fail in call number `count` of a method."""
     right, calls = getattr(owner, name), 0
 
     def counting(*arguments: Any, **options: Any) -> Any:
@@ -142,7 +142,7 @@ def raise_error() -> None:
 
 
 def run_out_of_memory() -> None:
-    """The system's own limit, and more than it gives."""
+    """Allocate more than the limit that is set for this process."""
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (here + 2**26, resource.RLIM_INFINITY))

@@ -40,12 +40,10 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
     if in_folder:
         return plan, []
+    key, value, hint = ("ckpt_path", NEWEST, "ckpt_path=null to start from scratch, or the path of a .ckpt file")
     if plan.resume:
-        reason = f"no run below {logs} has left an undamaged checkpoint"
-        raise config_error("resume", True, reason, "resume=false, or hydra.run.dir=FOLDER, the folder of a run")
-    reason = f"there is no undamaged checkpoint below {logs}"
-    hint = "ckpt_path=null to start from scratch, or the path of a .ckpt file"
-    raise config_error("ckpt_path", NEWEST, reason, hint)
+        key, value, hint = "resume", "true", "resume=false, or hydra.run.dir=FOLDER, the folder of a run"
+    raise config_error(key, value, f"no run below {logs} has left an undamaged checkpoint", hint)
 
 
 def resume_after_restart(plan: Plan) -> Plan:

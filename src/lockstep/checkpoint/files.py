@@ -30,8 +30,6 @@ def write_synced(path: Path, write: Callable[[BinaryIO], None], backup: str = ""
     with atomic_write(path) as temporary:
         with temporary.open("wb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
         if backup and path.exists():
             hardlink(path, backup)
         if also:

@@ -13,7 +13,6 @@ from lockstep.checkpoint.identity import require_same
 from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
 from lockstep.record.file import earlier_lines
-from lockstep.record.recorder import Recorder
 from lockstep.run_files import METRICS
 
 HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
@@ -29,11 +28,6 @@ class ResumeState:
     @property
     def at(self) -> Progress:
         return self.content.position if self.content else Progress()
-
-    def recorder(self, plan: Plan, rank: int, net: nn.Module) -> Recorder:
-        """Return a recorder that continues the record from here."""
-        offset = self.content.record if self.content else None
-        return Recorder(plan, rank, net, self.at.epochs, self.at.batch, offset)
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:

@@ -1,23 +1,20 @@
 """The processes of one attempt, one per rank: started, watched, killed, and restarted after a failure.
 
-Each has a pipe to the command for its report. The fork server knows how a process ended; without the server only the
-system's process table tells whether it is alive.
+Each has a pipe to the command for its report; the fork server knows how a process ended.
 """
 
 import sys
-import time
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import psutil
 import torch.multiprocessing
 
 from lockstep.launch.failure import FailureReport, RankFailed, first_failure
-from lockstep.launch.forkserver import ensure_forkserver, server_failure
+from lockstep.launch.forkserver import ensure_forkserver
+from lockstep.launch.processes import is_stopped, kill_trees
+from lockstep.launch.timeouts import timed_out, timeout_text
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
 
@@ -27,6 +24,7 @@ KILL_TIMEOUT = 10.0
 """Seconds within which a process is gone after SIGKILL, unless the kernel itself waits in it (for a disk, a GPU)."""
 LOST = 255
 """multiprocessing's exit status of a process whose fork server is gone."""
+SERVER_LOST = "the fork server, from which all ranks start, is lost: the system may have killed it to free memory"
 
 
 def run_attempts(job: LaunchSpec) -> Any:
@@ -63,25 +61,23 @@ class Attempt:
 
     def __init__(self, job: LaunchSpec) -> None:
         context: Any = torch.multiprocessing.get_context("forkserver")
+        self.world = job.work.world
         self.processes: list[BaseProcess] = []
         self.readers: dict[int, Connection] = {}
         self.reports: dict[int, Done | FailureReport] = {}
         try:
             ensure_forkserver()
-            for rank in range(job.work.world.local_world_size):
+            for rank in range(self.world.local_world_size):
                 self.readers[rank], writer = context.Pipe(duplex=False)
                 with writer:
                     process = context.Process(target=run_rank, args=(rank, job, writer))
                     process.start()
                 self.processes.append(process)
-        except (EOFError, ConnectionError):
-            self.end()
-            if (reason := server_failure()) is None:
-                raise
-            raise RankFailed(None, reason) from None
-        except BaseException:
+        except BaseException as error:
             kill_forkserver()  # it may be starting a rank whose pid is unknown here, and takes that rank with it
             self.end()
+            if isinstance(error, EOFError | ConnectionError):
+                raise RankFailed(None, SERVER_LOST) from None
             raise
 
     @property
@@ -103,15 +99,18 @@ class Attempt:
         failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
         if not failed:
             return done if len(done) == len(codes) and None not in codes.values() else None
-        reason = server_failure() if {*failed.values()} == {LOST} else None
+        if {*failed.values()} == {LOST}:
+            kill_forkserver()  # the next attempt starts another
+            self.end()
+            raise RankFailed(None, SERVER_LOST)
+        stopped = [rank for rank, pid in self.pids.items() if rank not in failed and is_stopped(pid)]
         self.end()
-        if reason is None:
-            raise first_failure(
-                [report for report in self.reports.values() if isinstance(report, FailureReport)], failed
-            )
-        if len(done) < len(codes):
-            raise RankFailed(None, reason)
-        return done
+        reports = {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}
+        failure = first_failure(reports, failed)
+        if stopped and timed_out(failure):
+            limit = timeout_text(self.world)
+            raise RankFailed(stopped[0], f"it was stopped (by SIGSTOP, say) and did not answer within {limit}")
+        raise failure
 
     def end(self) -> None:
         """Kill the processes and their descendants, and wait until they are gone.
@@ -120,7 +119,9 @@ class Attempt:
             RankFailed: one cannot be killed.
         """
         # another process may have the pid of one that is known to have ended
-        kill_trees(self.pids[rank] for rank, process in enumerate(self.processes) if process.exitcode in (None, LOST))
+        pids = [self.pids[rank] for rank, process in enumerate(self.processes) if process.exitcode in (None, LOST)]
+        if alive := kill_trees(pids, KILL_TIMEOUT):
+            raise RankFailed(None, f"process {alive[0]} of a rank cannot be ended, not even by SIGKILL")
         for process in self.processes:
             process.join(KILL_TIMEOUT)
         for reader in self.readers.values():
@@ -134,30 +135,3 @@ class Attempt:
                     self.reports[rank] = reader.recv()
             except (EOFError, OSError):
                 self.readers.pop(rank).close()
-
-
-def kill_trees(pids: Iterable[int]) -> None:
-    """Kill processes and their descendants, and wait until they are gone.
-
-    Raises:
-        RankFailed: one cannot be killed.
-    """
-    processes = []
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess):
-            processes += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    for process in processes:
-        with suppress(psutil.Error):
-            process.kill()
-    deadline = time.monotonic() + KILL_TIMEOUT
-    while alive := [process.pid for process in processes if is_alive(process)]:
-        if time.monotonic() > deadline:
-            raise RankFailed(None, f"process {alive[0]} of a rank cannot be ended, not even by SIGKILL")
-        time.sleep(0.01)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether a process has not ended; a zombie has."""
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False

@@ -1,50 +1,76 @@
 """The rendezvous of ranks that torchrun, SLURM or mpirun started: they share a port, to which anybody may write.
 
-Rank 0 writes a secret to a file that only its own user can read. Each other rank sends a nonce through the store, and
-rank 0 replies with the file's path and an HMAC over both. So a rank trusts a reply if the file belongs to its own user
-alone and the HMAC fits. Every other value at the port is signed with the secret (signed_store.py).
+All ranks read one key from a file that only their user can read. It lies beside the run's folder, on several machines
+on the disk that they share. Each rank writes a new nonce to the store; the key and the nonces of all ranks give the
+secret with which every other value is signed (signed_store.py). So another user who writes to the port can keep the
+ranks from meeting, and do nothing else: values of an earlier run do not fit new nonces.
 """
 
-import hmac
-import json
 import os
-import re
 import secrets
-import shutil
+import socket
 import stat
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from lockstep.config_error import config_error
-from lockstep.disk import temporary_errors_as_config_errors, write_error
+from lockstep.disk import write_error
 from lockstep.errors import RendezvousTimeout
-from lockstep.launch.open_rendezvous import RETRY, PortRendezvous, users_file, users_port
-from lockstep.launch.peers import timeout_text
-from lockstep.launch.private_dir import private_folder
-from lockstep.launch.rendezvous import KEY, POLL_INTERVAL, Rendezvous
-from lockstep.launch.signed_store import HMAC_DIGITS, compute_hmac
+from lockstep.launch.open_rendezvous import LOOPBACK, address_of, listen, users_file
+from lockstep.launch.rendezvous import KEY, Rendezvous, keep_alive
+from lockstep.launch.signed_store import SignedStore, compute_hmac
+from lockstep.launch.timeouts import timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
-SECRET_HEADER = b"secret of a Lockstep rendezvous\n"
-"""Stands before the digits, so that no other file of the user's is read as a secret."""
-NONCE = re.compile(rb"[0-9a-f]{32}")
-MAX_REPLY = 4096
-"""Bytes of a reply: a path and an HMAC."""
-SECRET = "secret"
-"""The name of the secret's file."""
+KEY_HEADER = b"key of Lockstep's ranks\n"
+"""Stands before the digits, so that no other file of the user's is read as a key."""
+KEY_BYTES = len(KEY_HEADER) + 64
+RETRY = 0.1
+"""Seconds between two attempts to connect; an attempt itself may take ten times as long."""
 
 
-class AuthenticationError(Exception):
-    """A reply in the store is not rank 0's. The message says why, for the RendezvousTimeout that may follow."""
+@dataclass(frozen=True)
+class PortRendezvous(Rendezvous):
+    """A rendezvous at `address` and `port`, with the key of this user and the nonce of this rank."""
+
+    key: bytes = field(default=b"", repr=False)
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def __str__(self) -> str:
+        return f"{self.address}:{self.port}"
+
+    def connect(self, world: World, deadline: float) -> Store:
+        """Return the store, to which anybody may write.
+
+        Raises:
+            RendezvousTimeout: nobody listens at the port.
+        """
+        while time.monotonic() < deadline:  # torch would wait too, but prints a page of C++ frames for each attempt
+            try:
+                socket.create_connection((self.address, self.port), timeout=10 * RETRY).close()
+            except OSError:
+                time.sleep(RETRY)
+                continue
+            return TCPStore(self.address, self.port, is_master=False)
+        raise RendezvousTimeout(f"nobody answered at {self} within {timeout_text(world)}; is rank 0 running?")
+
+    def group_store(self, store: Store, world: World, context: RankContext) -> Store:
+        """Return a signed view of the store for the ranks whose nonces it has now."""
+        names = [f"nonce of rank {rank}" for rank in range(context.world_size)]
+        store.set(names[context.rank], self.nonce)  # again: the store of torchrun's agent may have an earlier rank's
+        nonces = [store.get(name) if store.check([name]) else b"" for name in names]
+        nonces[context.rank] = self.nonce.encode()
+        secret = compute_hmac(self.key, *nonces)
+        group = PrefixStore(compute_hmac(secret, b"group").decode(), store)
+        return SignedStore(group, secret, timedelta(seconds=world.process_group.timeout))
 
 
 @contextmanager
@@ -52,8 +78,7 @@ def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Ren
     """Open the rendezvous of ranks that an external launcher started, which set MASTER_ADDR and MASTER_PORT.
 
     Raises:
-        RendezvousTimeout: rank 0 did not reply in time, or its secret cannot be read here.
-        ConfigError: the file or port cannot be used, or the secret cannot be written.
+        ConfigError: the file or port cannot be used, or the key cannot be read or written.
     """
     url = world.process_group.init_method
     if not world.distributed:
@@ -62,135 +87,61 @@ def open_external_rendezvous(world: World, context: RankContext) -> Iterator[Ren
         with users_file(url, create=False, remove=context.rank == 0) as rendezvous:
             yield rendezvous
     else:
-        if url == "file" and world.num_nodes > 1:
-            hint = f"{KEY}=file:///SHARED/PATH"
-            raise config_error(KEY, "file", "ranks on several machines share no private file", hint)
-        with users_port(world, context) as endpoint, exchange_secret(world, context, endpoint) as rendezvous:
-            yield rendezvous
+        key = read_key(Path(world.folder).parent)
+        host, port = users_port(world, context)
+        yield PortRendezvous(address=host, port=port, key=key)
 
 
-@contextmanager
-def exchange_secret(world: World, context: RankContext, endpoint: PortRendezvous) -> Iterator[Rendezvous]:
-    """Yield the rendezvous at `endpoint` with a secret that all ranks know."""
-    deadline = time.monotonic() + world.process_group.timeout
-    store = endpoint.connect(world, deadline)
-    if context.rank:
-        yield replace(endpoint, secret=request_secret(world, context, endpoint, store, deadline))
-        return
-    secret = secrets.token_hex(HMAC_DIGITS // 2).encode()
-    path = write_secret(world, secret)
-    remove = partial(shutil.rmtree, path.parent, ignore_errors=True)
-    try:
-        reply = partial(reply_to_all, world, context, endpoint, store, str(path), secret)
-        yield replace(endpoint, secret=secret, while_waiting=reply, when_joined=remove)
-    finally:
-        remove()
+def users_port(world: World, context: RankContext) -> tuple[str, int]:
+    """Return the address of the store, which rank 0 hosts unless torchrun's agent does.
+
+    Ranks on one machine use loopback, unless agent or tcp:// name another address.
+    """
+    url, one_machine = world.process_group.init_method, world.num_nodes == 1
+    host, port = address_of(url)
+    agent_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not url.startswith("tcp://")
+    if one_machine and not agent_hosts and not url.startswith("tcp://"):
+        host = LOOPBACK
+    if context.rank == 0 and not agent_hosts:
+        listener = listen(host, port, all_interfaces=not one_machine)
+        port = listener.getsockname()[1]
+        descriptor = listener.detach()
+        keep_alive(TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor))
+    return host, port
 
 
-def write_secret(world: World, secret: bytes) -> Path:
-    """Write the secret to a new folder that no other user can open: temporary, or the run's for several machines.
+def read_key(folder: Path) -> bytes:
+    """Return this user's key in a folder, which the first rank creates.
 
     Raises:
-        ConfigError: there is no room for it.
+        ConfigError: it cannot be written, or is another kind of file.
     """
-
-    def write(folder: str) -> Path:
-        path = Path(folder) / SECRET
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_bytes(SECRET_HEADER + secret)
-        return path
-
-    if world.num_nodes == 1:
-        with temporary_errors_as_config_errors(private_folder()):
-            return write(tempfile.mkdtemp(dir=private_folder()))
+    path = folder / f".lockstep-key-{os.geteuid()}"
     try:
-        Path(world.folder).mkdir(parents=True, exist_ok=True)
-        return write(tempfile.mkdtemp(prefix=".rendezvous-", dir=world.folder))
-    except OSError as error:
-        raise write_error(world.folder, error) from None
-
-
-def reply_to_all(
-    world: World, context: RankContext, endpoint: PortRendezvous, store: Store, path: str, secret: bytes
-) -> None:
-    """Reply to every nonce in the store, as rank 0."""
-    for rank in range(1, context.world_size):
-        key = f"nonce of rank {rank}"
-        if store.check([key]) and NONCE.fullmatch(nonce := store.get(key)):
-            mac = reply_hmac(secret, nonce.decode(), path, world, endpoint)
-            store.set(f"reply to {nonce.decode()}", json.dumps([path, mac]))
-
-
-def request_secret(
-    world: World, context: RankContext, endpoint: PortRendezvous, store: Store, deadline: float
-) -> bytes:
-    """Return the secret from the file that rank 0's reply to a new nonce names.
-
-    Keys of earlier ranks may be in an agent's store. The number of restarts would not tell them apart: an agent that
-    restarts its ranks because another machine's agent does so does not count that.
-
-    Raises:
-        RendezvousTimeout: there was no valid reply before the deadline.
-    """
-    nonce, reason, send_again = uuid.uuid4().hex, "", 0.0
-    while time.monotonic() < deadline:
-        if time.monotonic() > send_again:  # repeatedly: it may be overwritten
-            store.set(f"nonce of rank {context.rank}", nonce)
-            send_again = time.monotonic() + RETRY
-        if store.check([f"reply to {nonce}"]):
-            try:
-                return verify_reply(world, endpoint, nonce, store.get(f"reply to {nonce}"))
-            except AuthenticationError as error:  # rank 0 may yet reply
-                reason = f": {error}"
-        time.sleep(POLL_INTERVAL)
-    raise RendezvousTimeout(f"rank 0 of {context.world_size} did not join within {timeout_text(world)}{reason}")
-
-
-def verify_reply(world: World, endpoint: PortRendezvous, nonce: str, reply: bytes) -> bytes:
-    """Return the secret from the file that a reply names.
-
-    Raises:
-        AuthenticationError: the reply is malformed, its HMAC is wrong, or the file is not this user's alone.
-    """
-    forged = AuthenticationError("what the store says was not written by rank 0")
-    try:
-        path, mac = json.loads(reply if len(reply) <= MAX_REPLY else b"")
-        path, mac = str(path), str(mac).encode()
-        path.encode()  # half a surrogate pair is valid text to JSON alone
-    except (ValueError, TypeError, RecursionError):
-        raise forged from None
-    secret = read_secret(Path(path))
-    if not hmac.compare_digest(mac, reply_hmac(secret, nonce, path, world, endpoint).encode()):
-        raise forged
-    return secret
-
-
-def reply_hmac(secret: bytes, nonce: str, path: str, world: World, endpoint: PortRendezvous) -> str:
-    """Return an HMAC bound to nonce and run, so that a reply of another run of the same user cannot be replayed."""
-    run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    fields = (nonce, path, str(endpoint.port), str(world.world_size), str(world.num_nodes), run)
-    return compute_hmac(secret, *(field.encode() for field in fields)).decode()
-
-
-def read_secret(path: Path) -> bytes:
-    """Return the secret in a file that only its owner, who is this process's user, can read.
-
-    Raises:
-        AuthenticationError: there is no such file here, or it is another kind of file.
-    """
-    shown = ascii(str(path))[:200]
-    hint = "on several machines hydra.run.dir=FOLDER has to lie on a disk that all share, for one user"
-    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            create_key(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "no path"
-        raise AuthenticationError(f"its secret cannot be read here ({shown}: {reason}); {hint}") from None
+    except OSError as error:
+        raise write_error(str(folder), error) from None
     try:
         status = os.fstat(descriptor)
         private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
-        content = os.read(descriptor, len(SECRET_HEADER) + HMAC_DIGITS + 1) if private else b""
+        content = os.read(descriptor, KEY_BYTES + 1) if private else b""
     finally:
         os.close(descriptor)
-    if len(content) != len(SECRET_HEADER) + HMAC_DIGITS or not content.startswith(SECRET_HEADER):
-        raise AuthenticationError(f"{shown} is no secret of this user's; {hint}")
-    return content.removeprefix(SECRET_HEADER)
+    if len(content) != KEY_BYTES or not content.startswith(KEY_HEADER):
+        raise config_error(KEY, "env", f"{path} is no key that you alone can read", f"rm {path}")
+    return content
+
+
+def create_key(path: Path) -> None:
+    """Write a new key, unless another rank was faster."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(KEY_HEADER + secrets.token_hex(32).encode())
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        Path(temporary).unlink()

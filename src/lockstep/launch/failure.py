@@ -11,16 +11,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
 from lockstep.colour import painted
 from lockstep.config_error import ConfigError
-from lockstep.errors import ExpectedError, NotFinite, PeerStopped
+from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.signals import exit_by_signal
+from lockstep.launch.signals import end_command
 from lockstep.launch.topology import RankContext, is_rank_zero
 from lockstep.targets.frames import MEMORY_HINT, user_traceback
 
@@ -54,17 +54,11 @@ class RankFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class FailureReport:
-    """A failing rank's report to the command. `reason`: the error as shown; `time`: time.time().
+    """A failing rank's report to the command. `error`: what the command raises for it; `time`: time.time()."""
 
-    invalid_input: the kind of ConfigError to raise for it, or None for another failure.
-    """
-
-    rank: int
+    error: ConfigError | RankFailed
     time: float
-    reason: str
     lost_peer: bool = False
-    invalid_input: type[ConfigError] | None = None
-    final: bool = False
 
 
 def format_error(error: BaseException) -> str:
@@ -74,14 +68,10 @@ def format_error(error: BaseException) -> str:
 
 def failure_report(error: Exception, rank: int) -> FailureReport:
     """Return the report of a rank's error."""
-    return FailureReport(
-        rank=error.rank if isinstance(error, PeerStopped) else rank,
-        time=time.time(),
-        reason=format_error(error),
-        lost_peer=lost_a_peer(error),
-        invalid_input=type(error) if isinstance(error, ConfigError) else None,
-        final=isinstance(error, ConfigError | NotFinite),
-    )
+    if isinstance(error, ConfigError):
+        return FailureReport(type(error)(str(error)), time.time())
+    cause = RankFailed(rank, format_error(error), final=isinstance(error, NotFinite))
+    return FailureReport(cause, time.time(), lost_a_peer(error))
 
 
 def wait_for_first_failure(error: BaseException) -> None:
@@ -92,7 +82,7 @@ def wait_for_first_failure(error: BaseException) -> None:
 
 def delay_exit() -> None:
     """Wait for EXIT_DELAY, or SIGTERM: an external launcher ends all ranks as soon as one has failed."""
-    signal.signal(signal.SIGTERM, exit_by_signal)
+    signal.signal(signal.SIGTERM, end_command)
     time.sleep(EXIT_DELAY)
 
 
@@ -104,20 +94,16 @@ def lost_a_peer(error: BaseException) -> bool:
     return isinstance(error, DistError | RuntimeError) and any(sign in text for sign in LOST_PEER)
 
 
-def first_failure(reports: Iterable[FailureReport], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
+def first_failure(reports: Mapping[int, FailureReport], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
     """Return the error to raise in the command.
 
     Args:
         exit_codes: of the ranks that ended too early, before the command killed any (negative: a signal).
     """
-    reports = sorted(reports, key=lambda report: (report.invalid_input is None and report.lost_peer, report.time))
-    final = any(report.final for report in reports)
-    if reports and reports[0].invalid_input:
-        return reports[0].invalid_input(reports[0].reason)
-    silent = [rank for rank in exit_codes if rank not in {report.rank for report in reports}]
-    if silent and (not reports or reports[0].lost_peer):
-        return RankFailed(silent[0], exit_reason(exit_codes[silent[0]]), final)
-    return RankFailed(reports[0].rank, reports[0].reason, final)
+    silent = [rank for rank in exit_codes if rank not in reports]
+    if silent and all(report.lost_peer for report in reports.values()):
+        return RankFailed(silent[0], exit_reason(exit_codes[silent[0]]))
+    return min(reports.values(), key=lambda report: (report.lost_peer, report.time)).error
 
 
 def exit_reason(code: int) -> str:

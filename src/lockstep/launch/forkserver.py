@@ -8,16 +8,13 @@ import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
-import signal
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType, ModuleType
+from contextlib import contextmanager
+from types import ModuleType
 
-from lockstep.launch.failure import exit_reason
 from lockstep.launch.private_dir import cache_variables, private_folder
-from lockstep.launch.signals import ENDING, block_signals, exit_by_signal
+from lockstep.launch.signals import block_signals
 from lockstep.private_api import cpython
 
 PRELOADED: list[str] = []
@@ -26,7 +23,6 @@ FIRST = "lockstep.launch.forkserver_preload"
 LAST = ("lockstep.launch.worker", "torch._dynamo")
 """The ranks' entry point, and what torch imports at the first step of an optimizer: else a second in each rank.
 multiprocessing passes over a module that is not there."""
-EXIT_TIMEOUT = 1.0
 
 
 def start_forkserver(*modules: str) -> None:
@@ -53,19 +49,6 @@ def ensure_forkserver() -> None:
         multiprocessing.forkserver.ensure_running()
 
 
-def server_failure() -> str | None:
-    """Return how the fork server has ended, or None if it does not within EXIT_TIMEOUT."""
-    deadline = time.monotonic() + EXIT_TIMEOUT
-    while (server := cpython.forkserver_pid()) is not None and time.monotonic() < deadline:
-        pid, status = os.waitpid(server, os.WNOHANG)
-        if pid:
-            cpython.forget_forkserver()  # `ensure_forkserver` starts another
-            reason = exit_reason(os.waitstatus_to_exitcode(status))
-            return f"the fork server, from which all ranks start, is lost: {reason}"
-        time.sleep(0.01)
-    return None
-
-
 @contextmanager
 def environment_defaults(variables: dict[str, str]) -> Iterator[None]:
     """Set environment variables that are not set, for the time of a context."""
@@ -87,18 +70,3 @@ def hide_main_module() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = script
-
-
-def end_server_on_signals() -> None:
-    """End the fork server on a signal, until the command has other handlers: by default it would end later."""
-    for number in ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _end_with_server)
-
-
-def _end_with_server(number: int, _frame: FrameType | None) -> None:
-    """May interrupt `kill_forkserver`, so it takes no lock."""
-    with suppress(ProcessLookupError):
-        if (server := cpython.forkserver_pid()) is not None:
-            os.kill(server, signal.SIGKILL)
-    exit_by_signal(number)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,7 +22,8 @@ from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed, exit_reason, format_error, is_debugged
 from lockstep.launch.private_dir import cache_variables, job_folder
 from lockstep.launch.rendezvous import Rendezvous
-from lockstep.launch.stop_handler import signals_end_command
+from lockstep.launch.signals import signal_handlers
+from lockstep.launch.stop_handler import first_signal_requests_stop
 from lockstep.launch.stop_request import FileRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
@@ -33,6 +35,15 @@ from lockstep.world import Launchable
 ONLY_RANK = RankContext(0, 1, 0, 1)
 
 
+class EndedBySignal(SystemExit):
+    """Raised by a signal handler, unlike the SystemExit of a `sys.exit` in the user's code."""
+
+
+def raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
+    """End by an exception, so that the prompt of a debugger restores its terminal."""
+    raise EndedBySignal(128 + number)
+
+
 def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop.
 
@@ -42,22 +53,23 @@ def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     with (
         job_folder() as folder,
         restored_process(),
-        signals_end_command(folder) as handler,
+        signal_handlers(raise_exit),
+        first_signal_requests_stop(folder) as requests,
     ):
         os.environ.update({**cache_variables(), **os.environ, **ONLY_RANK.variables})
         context = replace(ONLY_RANK, stop=FileRequest(folder, ONLY_RANK.rank, ONLY_RANK.world_size, None))
         try:
             with process_group(work.world, context, Rendezvous()):
-                return run_engine(work, engine, context), handler.requests
+                return run_engine(work, engine, context), requests
         except UserCodeError:
             raise
         except ConfigError as error:
             raise ConfigError(str(error)) from None
         except BdbQuit:
             raise RankFailed(ONLY_RANK.rank, "it was ended at the prompt of the debugger") from None
+        except EndedBySignal:
+            raise
         except SystemExit as error:
-            if error is handler.raised:
-                raise
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
             raise RankFailed(ONLY_RANK.rank, exit_reason(status)) from None
         except Exception as error:

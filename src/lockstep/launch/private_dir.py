@@ -8,7 +8,6 @@ import errno
 import fcntl
 import multiprocessing.util
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -19,14 +18,13 @@ from pathlib import Path
 from lockstep.disk import require_room, temporary_errors_as_config_errors, tmpdir_error
 
 PREFIX = "lockstep-tmp-"
-NAMES = re.compile(PREFIX + "[a-z0-9_]{8}")
 MAX_PATH = 63
 """Bytes of the parent folder's path: the path of a socket, one folder deeper, is limited to 103 on some systems."""
 NOBODY = 65534
 """In a container, the owner of files of users outside it, such as its root folder."""
 
-FOLDERS: dict[int, tuple[Path, int]] = {}
-"""This process's folder and the descriptor with its lock, by pid, so that a fork has none."""
+FOLDERS: dict[int, Path] = {}
+"""This process's folder by pid, so that a fork has none."""
 
 
 def private_folder() -> Path:
@@ -36,22 +34,22 @@ def private_folder() -> Path:
         ConfigError: no temporary folder can be written to.
     """
     pid = os.getpid()
-    if pid in FOLDERS and FOLDERS[pid][0].is_dir():
-        return FOLDERS[pid][0]
-    remove_private_folder()
-    reasons: dict[Path, str] = {}
-    for base in dict.fromkeys(map(Path, (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"))):
+    if pid in FOLDERS and FOLDERS[pid].is_dir():
+        return FOLDERS[pid]
+    reasons = []
+    for base in dict.fromkeys(
+        Path(name).absolute() for name in (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp")
+    ):
         try:
-            require_safe(base.absolute())
-            remove_abandoned_dirs(base.absolute())
-            FOLDERS[pid] = make_private_dir(base.absolute())
+            require_safe(base)
+            remove_abandoned_dirs(base)
+            FOLDERS[pid] = make_private_dir(base)
         except OSError as error:
-            reasons[base] = error.strerror or str(error)
+            reasons.append(f"{base}: {error.strerror}")
             continue
         multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # after everything that uses it
-        return FOLDERS[pid][0]
-    base, reason = next(iter(reasons.items()))
-    raise tmpdir_error(f"{base}: {reason}")
+        return FOLDERS[pid]
+    raise tmpdir_error(reasons[0])
 
 
 @contextmanager
@@ -91,67 +89,38 @@ def require_safe(folder: Path) -> None:
         raise PermissionError(errno.EPERM, reason)
 
 
-def make_private_dir(base: Path) -> tuple[Path, int]:
-    """Create a folder; return it with the descriptor that holds the lock on it.
+def make_private_dir(base: Path) -> Path:
+    """Create a folder, with a shared lock on it until this process ends. systemd-tmpfiles respects that lock, too.
 
     Raises:
         OSError: there is no room for it.
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-        if (descriptor := lock_private_dir(folder)) is None:  # another process removed it as abandoned
-            continue
-        try:
-            require_room(folder)
-            return folder, descriptor
-        except OSError:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(descriptor)
-            raise
-
-
-def lock_private_dir(folder: Path) -> int | None:
-    """Hold a shared lock on a folder until this process ends; return its descriptor, or None if the folder is gone.
-
-    systemd-tmpfiles respects that lock, too.
-    """
+        with suppress(FileNotFoundError, BlockingIOError):  # another process removes it as abandoned
+            fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if folder.exists():
+                break
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:  # it is being removed
-        os.close(descriptor)
-        return None
-    if not folder.exists():
-        os.close(descriptor)
-        return None
-    return descriptor
+        require_room(folder)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
 
 
 def remove_private_folder() -> None:
     """Remove this process's folder, and abandoned ones beside it."""
-    if os.getpid() in FOLDERS:
-        folder, descriptor = FOLDERS.pop(os.getpid())
+    if folder := FOLDERS.pop(os.getpid(), None):
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
         remove_abandoned_dirs(folder.parent)
-
-
-def remove_private_dir(folder: Path) -> None:
-    """Remove a private folder, by whose name no other folder is ever removed."""
-    if NAMES.fullmatch(folder.name):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned_dirs(base: Path) -> None:
     """Remove this user's unlocked private folders. Symbolic links are not followed."""
-    with suppress(OSError), os.scandir(base) as entries:
-        for entry in entries:
-            if NAMES.fullmatch(entry.name):
-                with suppress(OSError):
-                    _remove_if_unlocked(Path(entry.path))
+    for folder in base.glob(PREFIX + "????????"):
+        with suppress(OSError):
+            _remove_if_unlocked(folder)
 
 
 def _remove_if_unlocked(folder: Path) -> None:

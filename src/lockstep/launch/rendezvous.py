@@ -9,7 +9,6 @@ import ctypes
 import os
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +17,7 @@ import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.errors import RendezvousTimeout
-from lockstep.launch.peers import publish_pid, timeout_text
+from lockstep.launch.timeouts import timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
@@ -26,10 +25,6 @@ KEY = "process_group.init_method"
 POLL_INTERVAL = 0.005
 ANY_PORT = 9
 """The port of a datagram socket that sends nothing."""
-
-
-def no_action() -> None:
-    """Do nothing."""
 
 
 def keep_alive(store: Store) -> Store:
@@ -40,16 +35,11 @@ def keep_alive(store: Store) -> Store:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """A rendezvous at a file that only its owner can access; `address` and `port` are MASTER_ADDR and MASTER_PORT.
-
-    `while_waiting` is called while ranks are missing, and `when_joined` when all have joined.
-    """
+    """A rendezvous at a file that only its owner can access; `address` and `port` are MASTER_ADDR and MASTER_PORT."""
 
     path: str = ""
     address: str = ""
     port: int = 0
-    while_waiting: Callable[[], None] = no_action
-    when_joined: Callable[[], None] = no_action
 
     def __str__(self) -> str:
         return self.path
@@ -63,14 +53,9 @@ class Rendezvous:
         """Return the store, with the keys of this attempt alone."""
         # its destructor writes to the file, and aborts the process if a faster peer has removed the file
         store = keep_alive(FileStore(self.path))
-        return self.of_attempt(store, world, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        return PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
-    def of_attempt(self, store: Store, world: World, restarts: str) -> Store:
-        """Return the view of a store for ranks that were restarted so often."""
-        store.set_timeout(timedelta(seconds=world.process_group.timeout))
-        return PrefixStore(f"start {restarts}", store)
-
-    def group_store(self, store: Store, world: World) -> Store:
+    def group_store(self, store: Store, world: World, context: RankContext) -> Store:
         """Return the store of the process group."""
         return store
 
@@ -82,21 +67,23 @@ def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
         RendezvousTimeout: some ranks did not join within the timeout of the process group.
     """
     deadline = time.monotonic() + world.process_group.timeout
-    store = rendezvous.group_store(rendezvous.connect(world, deadline), world)
-    keys = {rank: f"rank {rank} has joined" for rank in range(context.world_size)}
-    if store.check([keys[context.rank]]):
+    store = rendezvous.connect(world, deadline)
+    store.set_timeout(timedelta(seconds=world.process_group.timeout))
+    keys = [f"rank {rank} has joined" for rank in range(context.world_size)]
+    group = rendezvous.group_store(store, world, context)
+    if group.check([keys[context.rank]]):
         raise RendezvousTimeout(f"an earlier group has used {rendezvous}; remove it, or write {KEY}=file")
-    publish_pid(store, context)
-    store.set(keys[context.rank], "")
-    rendezvous.while_waiting()
-    while absent := [str(rank) for rank, key in keys.items() if not store.check([key])]:
+    while True:
+        group.set(keys[context.rank], "")
+        absent = [str(rank) for rank, key in enumerate(keys) if not group.check([key])]
+        if not absent:
+            return keep_alive(group)
         if time.monotonic() > deadline:
             ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
-            raise RendezvousTimeout(f"{ranks} did not join within {timeout_text(world)}")
-        time.sleep(POLL_INTERVAL)
-        rendezvous.while_waiting()
-    rendezvous.when_joined()
-    return store
+            hint = "; hydra.run.dir=FOLDER has to lie on a disk that all machines share" if world.num_nodes > 1 else ""
+            raise RendezvousTimeout(f"{ranks} did not join within {timeout_text(world)}{hint}")
+        time.sleep(POLL_INTERVAL * context.world_size)
+        group = rendezvous.group_store(store, world, context)
 
 
 def interface_towards(host: str) -> str | None:

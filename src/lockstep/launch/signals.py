@@ -5,31 +5,45 @@ blocked, and ranks install handlers that do nothing: the command requests a stop
 starts by exec has the default handlers and an empty mask.
 """
 
+import ctypes
 import os
 import signal
+import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
+from typing import NoReturn
+
+import psutil
 
 from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.topology import STOP_REQUESTED
+from lockstep.launch.processes import kill_trees
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+KILL_TIMEOUT = 2.0
+"""Seconds that an ending command waits for the processes that it has killed."""
 
-REQUEST_TIMEOUT = 1.0
-"""Seconds within which the command requests a stop, if a signal was sent to all processes."""
+PR_SET_PDEATHSIG = 1
 
-Handler = Callable[[int, FrameType | None], None]
+Handler = Callable[[int, FrameType | None], object]
 
 
-def exit_by_signal(number: int, _frame: FrameType | None = None) -> None:
-    """Remove this process's private folder, then take the signal's default action."""
+def end_command(number: int, _frame: FrameType | None = None) -> NoReturn:
+    """End the command and all processes below it at once.
+
+    An exception could be lost where it is raised, in C code that imports a module, say.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    kill_trees([process.pid for process in psutil.Process().children()], KILL_TIMEOUT)
     remove_private_folder()
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+    os._exit(128 + number)
+
+
+def end_with_parent() -> None:
+    """Let Linux kill this process when its parent is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager
@@ -59,36 +73,13 @@ def block_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def ignore_signals(folder: Path) -> None:
-    """Ignore these signals in this rank, including pending ones.
+def ignore_signals() -> None:
+    """Ignore these signals in this rank, including pending ones; it may still end by SIGTERM what it forks.
 
-    By a handler that does nothing: exec would pass on ignored and blocked signals. Processes that this rank forks, such
-    as DataLoader workers, ignore them, too, but the rank may terminate them: SIGTERM is blocked across the fork, until
-    the child has a handler that tells the rank's SIGTERM from the command's, which requests a stop in `folder`.
+    By a handler that does nothing: exec would pass on ignored and blocked signals.
     """
     for number in ENDING:
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    masks: list[set[int]] = []
-
-    def block() -> None:
-        masks[:] = [{*signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])}]
-
-    def unblock() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, masks[0])
-
-    def exit_unless_stop_requested(number: int, _frame: FrameType | None) -> None:
-        deadline = time.monotonic() + REQUEST_TIMEOUT
-        while time.monotonic() < deadline:
-            if (folder / STOP_REQUESTED).exists():
-                return
-            time.sleep(0.01)
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    def handle_in_child() -> None:
-        signal.signal(signal.SIGTERM, exit_unless_stop_requested)
-        unblock()
-
-    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=handle_in_child)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))

@@ -15,7 +15,7 @@ from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import print_exit_reason
 from lockstep.launch.private_dir import cache_variables, job_folder, private_folder
-from lockstep.launch.stop_handler import signals_end_command
+from lockstep.launch.stop_handler import first_signal_requests_stop
 from lockstep.launch.topology import RankContext
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
@@ -49,7 +49,7 @@ def start_ranks(work: Launchable, engine: str, external: "ExternalRank | None" =
     Raises:
         ConfigError: invalid input that only a rank can see, or the rendezvous cannot be opened.
         RankFailed: a rank failed; the others have been ended.
-        SystemExit: a signal ended the ranks.
+        SystemExit: a signal stopped the ranks.
     """
     requests: list[int] = []
     if external is not None:
@@ -91,9 +91,9 @@ def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     main = pickled_main(work)
     with (
         job_folder() as folder,
-        signals_end_command(folder) as handler,
+        first_signal_requests_stop(folder) as requests,
         forkserver.hide_main_module(),
         open_rendezvous(work.world, folder) as rendezvous,
     ):
         environment = {**cache_variables(), **os.environ}
-        return run_attempts(LaunchSpec(work, engine, rendezvous, folder, environment, main)), handler.requests
+        return run_attempts(LaunchSpec(work, engine, rendezvous, folder, environment, main)), requests

@@ -6,10 +6,8 @@ stays in the command's process, share `process_group` and `run_engine`.
 
 import gc
 import importlib
-import multiprocessing
 import os
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,8 +27,6 @@ from lockstep.disk import (
 )
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import failure_report, wait_for_first_failure
-from lockstep.launch.peers import local_peer_pids, stopped_peer
-from lockstep.launch.private_dir import lock_private_dir, remove_private_dir
 from lockstep.launch.rendezvous import Rendezvous, interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
@@ -77,12 +73,11 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     variables = {**job.environment, **context.variables, **job.rendezvous.variables}
     if world.start == "elastic":  # by these variables torch and Lightning recognize ranks that can be restarted
         variables |= {"TORCHELASTIC_RUN_ID": job.folder.name, "TORCHELASTIC_RESTART_COUNT": str(job.restarts)}
-    ignore_signals(job.folder)
+    ignore_signals()
     outlive_readers()
-    exit_with_command(job.folder.parent)
+    release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
     os.environ.update(variables)
-    peers: dict[int, int] = {}
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:
@@ -90,34 +85,13 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
 
             restore_main(job.main)
         with temporary_errors_as_config_errors(job.folder), process_group(world, context, job.rendezvous) as store:
-            peers |= local_peer_pids(store, context) if store else {}
             stop = FileRequest(job.folder, context.rank, context.world_size, store)
             result = run_engine(job.work, job.engine, replace(context, stop=stop))
     except Exception as error:
-        cause = stopped_peer(error, world, peers) or error
-        command.send(failure_report(cause, rank))
-        wait_for_first_failure(cause)
+        command.send(failure_report(error, rank))
+        wait_for_first_failure(error)
         raise SystemExit(1) from None
     command.send(Done(result if rank == 0 else None))
-
-
-def exit_with_command(private_folder: Path) -> None:
-    """Exit when the command is gone, even by SIGKILL, and remove its private folder, whose lock is shared until then.
-
-    A thread waits for the command. The fork server ends with the command, too, and takes with it a rank whose thread
-    cannot run (see forkserver_preload.py).
-    """
-    lock_private_dir(private_folder)
-    release_forkserver()
-    command = multiprocessing.parent_process()
-    assert command is not None
-
-    def wait() -> None:
-        command.join()
-        remove_private_dir(private_folder)
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:

@@ -26,9 +26,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         if session.progress.is_finished:  # Lightning would not even restore it
             session.begin()
             session.load_weights()
-            session.restore()
-            session.end_interrupted_epoch(trainer)
-            session.results.end_training()
+            session.end_finished(trainer)
         elif plan.train:
             with session.progress.accepting_stop():
                 trainer.fit(module, datamodule=datamodule, ckpt_path=plan.ckpt_path, weights_only=True)

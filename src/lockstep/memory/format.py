@@ -45,10 +45,8 @@ def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
         has_volumes = any(tensor.dim() == 5 for tensor in (*net.parameters(), *net.buffers()))
         good = _all_tested(net) if on_cpu else not has_volumes
         return torch.channels_last if good else torch.contiguous_format
-    if (
-        on_cpu
-        and (unsafe := next((name for name, module in net.named_modules() if corrupts(module)), None)) is not None
-    ):
+    unsafe = next((name for name, module in net.named_modules() if corrupts(module)), None)
+    if on_cpu and unsafe is not None:
         reason = f"on a CPU the backward pass of {unsafe} (1x1, strided, fewer than 16 channels) corrupts memory"
         raise config_error("memory_format", "channels_last", reason, "memory_format=contiguous, or auto")
     return torch.channels_last

@@ -29,13 +29,6 @@ def kill_forkserver() -> None:
     SERVER._forkserver_address = None
 
 
-def forget_forkserver() -> None:
-    """Forget a fork server whose process has been waited for: `ensure_running` then starts another."""
-    server = SERVER
-    os.close(server._forkserver_alive_fd)
-    server._forkserver_pid = server._forkserver_alive_fd = server._forkserver_address = None
-
-
 def release_forkserver() -> None:
     """Close the pipe that keeps the fork server alive, in a child of the server: it then ends with the command."""
     descriptor: int | None = SERVER._forkserver_alive_fd

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary: bool) -> dict[str, Any]:
     """Run forward and backward, and the optimizer at the end of an accumulation. Return the outputs for hooks."""
     trainer, hooks, precision, mark = run.trainer, run.hooks, run.precision, run.session.phases.mark
-    optimizer, batches = trainer.optimizers[0], run.batches_per_step
+    optimizer, batches = trainer.optimizers[0], trainer.accumulate_grad_batches
     outputs: dict[str, Any] = {}
 
     def forward_backward() -> Tensor | None:

@@ -49,8 +49,7 @@ def train_epoch(run: "Training", loader: Any) -> None:
     """Train on every batch once, from where the epoch stands; then, or in between, validate."""
     session, trainer, hooks, progress = run.session, run.trainer, run.hooks, run.session.progress
     epoch, first = progress.position.epochs, progress.position.batch
-    run.batches_per_step = progress.batches_per_step
-    trainer.current_epoch, trainer.accumulate_grad_batches = epoch, run.batches_per_step
+    trainer.current_epoch, trainer.accumulate_grad_batches = epoch, progress.batches_per_step
     hooks.refresh()
     loader.set_epoch(epoch)
     session.begin_epoch()
@@ -58,7 +57,7 @@ def train_epoch(run: "Training", loader: Any) -> None:
         hooks.call("on_train_epoch_start")
     for batch_idx, (batch, is_last) in enumerate(with_is_last(loader, first), start=first):
         trainer.is_last_batch = is_last
-        is_step_boundary = (batch_idx + 1) % run.batches_per_step == 0 or is_last
+        is_step_boundary = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or is_last
         batch = session.data.transfer(batch)
         session.begin_batch()
         skips_epoch = hooks.call("on_train_batch_start", batch, batch_idx) == -1

@@ -26,9 +26,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         session.begin()
         load_state(training)
         if session.progress.is_finished:
-            session.restore()
-            session.end_interrupted_epoch(trainer)
-            session.results.end_training()
+            session.end_finished(trainer)
         elif plan.train:
             with session.progress.accepting_stop():
                 fit(training)

@@ -14,13 +14,9 @@ from lockstep.strategies.strategy import Wrapped
 
 
 class Training:
-    """A module prepared for training: its session, trainer, hooks and precision, and the wrapped training step.
-
-    batches_per_step: the batches of an optimizer step in the current epoch.
-    """
+    """A module prepared for training: its session, trainer, hooks and precision, and the wrapped training step."""
 
     wrapped: Wrapped
-    batches_per_step: int
 
     def __init__(self, session: Session, trainer: RawTrainer) -> None:
         self.session, self.trainer, self.module = session, trainer, session.module
@@ -45,8 +41,7 @@ class Training:
         trainer.manual_backward = lambda *arguments, **options: manual_backward(self, *arguments, **options)
         if session.plan.train:
             optimizers, trainer.lr_scheduler_configs = configured(module.configure_optimizers())
-            # without an optimizer steps are counted and change nothing, as in Lightning
-            trainer.optimizers = optimizers = optimizers or [SGD([{"params": []}], lr=0.0)]
+            trainer.optimizers = optimizers = optimizers or [NoOptimizer()]
             count = len(optimizers)
             object.__setattr__(module, "optimizers", lambda *_, **__: optimizers[0] if count == 1 else optimizers)
             reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
@@ -55,3 +50,14 @@ class Training:
         session.step.watch(trainer.callbacks, trainer.optimizers, self.wrapped.ddp)
         if session.manual:
             watch_manual_steps(self)
+
+
+class NoOptimizer(SGD):
+    """The optimizer of a module that configures none: its steps are counted and change nothing, as in Lightning."""
+
+    def __init__(self) -> None:
+        super().__init__([{"params": []}], lr=0.0)
+        self.param_groups = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}

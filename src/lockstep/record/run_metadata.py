@@ -28,13 +28,9 @@ def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
 
 def has_dropout(net: nn.Module) -> bool:
     """Whether any layer drops anything in training."""
-    return any(_dropout_rate(module) > 0 for module in net.modules())
-
-
-def _dropout_rate(module: nn.Module) -> float:
-    if isinstance(module, DROPOUT):
-        return module.p
-    return module.dropout if isinstance(module, nn.RNNBase | nn.MultiheadAttention) else 0.0
+    layers = [module for module in net.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
+    rates = [module.p for module in net.modules() if isinstance(module, DROPOUT)]
+    return any(rate > 0 for rate in (*rates, *(layer.dropout for layer in layers)))
 
 
 def _batch_norms(net: nn.Module) -> list[nn.BatchNorm1d]:

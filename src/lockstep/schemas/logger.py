@@ -102,4 +102,5 @@ class UserCallback(Target):
             yield from only(plan, f"{self.key} sets the batches of an optimizer step", accumulate_grad_batches=1)
             reason = f"{plan.model.name} optimizes manually, and accumulates by itself"
             yield not plan.model.manual, "callbacks", reason, "no such callback"
-        require_measured(plan, f"{self.key}.monitor", self.arguments.get("monitor"))
+        if plan.train:
+            require_measured(f"{self.key}.monitor", self.arguments.get("monitor"), plan.epoch_metrics)

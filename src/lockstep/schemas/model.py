@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from lockstep.constraints import Constraint, Fraction, Rules, only
+from lockstep.constraints import Constraint, Fraction, Rules, only, require_measured
 from lockstep.schemas.data import Loaders, ModelLoaders
 from lockstep.schemas.engine import Lightning
-from lockstep.schemas.optimizer import OneCycle, WarmupLinear
+from lockstep.schemas.optimizer import DEFAULT, OneCycle, WarmupLinear
 from lockstep.schemas.target import BuiltIn, Target
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ class Net:
         reason = "callbacks beside a plain net would see shards of its weights"
         yield not plan.callbacks or not plan.strategy.sharded, "strategy", reason, "strategy=ddp, or callbacks=none"
         yield from only(plan, "the loss of a plain net is its task's", loss_reduction="mean")
-        metric, measured = plan.optimized_metric, plan.measured
-        hint = f"one of {', '.join(measured)}"
-        yield metric is None or metric in measured, "optimized_metric", "this run does not measure it", hint
+        require_measured("optimized_metric", plan.optimized_metric, plan.measured)
         if isinstance(plan.data, Loaders):
             reason = f"it needs to know each batch, and {data} does not tell"
             yield from only(plan, reason, dropout_rng="per_rank")
@@ -117,6 +115,8 @@ class UserLightningModule(Target, Net):
         averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
         key, reason = "engine.gradient_sync", "DistributedDataParallel averages the gradients of a LightningModule"
         yield averaged, key, reason, f"{key}=ddp"
+        hint = "no optimizer and scale_lr, but an argument of the module, for example model.lr=0.01"
+        yield plan.optimizer == DEFAULT, "optimizer", f"{self.name} configures its optimizer itself", hint
         reason = "it is for plain nets"
         yield from only(plan, reason, dropout_rng="per_rank", show_shapes=False, task="auto", scheduler="none")
         if self.manual:

@@ -40,6 +40,10 @@ class Adam(BuiltInOptimizer):
     name: Literal["adam", "adamw"]
 
 
+DEFAULT = Adam(lr=1e-3, weight_decay=0.0, decay_bias_and_norm=True, name="adam")
+"""The default of conf/, which stands beside a LightningModule without effect."""
+
+
 @dataclass(frozen=True)
 class UserOptimizer(Target):
     """Any torch optimizer. It is called with the parameter groups and the arguments.
@@ -127,7 +131,7 @@ class UserScheduler(Target, Schedule):
     def rules(self, plan: "Plan") -> Rules:
         if self.plateau and plan.train and plan.epoch_metrics is not None:
             metric = self.metric(plan)
-            require_measured(plan, "scheduler._monitor_", metric)
+            require_measured("scheduler._monitor_", metric, plan.epoch_metrics)
             if metric.startswith("val/"):
                 reason = f"the schedule steps by {metric} after each epoch"
                 yield from only(plan, reason, **{"trainer.check_val_every_n_epoch": 1})

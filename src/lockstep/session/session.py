@@ -104,7 +104,10 @@ class Session:
         if plan.train:
             if self.data.runs("val") and not self.progress.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
-            self.recorder = self.start.recorder(plan, self.context.rank, self.net)
+            at, content = self.start.at, self.start.content
+            self.recorder = Recorder(
+                plan, self.context.rank, self.net, at.epochs, at.batch, content.record if content else None
+            )
             self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
             self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
             if shows_net(plan) and plan.model.lightning:
@@ -161,12 +164,14 @@ class Session:
             prefix="" if self.net is self.module else PREFIX,
         )
 
-    def end_interrupted_epoch(self, trainer: Any) -> None:
-        """End the epoch in which a finished run was interrupted, before it is tested."""
+    def end_finished(self, trainer: Any) -> None:
+        """Restore a run that had finished training, maybe within an epoch, before it is tested."""
+        self.restore()
         if self.progress.position.batch:
             self.progress.interrupted_epoch = True
             self.state.restore_metrics()
             self.results.end_stage(trainer, "train")
+        self.results.end_training()
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import require
-from lockstep.strategies.strategy import Forward, Layout, Strategy, every_device
+from lockstep.strategies.strategy import Forward, Layout, Strategy
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from lockstep.plan import Plan
@@ -31,9 +30,6 @@ class DP(Strategy):
         super().check(plan)
         reason = "each replica of strategy=dp normalises its own slice of the batch"
         require(not plan.sync_batchnorm, "sync_batchnorm", True, reason, "sync_batchnorm=false, or strategy=ddp")
-
-    def devices(self, plan: "Plan") -> "list[torch.device]":
-        return every_device(plan)
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         from torch import nn

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import require
 from lockstep.constraints import PositiveInt
-from lockstep.strategies.strategy import Forward, Strategy, every_device, plain_net
+from lockstep.strategies.strategy import Forward, Strategy, plain_net
 
 if TYPE_CHECKING:
-    import torch
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
 
@@ -39,9 +38,6 @@ class ModelParallel(Strategy):
         require(fits, "dropout_rng", "global", reason, "dropout_rng=per_rank, or strategy.micro_batches=1")
         reason = "stages are no replicas"
         require(not plan.show_shapes, "show_shapes", True, reason, "show_shapes=false, or strategy=dp")
-
-    def devices(self, plan: "Plan") -> "list[torch.device]":
-        return every_device(plan)
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         return self._stages(plan, net)

@@ -125,7 +125,10 @@ class Strategy:
         """Return the devices of this process. Batches are moved to the first one, where losses are computed."""
         import torch
 
-        return [torch.device("cuda", torch.cuda.current_device()) if plan.accelerator == "gpu" else torch.device("cpu")]
+        if plan.accelerator != "gpu":
+            return [torch.device("cpu")]
+        indices = [torch.cuda.current_device()] if self.distributed else range(plan.devices)
+        return [torch.device("cuda", index) for index in indices]
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         """Return the function by which this process computes the outputs of a net.
@@ -170,12 +173,3 @@ class Distributed(Strategy):
 
     distributed: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "world_size")
-
-
-def every_device(plan: "Plan") -> "list[torch.device]":
-    """Return all devices of a machine, for strategies with one process."""
-    import torch
-
-    if plan.accelerator == "gpu":
-        return [torch.device("cuda", index) for index in range(plan.devices)]
-    return [torch.device("cpu")]

@@ -5,7 +5,6 @@ The text is cut, and not the traceback, since a DataLoader's worker sends its er
 
 import importlib
 import re
-import sys
 import sysconfig
 import traceback
 from os import sep
@@ -58,5 +57,4 @@ def is_user_file(file: str) -> bool:
     """Whether a file is neither Lockstep's, nor Python's, nor of a library that calls the user's code."""
     if file.startswith(CALLERS) or (file.startswith(STANDARD) and not any(name in file for name in INSTALLED)):
         return False
-    files = [sys.modules[name].__file__ for name in LIBRARIES if name in sys.modules]
-    return not file.startswith(tuple(str(Path(library).parent) + sep for library in files if library))
+    return not any(folder + name + sep in file for folder in INSTALLED for name in LIBRARIES)

@@ -1,0 +1,56 @@
+"""Runs that are killed in a step and resumed, as tests of modules, schedules and callbacks compare them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.checkpoint.choice import newest_checkpoint
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.start import start_ranks
+from lockstep.plan import Plan
+from lockstep.run_files import RECORD, Metrics
+
+
+def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metrics:
+    monkeypatch.setenv("FAULT", fault)
+    metrics: Metrics = start_ranks(plan, "tests.fault_injection.engine")
+    return metrics
+
+
+def killed(plan: Plan, monkeypatch: pytest.MonkeyPatch, step: int) -> Plan:
+    """Kill a run in a step; return the plan that resumes it."""
+    with pytest.raises(RankFailed, match="SIGKILL"):
+        start(plan, monkeypatch, f"kill@{step % plan.world_size}:step:{step}")
+    return going_on_with(plan)
+
+
+def going_on_with(plan: Plan) -> Plan:
+    newest, damaged = newest_checkpoint([Path(plan.run_dir)])
+    assert not damaged
+    return replace(plan, resume=True, ckpt_path=None if newest is None else str(newest))
+
+
+def record(plan: Plan) -> str:
+    return (Path(plan.run_dir) / RECORD).read_text()
+
+
+def untimed(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics that depend neither on the clock nor on the engine."""
+    return {key: value for key, value in metrics.items() if "second" not in key and key != "engine"}
+
+
+def alike(metrics: Metrics, expected: Metrics) -> None:
+    assert untimed(metrics) == untimed(expected)
+
+
+def same_after_kill(plan: Plan, step: int, expected: Metrics, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Kill a run of the plan in a step, resume it, compare its end; return the plan that resumed."""
+    other = replace(plan, run_dir=str(Path(plan.run_dir) / f"killed-{step}"))
+    Path(other.run_dir).mkdir()
+    resumed = killed(other, monkeypatch, step)
+    alike(start(resumed, monkeypatch), expected)
+    assert record(other) == record(plan)
+    return resumed
