@@ -58,6 +58,19 @@ def test_best_of_a_resumed_run(overrides: list[str], resume: bool, better: bool,
     assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95})
 
 
+def test_undamaged_checkpoint_replaces_the_damaged(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Else the first save would rotate the damaged one to previous.ckpt."""
+    content = Content.from_saved(manager_of(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[SECTION])
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "previous.ckpt").write_text("whole")
+    (folder / "last.ckpt").write_text("torn")
+    (tmp_path / "link").symlink_to(folder)
+    plan = replace(make_plan("accelerator=cpu"), ckpt_path=str(tmp_path / "link" / "previous.ckpt"), resume=True)
+    manager_of(plan).restore(content, NET)
+    assert (folder / "last.ckpt").read_text() == "whole"
+
+
 def draws() -> list[float]:
     return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()]
 

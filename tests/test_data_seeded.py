@@ -23,8 +23,10 @@ class Late:
 
     def __init__(self, draw: Callable[[], float], first: int) -> None:
         self.draw, self.first = draw, first
+        self.requested: list[int] = []
 
     def __getitem__(self, index: int) -> float:
+        self.requested.append(index)
         return -1.0 if index < self.first else self.draw()
 
 
@@ -46,6 +48,17 @@ def test_a_late_draw_has_its_own_seed(name: str, first: int) -> None:
     samples = source.__getitems__(places(0, 1, 2, 3)) + source.__getitems__(places(4, 5, 6, 7))
     assert samples == [-1.0 if index < first else seeded_draw(DRAWS[name], index) for index in range(8)]
     assert len({*samples[first:]}) == 8 - first
+
+
+@pytest.mark.parametrize("name", ["numpy", "python"])
+@pytest.mark.parametrize("first", [0, 99])
+def test_samples_are_made_once(name: str, first: int) -> None:
+    """Whether each draws or none: a data set that caches samples would keep what was drawn without a seed."""
+    data = Late(DRAWS[name], first)
+    source = Seeded(data, list, 3)
+    source.__getitems__(places(0, 1, 2))
+    source.__getitems__(places(3, 4))
+    assert data.requested == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", DRAWS)

@@ -13,6 +13,11 @@ from tests.fault_injection.command import SMALL, Faulty, Leaves, leaves
 
 LONG = (*SMALL, "max_epochs=40", "model.hidden=[64]", "scheduler=onecycle")
 """Two hundred steps, some seconds of them."""
+WORKERS = (
+    *("data=example", "data.dataset.samples=139", "data.loader.num_workers=2", "model=example", "batch_size=8"),
+    *("max_epochs=40", "checkpoint.every_n_steps=1", "log_every_n_steps=1", "threads=1", "accelerator=cpu"),
+)
+"""As many, of a Dataset that workers read."""
 SPLIT = tuple(word.replace("model=mlp", "model=split_cnn") for word in SMALL if "hidden" not in word)
 slow = pytest.mark.slow
 
@@ -93,10 +98,11 @@ def check_stop(faulty: Faulty, err: str, number: signal.Signals, under_torchrun:
     assert under_torchrun or (err.startswith(sentence) and err.count("\n") == 1), err
 
 
+@pytest.mark.parametrize("overrides", [LONG, WORKERS], ids=["", "workers"])
 @slow
-def test_timeout_stops_training_with_a_checkpoint(tmp_path: Path) -> None:
-    """timeout(1) signals the command, and then its group: two signals count as one. SIGALRM ends its time."""
-    faulty = Faulty(tmp_path, "ddp", "raw", overrides=LONG, under=("timeout", "3600"))
+def test_timeout_stops_training_with_a_checkpoint(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    """timeout(1) signals the command, and then its group: two signals count as one, and a rank needs its workers."""
+    faulty = Faulty(tmp_path, "ddp", "raw", overrides=overrides, under=("timeout", "3600"))
     wait_until(lambda: trains(faulty))
     faulty.process.send_signal(signal.SIGALRM)
     ended = faulty.wait()

@@ -47,23 +47,26 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def preserve_generators() -> Iterator[Callable[[], bool]]:
-    """Restore Python's, NumPy's and torch's generators afterwards.
+    """Restore Python's, NumPy's and torch's generators afterwards. Yields what `watch_draws` returns."""
+    in_numpy, in_torch, in_python = np.random.get_state(), torch.get_rng_state(), random.getstate()
+    try:
+        yield watch_draws()
+    finally:
+        torch.set_rng_state(in_torch)
+        np.random.set_state(in_numpy)
+        random.setstate(in_python)
 
-    Yields a function that returns whether Python or NumPy have drawn since.
-    """
+
+def watch_draws() -> Callable[[], bool]:
+    """Return a function that returns whether Python or NumPy have drawn since now."""
     in_numpy: Any = np.random.get_state()
-    in_torch, in_python = torch.get_rng_state(), random.getstate()
+    in_python = random.getstate()
 
     def have_drawn() -> bool:
         _, keys, *rest = np.random.get_state()
         return rest != [*in_numpy[2:]] or not np.array_equal(keys, in_numpy[1]) or random.getstate() != in_python
 
-    try:
-        yield have_drawn
-    finally:
-        torch.set_rng_state(in_torch)
-        np.random.set_state(in_numpy)
-        random.setstate(in_python)
+    return have_drawn
 
 
 def seeded(seed: int, call: Callable[[], Any]) -> Any:

@@ -82,8 +82,16 @@ data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_own_seed
 +struct.pack("<qqq", seed, 0, sample)
 # a draw by numpy or Python is not noticed
 data/seeded.py test_data_seeded.py::test_a_late_draw_has_its_own_seed
--self.torch_only = not numpy_or_python_drew()
-+self.torch_only = True
+-self.draws = have_drawn()
++self.draws = False
+# a signal to the group kills the workers of a rank
+data/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[workers]
+-os.setpgid(0, 0)
++pass
+# a damaged last.ckpt replaces the undamaged previous.ckpt
+checkpoint/saving.py test_checkpoint_saving.py::test_undamaged_checkpoint_replaces_the_damaged
+-hardlink(previous, LAST)
++pass
 # each output is compared with each target
 data/samples.py test_data_samples.py::test_one_number_a_sample_is_a_column
 -return targets[:, None] if targets.dim() == 1 else targets

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState
-from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, write_synced
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_synced
 from lockstep.checkpoint.identity import identity
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
@@ -40,6 +40,9 @@ class CheckpointManager:
         self.best: float | None = None
         self.best_yet = False
         self.last = Path(plan.run_dir) / FOLDER / LAST
+        previous = self.last.with_name(PREVIOUS)
+        if self.rank == 0 and Path(str(plan.ckpt_path)).resolve() == previous.resolve():
+            hardlink(previous, LAST)  # a damaged last.ckpt must not replace it at the next save
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint is due after an optimizer step, whatever its place in the epoch."""

@@ -1,9 +1,12 @@
 """Samples that are functions of (seed, epoch, sample): drawn alike in any process, batch and order."""
 
 import multiprocessing
+import os
 import random
+import signal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -12,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from lockstep.random_state import preserve_generators
+from lockstep.random_state import preserve_generators, watch_draws
 
 Place = tuple[int, int]
 """An epoch, from 0, and the number of a sample in its split."""
@@ -28,36 +31,47 @@ PRESERVED = (
 """Options of a user's DataLoader that are preserved."""
 
 
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
 class Seeded(Dataset[Any]):
     """Batches of a dataset by the places of their samples; `collate` makes a batch, but not of no samples.
 
-    Seeding numpy's and Python's generators takes longer than many a sample. So it begins with the first batch that
-    draws from them, which is then made again. torch's generator is always seeded: `torch.initial_seed()` reads it
-    without a draw.
+    Seeding numpy's and Python's generators takes longer than many a sample. So it stops after a first batch that draws
+    nothing from them, and begins again with the first batch that does, which is then made again. It is not the first
+    batch that is made twice, since a data set may cache its samples. torch's generator is always seeded:
+    `torch.initial_seed()` reads it without a draw.
     """
 
     def __init__(self, dataset: Any, collate: Callable[..., Any], seed: int) -> None:
         self.dataset, self.collate, self.seed = dataset, collate, seed
-        self.torch_only = True
+        self.draws: bool | None = None  # unknown before the first batch
 
     def __getitems__(self, places: Sequence[Place]) -> Any:
         """Return a batch, or None for no samples. The process's generators are preserved."""
         if not places:
             return None
-        with preserve_generators() as numpy_or_python_drew:
-            if self.torch_only:
+        with preserve_generators() as have_drawn:
+            if self.draws is False:
                 batch = self._batch(places)
-                self.torch_only = not numpy_or_python_drew()
-                if self.torch_only:
+                self.draws = have_drawn()
+                if not self.draws:
                     return batch
             return self._batch(places)
 
     def _batch(self, places: Sequence[Place]) -> Any:
-        samples = []
+        """Make a batch; see by the first one whether a sample or `collate` draws from numpy's or Python's generator."""
+        samples, checks = [], []
         for epoch, sample in places:
-            seed_sample(self.seed, epoch, sample, self.torch_only)
+            seed_sample(self.seed, epoch, sample, torch_only=self.draws is False)
+            have_drawn = watch_draws() if self.draws is None else None
             samples.append(self.dataset[sample])
-        return self.collate(samples)
+            if have_drawn is not None:
+                checks.append(have_drawn())
+        batch = self.collate(samples)
+        if have_drawn is not None:
+            self.draws = any(checks) or have_drawn()
+        return batch
 
 
 def seed_sample(seed: int, epoch: int, sample: int, torch_only: bool = False) -> None:
@@ -93,7 +107,11 @@ class SampleReader:
     def batches(self, epoch: int, slices: Iterable[Tensor]) -> Iterator[Any]:
         """Yield a batch for each tensor of ids; None for no ids."""
         self.epoch, self.slices = epoch, slices
-        return iter(self.loader)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)  # inherited by workers, see _init_worker
+        try:
+            return iter(self.loader)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _collated(batch: Any) -> Any:
@@ -104,6 +122,17 @@ def _collated(batch: Any) -> Any:
 def loader_options(loader: "DataLoader[Any]") -> dict[str, Any]:
     """Return a DataLoader's options; workers are forked by default, as in a script, though ranks have a fork server."""
     options = {name: getattr(loader, name) for name in PRESERVED}
+    options["worker_init_fn"] = partial(_init_worker, loader.worker_init_fn)
     if options["num_workers"] and options["multiprocessing_context"] is None:
         options["multiprocessing_context"] = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     return options
+
+
+def _init_worker(init: Callable[[int], None] | None, worker: int) -> None:
+    """Leave the process group: at a signal to it the rank stops in an orderly way, and needs its workers to do so."""
+    os.setpgid(0, 0)
+    while signal.sigtimedwait(GROUP_SIGNALS, 0) is not None:
+        pass  # one that came before
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    if init is not None:
+        init(worker)
