@@ -173,6 +173,9 @@ def test_other_objects_are_rejected(make_user_plan: MakeUserPlan) -> None:
 
 def test_metrics_of_a_plain_net_are_checked_before_training(make_user_plan: MakeUserPlan) -> None:
     job = ("model=mlp", "data=digits", "callbacks=early_stopping")
-    with pytest.raises(ConfigError, match=r"^callbacks.early_stopping.monitor=val_loss: no epoch .* one of train/loss"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^callbacks.early_stopping.monitor=val_loss: this run does not measure it; write one of train/loss",
+    ):
         make_user_plan(*job, "callbacks.early_stopping.monitor=val_loss")
     make_user_plan(*job, "callbacks.early_stopping.monitor=val/f1", folder="known")

@@ -81,5 +81,5 @@ def test_summary_of_each_kind_of_net(
 
 
 def test_summary_needs_training(make_plan: MakePlan, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="model_summary=true: it is printed before training; write"):
+    with pytest.raises(ConfigError, match="model_summary=true: it is for training, and train=false; write"):
         make_plan("train=false", f"ckpt_path={tmp_path}", "model_summary=true")

@@ -142,7 +142,7 @@ def test_a_default_task_is_not_in_the_identity(make_user_plan: MakeUserPlan) -> 
     )
     assert "task" not in default
     assert named == default
-    assert other == {**default, "task": "autoencoding"}
+    assert other == {**default, "task": "autoencoding", "data.sums": ["loss", "samples"]}
 
 
 @pytest.mark.parametrize(

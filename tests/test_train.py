@@ -73,7 +73,7 @@ def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
     ended = command(*torchrun(command, 2), *job, MASTER_PORT=str(free_port()))
     assert ended.status == 0, ended.err
     under_torchrun = json.loads((ended.run_dir / "metrics.json").read_text())
-    assert len(list(command.folder.glob("logs/train/*"))) == 1
+    assert len(list(command.folder.glob("logs/train/[!.]*"))) == 1
     assert (ended.run_dir / "ranks" / "1.log").exists()
     assert ended.out.count("epoch 2/2") == 1
     by_command = Command(command.folder / "own")

@@ -35,6 +35,7 @@ def compare_values(comparison: Comparison, key: str, a: object, b: object, where
 
 def furthest(a: Any, b: Any) -> tuple[Any, Any]:
     """Return the elements of two tensors that differ most, or their shapes and types; other values unchanged."""
+    a, b = _as_tensor(a), _as_tensor(b)
     if not hasattr(a, "shape") or not hasattr(b, "shape"):
         first, second = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
         return first, second
@@ -49,3 +50,12 @@ def furthest(a: Any, b: Any) -> tuple[Any, Any]:
         return 0, 0
     index = distance.flatten().nan_to_num(nan=math.inf).argmax()
     return a.flatten()[index].item(), b.flatten()[index].item()
+
+
+def _as_tensor(value: Any) -> Any:
+    """Return numbers of numpy, which a user's optimizer or module may keep, as a tensor; other values unchanged."""
+    if type(value).__module__ != "numpy":
+        return value
+    import torch
+
+    return torch.tensor(value) if value.dtype.kind in "biuf" else value.tolist()

@@ -107,5 +107,6 @@ def _coerce_plain(kind: type, key: str, value: Any) -> Any:
     fits = is_number(value) if kind is float else isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
     require(fits, key, value, f"it takes {name}", f"{key}={example}")
     if kind in (int, float):
-        require(abs(value) < 2**63, key, value, "it takes a finite number below 2^63", f"{key}={example}")
+        limit, text = (2**63, "2^63") if kind is int else (1e300, "1e300")
+        require(abs(value) < limit, key, value, f"it takes a finite number below {text}", f"{key}={example}")
     return kind(value)

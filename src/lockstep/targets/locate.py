@@ -149,8 +149,9 @@ def checked_arguments(
     title = getattr(call, "__qualname__", repr(call))
     for name, value in keywords.items():
         if name not in parameters and (name in reserved or not takes_any):
-            near, listed = nearest(name, parameters), ", ".join(parameters) or "none"
-            hint = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else f"one of: {listed}"
+            near, listed = nearest(name, parameters), ", ".join(parameters)
+            others = f"one of: {listed}" if listed else f"~{key}.{name} to leave it out"
+            hint = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else others
             raise config_error(f"{key}.{name}", value, f"{title} takes no such argument{_suggestion(near)}", hint)
     arguments = {**{name: value for name, value in defaults.items() if name in parameters}, **keywords}
     for name, parameter in parameters.items() if complete else ():
