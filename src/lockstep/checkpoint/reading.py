@@ -77,7 +77,7 @@ def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
         content = Content.from_saved(checkpoint[SECTION]) if plan.train else None
     except DamagedCheckpoint as damaged:
         raise config_error("ckpt_path", path, str(damaged), HINT) from None
-    except (KeyError, TypeError, AttributeError):
+    except (LookupError, TypeError, AttributeError):
         raise config_error("ckpt_path", path, "it is not a checkpoint that this project wrote", HINT) from None
     if content is not None:
         require_same(plan, content.identity)

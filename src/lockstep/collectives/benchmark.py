@@ -114,10 +114,16 @@ def buffers(primitive: Primitive, count: int) -> tuple[Tensor, Tensor]:
 
 
 def fit_line(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """Return α and β, neither of them below 0."""
+    """Fit seconds = α + β size by least squares of the relative errors, neither of them below 0; return α and β."""
+    weights = 1 / np.array(seconds)
+    relative = np.array(sizes) * weights
     if len(sizes) == 1:
         return seconds[0], 0.0
-    beta, alpha = np.polyfit(sizes, seconds, 1, w=1 / np.array(seconds)).clip(min=0).tolist()
+    beta, alpha = np.polyfit(sizes, seconds, 1, w=weights).tolist()
+    if beta < 0:
+        return float(weights.sum() / (weights**2).sum()), 0.0
+    if alpha < 0:
+        return 0.0, float(relative.sum() / (relative**2).sum())
     return alpha, beta
 
 

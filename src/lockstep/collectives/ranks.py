@@ -39,7 +39,8 @@ def run(payload: TourPayload, context: RankContext) -> TourResult:
 def observe(primitive: Primitive, root: int) -> Observation:
     """Make one call on this rank. Each number is another: 10 and -11 on rank 0, 20 and -21 on rank 1."""
     input, output = buffers(primitive, tour_count(primitive, dist.get_world_size()))
-    input += torch.tensor([(10 * dist.get_rank() + 10 + index) * (-1) ** index for index in range(len(input))])
+    numbers = [(10 * dist.get_rank() + 10 + index) * (-1) ** index for index in range(len(input))]
+    input += torch.tensor(numbers, device=input.device)
     before: list[float] = input.tolist()
     primitive.call(input, output, root)
     return before, output.tolist()

@@ -93,7 +93,7 @@ class RecordedRun:
         paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file())
         files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
         if f"{LAST}:" in files and not self.last:
-            files[f"{LAST}:"] = "damaged"
+            files[f"{LAST}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
         return files | ({f"{LAST}:{key}": value for key, value in flattened(self.last)} if with_content else {})
 
     @cached_property

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import os
 import time
 import urllib.request
 import zlib
@@ -68,6 +67,7 @@ def fetch(root: str, file: DataFile, path: Path, urls: Sequence[str]) -> bytearr
 
 
 def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
+    created = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     lock, errors = path.with_name(".download.lock"), []
     with FileLock(lock, timeout=FILES_AT_ONCE * DOWNLOAD_LIMIT):
@@ -82,9 +82,10 @@ def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
                 temporary.write_bytes(content)
             return
     if errors:
-        lock.unlink()
+        lock.unlink(missing_ok=True)
         with suppress(OSError):  # they are not empty
-            os.removedirs(path.parent)
+            for folder in created:
+                folder.rmdir()
         raise OSError("; ".join(errors))
 
 

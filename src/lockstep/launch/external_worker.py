@@ -74,7 +74,7 @@ class ExternalRank:
 
     @contextmanager
     def failures_reported(self) -> Iterator[None]:
-        """Report an error and exit with status 1."""
+        """Report an error and exit with status 1; end torchrun too if it would wait for an unreachable machine."""
         terminal = os.dup(2)
         try:
             yield
@@ -84,7 +84,8 @@ class ExternalRank:
             wait_for_first_failure(error)
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
-            is_cut_off = is_last and self.world.num_nodes > 1 and timed_out(error)
+            is_waiting = isinstance(error, RuntimeError) and timed_out(error)  # in a collective
+            is_cut_off = is_last and self.world.num_nodes > 1 and is_waiting
             write_report(error, self.context.rank, terminal, to_terminal=is_cut_off)
             if is_cut_off:  # torchrun waits a quarter of an hour for an unreachable machine, and handles no signal
                 os.kill(os.getppid(), signal.SIGKILL)

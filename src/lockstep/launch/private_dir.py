@@ -1,6 +1,6 @@
 """The private folder of this process, mode 0700, for all temporary files of its runs.
 
-Each process that uses it holds a shared lock on it. It is removed at exit; after SIGKILL, the next process that creates
+The process that creates it holds a lock on it. It is removed at exit; after SIGKILL, the next process that creates
 such a folder removes those that are not locked.
 """
 

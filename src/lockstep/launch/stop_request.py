@@ -9,11 +9,12 @@ so it cannot deadlock.
 import contextlib
 import math
 import os
+import select
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
@@ -61,6 +62,7 @@ class StopRequest(Stop):
             while not (self.requested() or self._requested_by_peer()):
                 if self.ended.wait(POLL_INTERVAL):
                     return
+            self._on_request()
             if self.store is not None:
                 self.store.set(STOP_REQUESTED, "")
             with self.lock:
@@ -74,6 +76,9 @@ class StopRequest(Stop):
     def _requested_by_peer(self) -> bool:
         """Whether another rank has written its request to the store."""
         return self.store is not None and self.store.check([STOP_REQUESTED])
+
+    def _on_request(self) -> None:
+        """Called once, before the request is written to the store."""
 
     def _last_batch(self, batch: int) -> float:
         """Return the largest batch of all ranks."""
@@ -117,24 +122,36 @@ class SignalRequest(StopRequest):
     """
 
     def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
-        super().__init__(lambda: self.accepted, rank, world_size, store)
+        super().__init__(self._signalled, rank, world_size, store)
         self.accepted, self.number = False, signal.SIGTERM
         self.timer = threading.Timer(SHUTDOWN_TIMEOUT, self._exit)
         self.timer.daemon = True
 
     @contextlib.contextmanager
     def accepting_stop(self, batches: int) -> Iterator[None]:
-        """Accept the first signal: torchrun passes on one that a terminal has sent to all processes."""
+        """Listen at a wake-up socket: Python runs handlers in the main thread, which may wait for a peer in C++."""
+        self.received, sender = socket.socketpair()
+        sender.setblocking(False)
+        descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         try:
-            with signal_handlers(self._on_signal), super().accepting_stop(batches):
+            with signal_handlers(lambda *_: None), super().accepting_stop(batches):
                 yield
         finally:
             self.timer.cancel()
+            self.accepted = self._signalled()  # also one that came while a peer was lost
+            signal.set_wakeup_fd(descriptor)
+            sender.close()
+            self.received.close()
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if not self.accepted:
-            self.accepted, self.number = True, signal.Signals(number)
-            self.timer.start()
+    def _signalled(self) -> bool:
+        if not select.select([self.received], [], [], 0)[0]:
+            return False
+        self.number = signal.Signals(self.received.recv(1, socket.MSG_PEEK)[0])  # as Python's own handler writes it
+        return True
+
+    def _on_request(self) -> None:
+        """Start the timer, which exits even if the store is lost."""
+        self.timer.start()
 
     def _exit(self) -> None:
         remove_private_folder()

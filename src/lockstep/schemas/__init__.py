@@ -1,4 +1,4 @@
-"""Typed options of all config groups, No torch here: invalid values are refused before imports."""
+"""Typed options of all config groups. No torch here: invalid values are refused before imports."""
 
 from lockstep.schemas.data import (
     MNIST,

@@ -8,10 +8,11 @@ from lockstep.constraints import Constraint, PositiveInt
 
 Backend = Literal["auto", "gloo", "nccl", "mpi"]
 
+METHOD = re.compile(r"auto|file|env|file:///.+|tcp://[^:/\s]+:[1-9]\d{0,4}")
 InitMethod = Annotated[
     str,
     Constraint(
-        re.compile(r"auto|file|env|file:///.+|tcp://[^:/\s]+:[1-9]\d{0,4}").fullmatch,
+        lambda text: bool(METHOD.fullmatch(text)) and (text[:3] != "tcp" or int(text.rpartition(":")[2]) < 2**16),
         "there is no such method",
         "auto, env, file, file:///PATH or tcp://HOST:PORT, for example",
     ),

@@ -16,7 +16,7 @@ class Hooks:
     def __init__(self, trainer: Any, module: Any) -> None:
         self.trainer, self.module = trainer, module
         self.overridden: dict[str, list[Hook]] = {}
-        self.n_arguments: dict[str, int] = {}
+        self.positional: dict[str, int | None] = {}
 
     def refresh(self) -> None:
         """Look up again what is overridden."""
@@ -53,12 +53,20 @@ class Hooks:
         ]
 
     def step_arguments(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """Return those of batch, batch_idx and dataloader_idx that a step of the module takes."""
-        if name not in self.n_arguments:
-            self.n_arguments[name] = len(inspect.signature(getattr(self.module, name)).parameters)
-        return arguments[: self.n_arguments[name]]
+        """Return those of batch, batch_idx and dataloader_idx that a step of the module takes by position."""
+        if name not in self.positional:
+            self.positional[name] = count_positional(getattr(self.module, name))
+        return arguments[: self.positional[name]]
 
 
 def is_monitoring(callback: Any) -> bool:
     """Whether Lightning calls a callback's on_train_epoch_end after the module's."""
     return any(kind.__name__ in ("EarlyStopping", "Checkpoint") for kind in type(callback).__mro__)
+
+
+def count_positional(step: Hook) -> int | None:
+    """Return how many arguments a step takes by position; None if any number."""
+    kinds = [parameter.kind for parameter in inspect.signature(step).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return None
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
