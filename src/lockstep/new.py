@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write(name: str, folder: Path) -> list[Path]:
-    """Write the files, and return their paths. The package is in `src` beside `lockstep`, else in the folder itself.
+    """Write the files, and return their paths. The package is in `src` of a checkout, else in the folder itself.
 
     Raises:
         ConfigError: the name is invalid or in use, or a file cannot be written.

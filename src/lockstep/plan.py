@@ -174,7 +174,7 @@ def check(plan: Plan) -> None:
 
 
 def _batch_rules(plan: Plan) -> Rules:
-    """Yield the rules of the global batch. Ranks may have unequal shares, or none, of a user's loaders."""
+    """Yield the rules of split and batch sizes. Batches of a user's loaders may leave ranks unequal shares."""
     data, batch_size = plan.data, plan.batch_size
     if isinstance(data, schemas.Loaders) and not data.regular:
         return

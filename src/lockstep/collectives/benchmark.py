@@ -128,7 +128,7 @@ def fit_line(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, f
 
 
 def bandwidths(bytes_per_second: float, bus_factor: float) -> tuple[float | None, float | None]:
-    """Return those of the algorithm and of the bus in GB/s."""
+    """Return the bandwidths of the algorithm and of the bus, in GB/s."""
     return (bytes_per_second / 1e9, bytes_per_second / 1e9 * bus_factor) if bytes_per_second else (None, None)
 
 

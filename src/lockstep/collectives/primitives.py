@@ -35,10 +35,12 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 
 @dataclass(frozen=True)
 class Primitive:
-    """Input and output are the `full` tensor or a `share` of it, 1/W; without an output the input is replaced.
+    """A primitive of torch.distributed, what it must return, and what it costs.
+
+    Input and output are the `full` tensor or a `share` of it, 1/W; without an output the input is replaced.
 
     `expected(before, root)` is what each rank must hold afterwards (None: anything), given what all held before. The
-    benchmark calls `timed` instead of `call` if it is set; its `trips` messages go one after the other.
+    benchmark calls `timed` instead of `call` if it is set; a call sends `trips` messages one after the other.
     """
 
     name: str
@@ -74,7 +76,7 @@ def ping_pong(input: Tensor, output: Tensor, root: int) -> None:
 
 
 def isend_irecv(input: Tensor, output: Tensor, root: int) -> None:
-    """Both calls return at once; until `wait`, a rank must neither change `input` nor read `output`."""
+    """Exchange tensors between ranks 0 and 1; until `wait` neither may change `input` or read `output`."""
     rank = dist.get_rank()
     if rank > 1:
         output.copy_(input)

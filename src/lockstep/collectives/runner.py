@@ -46,7 +46,7 @@ class TourOptions(RankOptions):
 
 
 def run_tour(options: TourOptions) -> int:
-    """Return exit status 1 if some rank does not hold what it must."""
+    """Call and check each primitive, and save tour.csv; return exit status 1 if a check failed."""
     world = world_of(options)
     last, folder, prints = world.world_size - 1, Path(world.folder), is_rank_zero(rank_from_env())
     require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")

@@ -21,7 +21,7 @@ When = tuple[float, float]
 
 @dataclass
 class Quantity:
-    """One thing compared over the whole run. Differences are absolute below 1, relative above."""
+    """A quantity compared over two whole runs. Differences are absolute below 1, relative above."""
 
     name: str
     tolerance: Tolerance

@@ -33,7 +33,7 @@ class DataFile(NamedTuple):
     sha256: str
 
     def read(self, stream: IO[bytes], name: str) -> bytearray:
-        """Return the content, which a file of another name has packed. A tensor can share a bytearray's memory.
+        """Return the content, decompressed if the file has another name. A tensor can share a bytearray's memory.
 
         Raises:
             ValueError: the content is damaged.

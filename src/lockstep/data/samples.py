@@ -16,10 +16,10 @@ from lockstep.schemas.task import Samples
 
 @dataclass(frozen=True)
 class SampleData:
-    """A data set of each split, of which one may be empty.
+    """The data sets of the splits; a split may be empty.
 
     loader: arguments of torch's DataLoader beside those that a plan has.
-    samples: what the task takes for a sample.
+    samples: what a sample is for the task.
     """
 
     train: Any

@@ -7,14 +7,18 @@ from lockstep.session.session import Session
 
 
 class Saving:
-    """`stop`: whether a signal asks for the end; `epoch_ended`: whether an epoch has ended and is not saved yet."""
+    """Saves checkpoints for the Lightning engine.
+
+    stop: whether a signal asks for the end.
+    epoch_ended: whether an epoch has ended and is not saved yet.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.stop = self.epoch_ended = False
 
     def finish_epoch(self, trainer: pl.Trainer) -> None:
-        """Record an epoch that has ended, print its line, save a checkpoint; an interrupted epoch is saved within."""
+        """Record an epoch that has ended, print its line, and save a checkpoint. Not for an interrupted one."""
         session, progress = self.session, self.session.progress
         if self.epoch_ended and not progress.interrupted_epoch:
             progress.ended = trainer.should_stop

@@ -11,7 +11,7 @@ class CNN(nn.Module):
     """(batch, channels, height, width) → (batch, outputs). Sizes in comments are of 28×28 images.
 
     Before BatchNorm a convolution has no bias: it would cancel, its gradient would be rounding noise, and Adam would
-    make steps of that noise, which differ in every world.
+    amplify it, differently for each number of ranks.
 
     Args:
         norm: batch puts BatchNorm after each convolution.

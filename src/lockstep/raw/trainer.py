@@ -105,7 +105,7 @@ class RawTrainer:
         """Add the plan's callbacks, then the module's, which replace those of the same type.
 
         Raises:
-            ConfigError: one changes the batches of an optimizer step, unknown to the plan.
+            ConfigError: a callback changes gradient accumulation, and the plan does not know of it.
         """
         module = self.lightning_module
         configured = module.configure_callbacks() if hasattr(module, "configure_callbacks") else []

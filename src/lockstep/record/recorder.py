@@ -75,7 +75,7 @@ class Recorder:
         return self.plan.strategy.tensors.gradient_norms(gradients)
 
     def stepped(self, *optimizers: Optimizer, last: bool | None = None) -> None:
-        """Take fingerprints of this rank's memory after its optimizers and schedules have stepped.
+        """Take fingerprints of this rank's weights, buffers and optimizer state after optimizers and schedules stepped.
 
         They are taken at once: after a validation, say, all ranks have the buffers of rank 0.
 

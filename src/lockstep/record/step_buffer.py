@@ -54,7 +54,7 @@ class StepBuffer:
         self.logged.append(logged or {})
 
     def columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
-        """Return this rank's values of each step as JSON has them, and what the next buffer carries."""
+        """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
         sums, digests = self._windows()
         steps = len(self.rates)
         step_of_norm = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts, dtype=torch.int64))

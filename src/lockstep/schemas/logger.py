@@ -98,6 +98,7 @@ class UserCallback(Target):
         return schedule
 
     def rules(self, plan: "Plan") -> Rules:
+        """Yield what this callback requires of the plan."""
         if self.scheduling is not None:
             yield from only(plan, f"{self.key} sets the batches of an optimizer step", accumulate_grad_batches=1)
             reason = f"{plan.model.name} optimizes manually, and accumulates by itself"

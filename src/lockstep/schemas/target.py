@@ -70,7 +70,7 @@ class BuiltIn:
 
 
 def nested(key: str, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the targets among a target's arguments and itself with their keys, the innermost first."""
+    """Yield a target and those among its arguments with their keys, the innermost first."""
     if isinstance(value, Mapping):
         for name, argument in value.items():
             yield from nested(f"{key}.{name}", argument)

@@ -65,8 +65,9 @@ class Strategy:
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
     sharded: whether each rank stores a shard of every parameter.
-    batch_key: for `batch_layout`, a name, empty for the strategy's, and what counts the parts in the run's metadata.
-    order: a name if sums are added in another order than by others of that `batch_key`.
+    batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and the key of the run's metadata that
+        counts the parts of a batch.
+    order: a name if sums are added in another order than by other strategies of that `batch_key`.
     """
 
     name: str
@@ -154,7 +155,7 @@ class Strategy:
 
     @classmethod
     def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        """Return a key of how a batch is split, which decides dropout masks and the samples of BatchNorm statistics.
+        """Return a key, equal for runs that split batches alike: for dropout masks and BatchNorm statistics.
 
         Args:
             run_metadata: the first line of a run's record.
