@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from lockstep.checkpoint import choice
-from lockstep.checkpoint.choice import choose_checkpoint
+from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart
 from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, read_checkpoint
 from lockstep.config_error import ConfigError
+from lockstep.run_files import CONFIG
 from tests.conftest import MakePlan
 
 
@@ -38,20 +39,38 @@ def test_newest_undamaged_checkpoint_is_chosen(
     read = Mock(side_effect=read_checkpoint)
     monkeypatch.setattr(choice, "read_checkpoint", read)
     resumed, torn = choose_checkpoint(replace(plan, resume=True), folder_given=False)
-    assert (resumed.ckpt_path, resumed.run_dir, torn) == (str(newest), str(one.parent), damaged)
+    assert (resumed.ckpt_path, resumed.run_dir, [*torn]) == (str(newest), str(one.parent), damaged)
     assert [call.args[0] for call in read.call_args_list] == [*damaged, newest], "older ones are not read"
     anew, torn = choose_checkpoint(replace(plan, ckpt_path="last"), folder_given=False)
-    assert (anew.ckpt_path, anew.run_dir, torn) == (str(newest), plan.run_dir, damaged)
+    assert (anew.ckpt_path, anew.run_dir, [*torn]) == (str(newest), plan.run_dir, damaged)
     inside, torn = choose_checkpoint(replace(plan, resume=True, run_dir=str(one.parent)), folder_given=True)
-    assert (inside.ckpt_path, inside.run_dir, torn) == (str(newest), str(one.parent), damaged[1:])
+    assert (inside.ckpt_path, inside.run_dir, [*torn]) == (str(newest), str(one.parent), damaged[1:])
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Neither by `resume=true` nor behind a restart; those of an earlier run in the folder do not count there."""
+    run = tmp_path / "run"
+    last = a_checkpoint(run / FOLDER / LAST, age=10, damaged=True)
+    previous = a_checkpoint(run / FOLDER / PREVIOUS, age=20)
+    previous.write_bytes(b"garbage")
+    plan = replace(make_plan(), run_dir=str(run))
+    with pytest.raises(ConfigError, match=r"^resume=true: no checkpoint there can be read") as refused:
+        choose_checkpoint(replace(plan, resume=True), folder_given=True)
+    assert all(f"{path} (it is no complete checkpoint" in str(refused.value) for path in (last, previous))
+    with pytest.raises(ConfigError, match=r"^resume=true: no checkpoint there can be read"):
+        resume_after_restart(plan)
+    (run / CONFIG).touch()
+    os.utime(run / CONFIG, (time.time() - 5,) * 2)
+    os.utime(previous, (time.time() - 20,) * 2)
+    assert resume_after_restart(plan) == plan
 
 
 def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = make_plan("name=mine")
     begun = replace(plan, resume=True)
-    assert choose_checkpoint(plan, folder_given=False) == (plan, [])
-    assert choose_checkpoint(begun, folder_given=True) == (begun, []), "it starts from scratch"
+    assert choose_checkpoint(plan, folder_given=False) == (plan, {})
+    assert choose_checkpoint(begun, folder_given=True) == (begun, {}), "it starts from scratch"
     for options, message in (
         (
             {"resume": True},

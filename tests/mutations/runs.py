@@ -88,6 +88,10 @@ data/seeded.py test_data_seeded.py::test_a_late_draw_has_its_own_seed
 data/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[workers]
 -os.setpgid(0, 0)
 +pass
+# a run whose checkpoints are all damaged begins anew
+checkpoint/choice.py test_checkpoint_choice.py::test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten
+-        _require_readable(damaged)
++        pass
 # a damaged last.ckpt replaces the undamaged previous.ckpt
 checkpoint/saving.py test_checkpoint_saving.py::test_undamaged_checkpoint_replaces_the_damaged
 -hardlink(previous, LAST)

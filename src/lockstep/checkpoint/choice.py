@@ -1,7 +1,7 @@
 """Which checkpoint a run begins from, and so in which folder it runs: what `resume` and `ckpt_path` mean."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +15,14 @@ LOGS = Path("logs")
 NEWEST = "last"
 
 
-def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]:
-    """Return the plan with its checkpoint's path and folder; and newer checkpoints, which are damaged.
+def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Path, str]]:
+    """Return the plan with its checkpoint's path and folder; and newer checkpoints, which are damaged, and the reason.
 
     `resume=true` means the newest undamaged checkpoint of the run's folder if the command names one (there may be none
     yet: the run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
 
     Raises:
-        ConfigError: there is no such checkpoint.
+        ConfigError: there is no such checkpoint, or all of the folder are damaged: the run would overwrite them.
     """
     path, logs = plan.ckpt_path, LOGS / plan.name
     if plan.resume and path is not None:
@@ -31,7 +31,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
         plan = replace(plan, ckpt_path=absolute(path))
         exists = plan.ckpt_path is None or os.path.isfile(plan.ckpt_path)  # noqa: PTH113  # pathlib's may raise
         require(exists, "ckpt_path", plan.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
-        return plan, []
+        return plan, {}
     in_folder = plan.resume and folder_given
     all_runs = {path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}
     newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else all_runs)
@@ -39,7 +39,8 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
     if in_folder:
-        return plan, []
+        _require_readable(damaged)
+        return plan, {}
     key, value, hint = ("ckpt_path", NEWEST, "ckpt_path=null to start from scratch, or the path of a .ckpt file")
     if plan.resume:
         key, value, hint = "resume", "true", "resume=false, or hydra.run.dir=FOLDER, the folder of a run"
@@ -47,25 +48,38 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, list[Path]]
 
 
 def resume_after_restart(plan: Plan) -> Plan:
-    """Return the plan of ranks that were restarted after a failure: they resume from their own last checkpoint."""
+    """Return the plan of ranks that were restarted after a failure: they resume from their own last checkpoint.
+
+    Raises:
+        ConfigError: all that the run has saved is damaged.
+    """
     run = Path(plan.run_dir)
-    last, _damaged = newest_checkpoint([run]) if plan.train else (None, [])
+    last, damaged = newest_checkpoint([run]) if plan.train else (None, {})
     config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's
     began = config.stat().st_mtime_ns if config.is_file() else 0
     if last is None or last.stat().st_mtime_ns < began:
+        _require_readable({path: reason for path, reason in damaged.items() if path.stat().st_mtime_ns >= began})
         return plan
     return replace(plan, ckpt_path=str(last), resume=True)
 
 
-def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, list[Path]]:
-    """Return the newest undamaged checkpoint of these run folders, and the damaged ones that are newer."""
+def _require_readable(damaged: Mapping[Path, str]) -> None:
+    """Raise if there are checkpoints, all damaged."""
+    if damaged:
+        files = ", ".join(f"{path} ({reason})" for path, reason in damaged.items())
+        reason, hint = f"no checkpoint there can be read: {files}", "hydra.run.dir=FOLDER, another folder, to start anew"
+        raise config_error("resume", "true", reason, hint)
+
+
+def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, dict[Path, str]]:
+    """Return the newest undamaged checkpoint of these run folders; and newer ones, which are damaged, with reasons."""
     paths = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
     paths = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
-    damaged: list[Path] = []
+    damaged: dict[Path, str] = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
             read_checkpoint(path, mmap=True)
             return path, damaged
-        except DamagedCheckpoint:
-            damaged.append(path)
+        except DamagedCheckpoint as reason:
+            damaged[path] = str(reason)
     return None, damaged
