@@ -1,6 +1,7 @@
 """Private names of torchmetrics, which is imported by a user's module and never here.
 
-If one is missing, a metric that is logged on steps shows nothing there, and a resume within an epoch counts anew.
+If one is missing, a metric that is logged on steps shows nothing there, a resume within an epoch counts anew, and
+precision=64-true ends with an AttributeError.
 """
 
 import sys
@@ -44,3 +45,8 @@ def restore_metric(metric: Any, state: Mapping[str, Any]) -> None:
             setattr(metric, name, value)
     metric._update_count = metric.update_count + state[UPDATES]
     metric._computed = None
+
+
+def widen_metric(metric: Any) -> None:
+    """Convert the floating states of a metric to float64; `Metric.set_dtype` would convert class labels too."""
+    metric._apply(lambda state: state.double() if state.is_floating_point() else state)

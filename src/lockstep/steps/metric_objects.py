@@ -10,7 +10,7 @@ from torch import nn
 
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
-from lockstep.private_api.torchmetrics import is_metric, metric_state, restore_metric
+from lockstep.private_api.torchmetrics import is_metric, metric_state, restore_metric, widen_metric
 
 
 def metric_objects(module: nn.Module) -> dict[str, Any]:
@@ -19,10 +19,10 @@ def metric_objects(module: nn.Module) -> dict[str, Any]:
 
 
 def widen_metrics(plan: Plan, module: nn.Module) -> None:
-    """Convert torchmetrics states to float64 if the plan computes in it (`Metric.to` ignores dtypes)."""
+    """Convert floating states of torchmetrics to float64 if the plan computes in it (`Metric.to` ignores dtypes)."""
     if dtype_of(plan) == torch.float64:
         for metric in metric_objects(module).values():
-            metric.set_dtype(torch.float64)
+            widen_metric(metric)
 
 
 @contextmanager
