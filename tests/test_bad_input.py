@@ -64,7 +64,8 @@ def watched(command: Command, *arguments: str, **environment: str) -> tuple[Ende
     while process.poll() is None:
         with contextlib.suppress(psutil.Error):
             started = psutil.Process(process.pid).children(recursive=True)
-            seen |= {" ".join(one.cmdline()) for one in started if one.ppid() != process.pid}
+            parents = {one.pid for one in started}  # an orphan has another: the command may end meanwhile
+            seen |= {" ".join(one.cmdline()) for one in started if one.ppid() in parents}
         time.sleep(0.05)
     return command.wait(process), seen
 

@@ -101,7 +101,7 @@ def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run / "raw", tmp_path / "copy"))
     (copy / "checkpoints" / LAST).write_bytes(b"half a file")
     comparison = compare(run / "raw", copy)
-    assert comparison.quantities[LAST].first == "last.ckpt: 'there' against 'damaged'"
+    assert comparison.quantities[LAST].first == f"last.ckpt: 'there' against 'damaged in {copy}'"
 
 
 @pytest.mark.parametrize(

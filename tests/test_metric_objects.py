@@ -13,12 +13,13 @@ from tests.conftest import MakePlan
 def test_only_floating_states_become_float64(make_plan: MakePlan) -> None:
     """Labels that a metric collects stay whole numbers: AUROC counts them."""
     plan = make_plan("precision=64-true")
-    module = nn.ModuleDict({"auroc": MulticlassAUROC(2), "mean": MeanMetric()})
+    auroc, mean = MulticlassAUROC(2), MeanMetric()
+    module = nn.ModuleList([auroc, mean])
     for scores, targets in (([[0.9, 0.1], [0.6, 0.4]], [0, 1]), ([[0.3, 0.7], [0.8, 0.2]], [1, 0])):
         widen_metrics(plan, module)
-        module["auroc"].update(torch.tensor(scores, dtype=torch.float64), torch.tensor(targets))
-        module["mean"].update(torch.tensor(scores[0][0], dtype=torch.float64))
+        auroc.update(torch.tensor(scores, dtype=torch.float64), torch.tensor(targets))
+        mean.update(torch.tensor(scores[0][0], dtype=torch.float64))
     widen_metrics(plan, module)
-    assert module["auroc"].compute().item() == 1.0
-    assert module["mean"].compute().item() == pytest.approx((0.9 + 0.3) / 2, abs=1e-15)
-    assert {state.dtype for state in module["auroc"].target} == {torch.int64}
+    assert auroc.compute().item() == 1.0
+    assert mean.compute().item() == pytest.approx((0.9 + 0.3) / 2, abs=1e-15)
+    assert {state.dtype for state in auroc.target} == {torch.int64}
