@@ -13,7 +13,6 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from lockstep.compare import compare
-from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
 from lockstep.loaders.map_loader import GlobalBatches
 from lockstep.plan import Plan
@@ -231,85 +230,3 @@ def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
     assert [step["samples"] for step in steps] == [8, 8, 8, 8, 6] * 2
     assert all({"train_loss_step"} == step["logged"].keys() for step in steps)
     assert steps[0]["logged"]["train_loss_step"] == pytest.approx(steps[0]["loss_sum"] / 8, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (
-            (*MODULES["classifier"], "strategy=dp", "devices=2"),
-            "strategy=dp: each replica would log, measure and step separately, and its state would be lost; "
-            "write strategy=virtual, which runs the ranks of ddp in one process, or strategy=ddp.",
-        ),
-        (
-            (*MODULES["classifier"], "strategy=model_parallel", "devices=2"),
-            "strategy=model_parallel: it places the stages of a net on devices, and a LightningModule does not "
-            "compute by stages alone; write strategy=fsdp, which shards the weights.",
-        ),
-        (
-            (*MODULES["gan"], "accumulate_grad_batches=2"),
-            "accumulate_grad_batches=2: GAN optimizes manually, and does it itself; write accumulate_grad_batches=1.",
-        ),
-        (
-            ("model=residual", "data=blobs_data"),
-            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write "
-            "data.inputs=KEY data.targets=KEY, of x, y.",
-        ),
-        (
-            ("model=classifier", "data=model"),
-            "data=model: it has no train_dataloader; write data with one.",
-        ),
-        (
-            (*MODULES["classifier"], "+data._split_.val=0.1"),
-            "data.split={val:0.1}: a LightningDataModule or IterableDataset decides it; write nothing in its place.",
-        ),
-        (
-            (*MODULES["classifier"], "optimizer.lr=0.1"),
-            "optimizer=adam: Classifier configures its optimizer itself; write no optimizer and scale_lr, "
-            "but an argument of the module, for example model.lr=0.01.",
-        ),
-        (
-            ("model=mlp", "loss_reduction=sum"),
-            "loss_reduction=sum: the loss of a plain net is its task's; write loss_reduction=mean.",
-        ),
-    ],
-)
-def test_invalid_jobs_are_rejected(overrides: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:
-    with pytest.raises(ConfigError) as refused:
-        make_user_plan(*overrides)
-    assert str(refused.value) == sentence
-
-
-def test_a_pytorch_lightning_module_is_rejected(
-    make_user_plan: MakeUserPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pytorch_lightning")
-    (tmp_path / "of_old_name.py").write_text(
-        "import pytorch_lightning as pl\n\n\nclass Old(pl.LightningModule):\n    pass\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ConfigError) as refused:
-        make_user_plan("model=regressor", "model._target_=of_old_name.Old", "data=stream")
-    assert str(refused.value) == (
-        "model._target_=of_old_name.Old: it derives from pytorch_lightning, not from lightning; "
-        "write import lightning.pytorch as pl in its file."
-    )
-
-
-def test_a_monitor_that_nothing_logs_is_named(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*MODULES["stream"], "engine=raw", "checkpoint.monitor=val_acc")
-    with pytest.raises(ConfigError, match=r"^checkpoint.monitor=val_acc: Regressor logs no such value; write one of "):
-        trained(plan)
-
-
-def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan("model=uneven", "data=uneven_data", "engine=raw", *SINGLE, "checkpoint.every_n_steps=2")
-    with pytest.raises(ConfigError, match=r"^checkpoint.every_n_steps=2: ReduceLROnPlateau steps after each batch"):
-        trained(plan)
-
-
-def test_the_former_name_of_a_loss_reduction_is_accepted(
-    make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert make_user_plan(*MODULES["classifier"], *SINGLE, "loss_reduction=as_is").loss_reduction == "none"
-    assert "loss_reduction=as_is is now loss_reduction=none\n" in capfd.readouterr().err
