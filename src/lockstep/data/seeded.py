@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -131,10 +132,8 @@ def loader_options(loader: "DataLoader[Any]") -> dict[str, Any]:
 def _init_worker(init: Callable[[int], None] | None, worker: int) -> None:
     """Leave the process group: at a signal to it the rank stops in an orderly way, and needs its workers to do so."""
     os.setpgid(0, 0)
-    for number in GROUP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # discards one that came before
+    while sys.platform != "darwin" and signal.sigtimedwait(GROUP_SIGNALS, 0) is not None:
+        pass  # one that came before; torch's handler of SIGTERM, by which a rank ends its workers, stays
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
-    for number in GROUP_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
     if init is not None:
         init(worker)
