@@ -67,11 +67,8 @@ def _require_readable(damaged: Mapping[Path, str]) -> None:
     """Raise if there are checkpoints, all damaged."""
     if damaged:
         files = ", ".join(f"{path} ({reason})" for path, reason in damaged.items())
-        reason, hint = (
-            f"no checkpoint there can be read: {files}",
-            "hydra.run.dir=FOLDER, another folder, to start anew",
-        )
-        raise config_error("resume", "true", reason, hint)
+        hint = "hydra.run.dir=FOLDER, another folder, to start anew"
+        raise config_error("resume", "true", f"no checkpoint there can be read: {files}", hint)
 
 
 def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, dict[Path, str]]:

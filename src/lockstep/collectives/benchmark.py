@@ -12,14 +12,12 @@ microseconds apart, which is part of every time.
 minimizes the squares of relative errors, ((α + n·β) / t - 1)²: plain least squares would fit the largest message alone.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +33,7 @@ from lockstep.collectives.primitives import (
     tensor_device,
 )
 from lockstep.files import save_table
-from lockstep.parallel.messages import all_gather_bytes
+from lockstep.parallel.messages import all_gather_json
 from lockstep.plot import saved_figure
 from lockstep.sums.phases import synchronize
 from lockstep.text_table import figures, fitted_text, width_shown
@@ -77,7 +75,7 @@ def measure(primitives: Sequence[Primitive], root: int, sizes: Sequence[int] = S
         for size in (0,) if primitive.cost == NOTHING else sizes:
             rounded = -(-size // unit) * unit
             warm_up, timed = repetitions(size)
-            ranks = all_gather(time_calls(primitive, rounded // BYTES, root, warm_up + timed))
+            ranks = all_gather_json(time_calls(primitive, rounded // BYTES, root, warm_up + timed))
             slowest = [max(times) for times in zip(*ranks, strict=True)]
             seconds = median(slowest[warm_up:]) / primitive.trips
             factor = BUS_FACTORS[primitive.cost](world)
@@ -99,11 +97,6 @@ def time_calls(primitive: Primitive, count: int, root: int, calls: int) -> list[
         synchronize(input.device)
         seconds.append(time.perf_counter() - began)
     return seconds
-
-
-def all_gather(value: Any) -> list[Any]:
-    """Return the values of all ranks, sent as JSON: no rank unpickles what another sent."""
-    return [json.loads(message) for message in all_gather_bytes(json.dumps(value).encode())]
 
 
 def buffers(primitive: Primitive, count: int) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from lockstep.collectives.benchmark import Timing, all_gather, buffers, measure
+from lockstep.collectives.benchmark import Timing, buffers, measure
 from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Primitive
 from lockstep.launch.topology import RankContext
+from lockstep.parallel.messages import all_gather_json
 from lockstep.world import World
 
 COUNT = 2
@@ -32,7 +33,7 @@ TourResult = tuple[list[list[Observation]], list[Timing]]
 
 def run(payload: TourPayload, context: RankContext) -> TourResult:
     """Run the tour on this rank; the launcher calls it inside the process group."""
-    observations = [all_gather(observe(primitive, payload.root)) for primitive in PRIMITIVES]
+    observations = [all_gather_json(observe(primitive, payload.root)) for primitive in PRIMITIVES]
     return observations, measure(PRIMITIVES, payload.root) if payload.bench else []
 
 

@@ -25,7 +25,6 @@ PRESERVED = (
     "num_workers",
     "pin_memory",
     "timeout",
-    "worker_init_fn",
     "prefetch_factor",
     "multiprocessing_context",
 )

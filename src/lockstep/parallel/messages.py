@@ -3,6 +3,9 @@
 Bytes may have any length. torch's collectives of objects pickle them, and unpickling can run any code.
 """
 
+import json
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -38,6 +41,13 @@ def all_gather_bytes(message: bytes, group: Group = None) -> list[bytes]:
     """Return all ranks' messages, on every rank."""
     lengths, padded = _padded(message, group)
     return [content[:length] for content, length in zip(_all_gather(padded, group), lengths, strict=True)]
+
+
+def all_gather_json(value: Any) -> list[Any]:
+    """Return the plain values of all ranks, on every rank, or of this process alone without a process group."""
+    if not dist.is_initialized():
+        return [value]
+    return [json.loads(message) for message in all_gather_bytes(json.dumps(value).encode())]
 
 
 def _padded(message: bytes, group: Group) -> tuple[list[int], Tensor]:

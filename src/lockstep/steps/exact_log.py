@@ -4,7 +4,6 @@ The mean of an epoch is weighted by samples, over batches and ranks; a torchmetr
 Values of a single step are this rank's, as in Lightning; the record has their mean over ranks.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.parallel.messages import all_gather_bytes
+from lockstep.parallel.messages import all_gather_json
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
 from lockstep.steps.logged_value import Value, reduction_of
 from lockstep.steps.metric_objects import metric_objects
@@ -155,7 +154,7 @@ class ExactLog:
         """Reduce the values of the batch that were logged with `sync_dist`. To be called by every rank."""
         values = [value for _, value in sorted(self.step_values.items()) if value.sync_dist]
         if values and (dist.is_initialized() or any(len(value.of_ranks) > 1 for value in values)):
-            ranks = _on_all_ranks([[float(value.joined[0]), value.joined[1]] for value in values])
+            ranks = all_gather_json([[float(value.joined[0]), value.joined[1]] for value in values])
             for value, totals in zip(values, zip(*ranks, strict=True), strict=True):
                 value.synced = value.over_ranks(totals)
 
@@ -194,7 +193,7 @@ class ExactLog:
             entry.flush()
         rows = [[entry.options, names.get(id(entry.metric)), entry.total, entry.weight] for entry in entries.values()]
         totals: dict[str, list[Any]] = {}
-        for options, metric, *total in chain.from_iterable(_on_all_ranks(rows)):
+        for options, metric, *total in chain.from_iterable(all_gather_json(rows)):
             name = options[0]
             if name not in entries:
                 entries[name] = Value(*options)
@@ -216,13 +215,6 @@ class ExactLog:
         entries = self.stages.setdefault("train", {})
         for name, (*options, total, weight) in state.items():
             entries.setdefault(name, Value(*options)).add(total, weight)
-
-
-def _on_all_ranks(values: list[Any]) -> list[list[Any]]:
-    """Return the plain values of each rank, on every rank."""
-    if not dist.is_initialized():
-        return [values]
-    return [json.loads(message) for message in all_gather_bytes(json.dumps(values).encode())]
 
 
 def attach_log(module: nn.Module, log: ExactLog | None) -> None:
