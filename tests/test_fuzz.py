@@ -17,10 +17,11 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.command_line.compose import compose_job
+from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import OPTIONS, known_keys
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
-from lockstep.job import planning, prepare
+from lockstep.job import prepare
 from lockstep.schemas.groups import GROUPS, SEVERAL
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))

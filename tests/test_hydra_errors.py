@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from lockstep.command_line.compose import compose_job
+from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import known_keys
 from lockstep.config_error import ConfigError
-from lockstep.job import planning
 from lockstep.schemas.coerce import SYNONYMS
 from tests.conftest import ROOT, Command
 

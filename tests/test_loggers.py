@@ -17,8 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lockstep import loggers, schemas
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
+from lockstep.command_line.hydra_errors import planning
 from lockstep.config_error import ConfigError
-from lockstep.job import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.loggers import tensorboard
@@ -70,7 +70,7 @@ def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_user_p
     [
         (("logger=csv", "+logger.csv.folder=a"), "logger.csv.folder=a: there is no such key; write one that"),
         (("logger=csv", "+logger.folder=a"), "logger.folder=a: there is no such key; write one that"),
-        (("logger=wandb", "logger.wandb.offline=1"), "logger.wandb.offline=1: it takes true or false; write"),
+        (("logger=wandb", "+logger.wandb.entity=1"), "logger.wandb.entity=1: wandb takes no such argument; write"),
         (
             ("logger=notebook",),
             "logger._target_=strange_loggers.Notebook: Notebook is not a Logger of Lightning; write",
@@ -100,7 +100,10 @@ def recorded_calls(folder: Path) -> list[Any]:
 
 
 def test_both_engines_call_several_loggers_alike(make_user_plan: MakePlan, tmp_path: Path) -> None:
-    """A user's, a table and TensorBoard; two ranks, one of which writes."""
+    """A user's, a table and TensorBoard; two ranks, one of which writes the points of both.
+
+    Seven steps an epoch, the last ragged.
+    """
     plan = make_user_plan(*WORLD, "logger=[csv,tensorboard,recording]", "checkpoint.every_n_steps=3")
     calls, tables, curves = {}, {}, {}
     for engine, path in ENGINES.items():
@@ -115,6 +118,13 @@ def test_both_engines_call_several_loggers_alike(make_user_plan: MakePlan, tmp_p
         events = events_of(folder)
         curves[engine] = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
         assert curves[engine]["test/acc"][0].value == pytest.approx(metrics["test/acc"])
+        with (folder / "record.jsonl").open() as record:
+            steps = [line["step"] for line in map(json.loads, record) if "step" in line]
+        halves = [steps[:7], steps[7:]]
+        losses = [sum(step["loss_sum"] for step in half) / sum(step["samples"] for step in half) for half in halves]
+        assert [point.value for point in curves[engine]["train/loss"]] == pytest.approx(losses, abs=1e-5)
+        seconds = sum(1257 / point.value for point in curves[engine]["work/samples_per_second"])
+        assert 0.6 < seconds / metrics["train_seconds"] < 1.4, "half the samples would have taken twice as long"
     same, hparams = ([pick(calls[engine]) for engine in ENGINES] for pick in (metrics_of, hparams_of))
     assert without_speed(same[0]) == without_speed(same[1])
     assert [step for values, step in same[0] if "lr" in values] == [7, 14]
@@ -123,9 +133,8 @@ def test_both_engines_call_several_loggers_alike(make_user_plan: MakePlan, tmp_p
     for engine in ENGINES:
         rows = [{**values, "step": step} for values, step in metrics_of(calls[engine])]
         assert tables[engine] == rows, "all get the same values"
-        steps = {tag: [point.step for point in points] for tag, points in curves[engine].items()}
-        assert steps["train/loss"] == [7, 14]
-        assert steps["val/loss"] == [7, 14]
+        for tag in ("train/loss", "val/loss"):
+            assert [point.step for point in curves[engine][tag]] == [7, 14]
 
 
 def metrics_of(calls: list[Any]) -> list[Any]:
@@ -239,24 +248,6 @@ def test_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, comma
         [seed] = (ended.run_dir / "mlruns").glob("*/*/params/seed")
         assert seed.read_text() == "42"
     assert command.survivors() == []
-
-
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_points_are_of_all_ranks(engine: str, make_plan: MakePlan) -> None:
-    """Seven steps an epoch, the last ragged; compared with the record and the seconds of training."""
-    plan = make_plan(*SMALL, *WORLD, "logger=tensorboard", "test=false", f"engine={engine}")
-    metrics = start_ranks(plan, ENGINES[engine])
-    events = events_of(Path(plan.run_dir))
-    with open(plan.run_dir + "/record.jsonl") as record:  # noqa: PTH123
-        steps = [line["step"] for line in map(json.loads, record) if "step" in line]
-    halves = [steps[:7], steps[7:]]
-    losses = [sum(step["loss_sum"] for step in half) / sum(step["samples"] for step in half) for half in halves]
-    curve = events.Scalars("train/loss")
-    assert [point.step for point in curve] == [7, 14]
-    assert [point.value for point in curve] == pytest.approx(losses, abs=1e-5)
-    speeds = [point.value for point in events.Scalars("work/samples_per_second")]
-    seconds = sum(1257 / speed for speed in speeds)
-    assert 0.6 < seconds / metrics["train_seconds"] < 1.4, "half the samples would have taken twice as long"
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])

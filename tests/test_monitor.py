@@ -77,12 +77,16 @@ def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_run_in_tensorboard(engine: str, make_plan: MakePlan) -> None:
-    """Groups by meaning, hyper-parameters beside them, no card for a final value; texts, and a layout."""
-    plan = make_plan(*SMALL, "strategy=ddp", "devices=2", f"engine={engine}")
+    """Groups by meaning, hyper-parameters beside them, no card for a final value; texts, pictures and a layout.
+
+    The confusion counts are those of all ranks.
+    """
+    asked = ("logger.tensorboard.histograms=2", "logger.tensorboard.pr_curves=true", "logger.tensorboard.graph=true")
+    plan = make_plan(*SMALL, "strategy=ddp", "devices=2", f"engine={engine}", *asked)
     plan = replace(plan, command=schemas.Command(("strategy=ddp", "optimizer.lr=0.01")))
     (Path(plan.run_dir) / "config.yaml").write_text("model:\n  name: mlp\n")
     metrics = start_ranks(plan, ENGINES[engine])
-    events = events_of(Path(plan.run_dir))
+    events = events_of(Path(plan.run_dir), images=0, tensors=0, scalars=0)
     curves = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
     steps = {f"work/step_seconds/{phase}" for phase in ("data", "forward", "backward", "optimizer", "rest")}
     assert {name for name in curves if name.startswith("work/")} == {
@@ -106,6 +110,13 @@ def test_run_in_tensorboard(engine: str, make_plan: MakePlan) -> None:
     assert "2, joined by gloo" in texts["run/environment"]
     assert "name: mlp" in texts["run/configuration"]
     assert tags(events, "custom_scalars") == ["custom_scalars__config__"]
+    pictures = {tag: [one.step for one in events.Images(tag)] for tag in events.Tags()["images"]}
+    assert pictures == {"val/confusion": [7, 14], "val/worst": [7, 14], "weights/first layer": [7, 14]}
+    assert {events.Images("val/confusion")[0].width, events.Images("val/confusion")[0].height} == {28 * 10 + 44}
+    assert events.Tags()["graph"]
+    assert [one.step for one in events.Histograms("weights/layers.0.weight")] == [14]
+    assert "weights/layers.0.weight/gradient" in events.Tags()["histograms"]
+    assert len(tags(events, "pr_curves")) == 10
 
 
 def tags(events: EventAccumulator, plugin: str) -> list[str]:
@@ -137,22 +148,6 @@ def test_differences_of_two_runs() -> None:
     curves = differences(left, right)
     assert curves[0] == {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}
     assert curves[1] == {"largest": 0.25, "loss": 0.25, "gradient norm": pytest.approx(0.1)}
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_pictures_of_each_validation(engine: str, make_plan: MakePlan) -> None:
-    """The confusion counts are those of all ranks; histograms, curves and the graph where they are asked for."""
-    asked = ("logger.tensorboard.histograms=2", "logger.tensorboard.pr_curves=true", "logger.tensorboard.graph=true")
-    plan = make_plan(*SMALL, "strategy=ddp", "devices=2", f"engine={engine}", "test=false", *asked)
-    start_ranks(plan, ENGINES[engine])
-    events = events_of(Path(plan.run_dir), images=0, tensors=0)
-    steps = {tag: [one.step for one in events.Images(tag)] for tag in events.Tags()["images"]}
-    assert steps == {"val/confusion": [7, 14], "val/worst": [7, 14], "weights/first layer": [7, 14]}
-    assert {events.Images("val/confusion")[0].width, events.Images("val/confusion")[0].height} == {28 * 10 + 44}
-    assert events.Tags()["graph"]
-    assert [one.step for one in events.Histograms("weights/layers.0.weight")] == [14]
-    assert "weights/layers.0.weight/gradient" in events.Tags()["histograms"]
-    assert len(tags(events, "pr_curves")) == 10
 
 
 def test_samples_are_collected_only_if_they_are_shown(make_plan: MakePlan) -> None:

@@ -28,7 +28,7 @@ def test_the_first_of_the_best_by_the_monitor_of_the_checkpoint(tmp_path: Path) 
     jobs = [job(tmp_path, number, best=value, **MONITORED) for number, value in enumerate(values)]
     unfinished = job(tmp_path, 9)
     metric = ranking_metric([*jobs, unfinished])
-    assert metric == RankingMetric("val/acc", "max", is_final=False)
+    assert metric == RankingMetric("best", "best val/acc", "max")
     assert metric.best([*jobs, unfinished]) is jobs[1]
     command = "  python train.py optimizer.lr=1 'model.hidden=[8]'"
     assert best_text(jobs, metric) == ["best: job 1, best val/acc 0.75", command]

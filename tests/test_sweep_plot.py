@@ -15,7 +15,7 @@ from lockstep.sweep.jobs import RankingMetric
 from lockstep.sweep.plot import Panel, chosen_panels, label
 from lockstep.sweep.rows import SweepRow
 
-METRIC = RankingMetric("val/acc", "max", is_final=False)
+METRIC = RankingMetric("best", "best val/acc", "max")
 
 
 def row(number: int, strategy: str = "ddp", devices: int = 1, timed: bool = True, **varied: Any) -> SweepRow:
@@ -24,7 +24,7 @@ def row(number: int, strategy: str = "ddp", devices: int = 1, timed: bool = True
     cells = {"engine": "raw", "strategy": strategy, "devices": devices, "best": "*" if number == 3 else ""}
     cells |= {"samples_per_second": speed, "speed_up": speed / 100, "efficiency": speed / 100 / devices}
     options = {name.replace("__", "."): value for name, value in varied.items()}
-    return SweepRow(cells, options, 0.5 + number / 10, (speed * 0.8, speed * 1.1) if timed else None)
+    return SweepRow(cells, options, 0.5 + number / 10, (speed * 0.8, speed * 1.1) if timed else ())
 
 
 def names(panels: Sequence[Panel]) -> list[str]:

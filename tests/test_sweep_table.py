@@ -41,11 +41,16 @@ def test_a_narrow_terminal_has_a_line_for_each_cell() -> None:
     assert "  test acc: 0.75" in lines
 
 
-def test_a_speed_up_needs_worlds_that_differ(tmp_path: Path) -> None:
-    """Of two jobs with other rates one is faster by chance."""
-    small = ("engine=raw", "logger=none", "test=false", "max_epochs=1", "threads=1", "trainer.limit_train_batches=2")
-    for number, words in enumerate([("optimizer.lr=0.1",), ("optimizer.lr=0.2",), ("strategy=virtual", "devices=2")]):
-        run([*small, *words, f"hydra.run.dir={tmp_path / str(number)}"])
-    jobs = [SweepJob(tmp_path / str(number), tmp_path) for number in range(3)]
+def test_jobs_are_compared_with_the_first_of_their_plan(tmp_path: Path) -> None:
+    """A speed-up needs worlds that differ; of two jobs with other rates one is faster by chance."""
+    small = ("logger=none", "test=false", "max_epochs=1", "threads=1", "trainer.limit_train_batches=2")
+    worlds = (("engine=raw",), ("engine=raw", "optimizer.lr=0.2"), ("engine=both",), ("strategy=virtual", "devices=2"))
+    for number, words in enumerate(worlds):
+        run(["optimizer.lr=0.1", *small, *words, f"hydra.run.dir={tmp_path / str(number)}"])
+    jobs = [SweepJob(tmp_path / str(number), tmp_path) for number in range(4)]
     assert [row.cells["speed_up"] for row in rows_of(jobs[:2])] == [None, None]
-    assert all(row.cells["speed_up"] for row in rows_of(jobs))
+    rows = rows_of(jobs)
+    assert all(row.cells["speed_up"] for row in rows)
+    verdicts = [row.cells["verdict"].partition(" ")[0] for row in rows]
+    assert verdicts in (["reference", "another", "identical", last] for last in ("identical", "within"))
+    assert rows[1].cells["max_loss_diff"] > 0.01

@@ -3,8 +3,8 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from traceback import print_exception
 from typing import NoReturn, cast
 
 import hydra
@@ -14,75 +14,51 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.command_line.compose import sets_folder
-from lockstep.command_line.hydra_errors import explain
+from lockstep.command_line.hydra_errors import explain, planning
 from lockstep.command_line.overrides import check_lists, swept_keys
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require, typed_command
+from lockstep.entry_point import FULL_ERRORS, run_command
 from lockstep.fast_exit import exit_fast
-from lockstep.job import execute, planning, prepare, run
+from lockstep.job import execute, prepare, run
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import (
-    RankFailed,
-    exit_now,
-    is_debugged,
-    let_rank_zero_print,
-    print_exit_reason,
-)
-from lockstep.launch.signals import end_command, signal_handlers
-from lockstep.launch.topology import RankContext
+from lockstep.launch.failure import RankFailed
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.run_files import Metrics
 from lockstep.schemas import Command
-from lockstep.streams import outlive_readers
 from lockstep.sweep.outcome import clear_results, in_sweep, report_unfinished
-from lockstep.targets.locate import UserCodeError
 
 BEGAN = time.perf_counter()
-FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
-"""Whether Hydra's errors, and unexpected ones, are shown with their tracebacks."""
 FOLDER_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.mode")
 
 
 def main() -> None:
     """Run the command line, and end the process."""
     try:
-        run_command()
+        status = run_command(train, sys.argv[1:])
     except SystemExit as ended:
         exit_fast(ended.code)
         raise
-    exit_fast(0)
+    exit_fast(status)
+    if status:
+        raise SystemExit(status)
 
 
-def run_command() -> None:
+def train(arguments: Sequence[str]) -> int:
     """Run the jobs by Hydra; or one rank of one job, if torchrun, SLURM or mpirun started this process."""
-    outlive_readers()
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)  # as `python -m` does, so that modules in the working directory can be imported
-    context = None
-    try:
-        context = rank_from_env()
-        if context is not None:
-            run_as_worker(sys.argv[1:])
-        with signal_handlers(end_command):
-            run_hydra(sys.argv[1:])
-    except (ConfigError, RankFailed) as error:
-        end(error, context)
-
-
-def run_as_worker(arguments: list[str]) -> NoReturn:
-    """Run this process's rank, and exit."""
-    try:
-        metrics = run(arguments)
-    except SystemExit as ended:
-        exit_now(ended.code if isinstance(ended.code, int) else 1)
-    exit_now(1 if metrics.get("within_tolerance") is False else 0)
+    if rank_from_env() is not None:
+        return int(run([*arguments]).get("within_tolerance") is False)
+    run_hydra([*arguments])
+    return 0
 
 
 def run_hydra(arguments: list[str]) -> None:
     """Compose and run the jobs of a command.
 
     Raises:
-        ConfigError: a flag, or an override that cannot be composed.
+        ConfigError, RankFailed: the input is invalid, or the only job has failed.
     """
 
     def fail(message: str) -> NoReturn:
@@ -104,12 +80,15 @@ def run_hydra(arguments: list[str]) -> None:
     finally:
         if not FULL_ERRORS:
             del os.environ["HYDRA_FULL_ERROR"]
+    if job.error is not None:
+        raise job.error
 
 
 class Job:
-    """The function that Hydra calls for each job. `count`: how many jobs have begun."""
+    """The function that Hydra calls for each job. `count`: how many jobs have begun; `error`: of the only job."""
 
     count = 0
+    error: ConfigError | RankFailed | None = None
 
     def __call__(self, config: DictConfig) -> object:
         """Run the job, and return the `optimized_metric`, for sweepers that look for the best."""
@@ -118,9 +97,10 @@ class Job:
         try:
             metrics = _run_job(config, run_dir)
         except (ConfigError, RankFailed) as error:
-            if not in_sweep():
-                end(error)
-            report_unfinished(config, run_dir, error)
+            if in_sweep():
+                report_unfinished(config, run_dir, error)
+            else:
+                self.error = error  # Hydra would print a line about it
             return None
         if metrics.get("within_tolerance") is False and not in_sweep():
             raise SystemExit(1)
@@ -149,14 +129,3 @@ def _command(hydra_words: list[str], words: list[str]) -> Command:
     typed = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
     typed += [word for word in hydra_words if not word.startswith(FOLDER_KEYS)]
     return Command((*typed, *words), swept_keys(sys.argv[1:], words) if in_sweep() else ())
-
-
-def end(error: ConfigError | RankFailed, context: RankContext | None = None) -> NoReturn:
-    """Print the reason as the last line, and exit. A debugger gets the original error of the user's code."""
-    if isinstance(error, UserCodeError) and error.__context__ is not None and is_debugged():
-        raise error.__context__ from None
-    if FULL_ERRORS and error.__cause__ is not None:
-        print_exception(error.__cause__)
-    print_exit_reason(str(error), context)
-    let_rank_zero_print(context)
-    raise SystemExit(2 if isinstance(error, ConfigError) else 1)

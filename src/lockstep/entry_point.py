@@ -1,28 +1,39 @@
-"""The commands `python -m lockstep.collectives` and `python -m bench`: arguments, exit status, a folder."""
+"""What all commands share: the exit status, and for `lockstep.collectives` and `bench` arguments and a folder."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
+from traceback import print_exception
 from typing import TypeVar
 
 import yaml
 
 from lockstep.config_error import ConfigError, config_error
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed, exit_now, let_rank_zero_print, print_exit_reason
+from lockstep.launch.failure import RankFailed, exit_now, is_debugged, let_rank_zero_print, print_exit_reason
 from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.schemas.coerce import coerce, unknown_key
 from lockstep.streams import outlive_readers
+from lockstep.targets.locate import UserCodeError
 
+FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
+"""Whether Hydra's errors, and unexpected ones, are shown with their tracebacks."""
 Options = TypeVar("Options")
 
 
-def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str) -> int:
-    """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input."""
+def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str | None = None) -> int:
+    """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input; a single line says why.
+
+    A rank of an external launcher exits here. A debugger gets the original error of the user's code.
+
+    Args:
+        help_page: None if the command itself understands `--help`.
+    """
     outlive_readers()
-    if {"--help", "-h"} & set(words):
+    if help_page is not None and {"--help", "-h"} & set(words):
         print(help_page, end="")
         return 0
     context = None
@@ -31,9 +42,17 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
         with nullcontext() if context else signal_handlers(end_command):
             status = command(words)
     except (ConfigError, RankFailed) as error:
-        print_exit_reason(str(error).replace("process_group.", ""), context)
+        if isinstance(error, UserCodeError) and error.__context__ is not None and is_debugged():
+            raise error.__context__ from None
+        if FULL_ERRORS and error.__cause__ is not None:
+            print_exception(error.__cause__)
+        print_exit_reason(str(error) if help_page is None else str(error).replace("process_group.", ""), context)
         let_rank_zero_print(context)
         return 2 if isinstance(error, ConfigError) else 1
+    except SystemExit as ended:
+        if context is None:
+            raise
+        status = ended.code if isinstance(ended.code, int) else 1
     if context is not None:
         exit_now(status)
     return status

@@ -7,8 +7,7 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 import json
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from lockstep import data, schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.command_line.compose import compose_job, sets_folder
-from lockstep.command_line.hydra_errors import errors_as_config_errors
+from lockstep.command_line.hydra_errors import planning
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_text
 from lockstep.launch import forkserver
@@ -56,11 +55,6 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
     return execute(plan, began)
-
-
-def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
-    """Raise a ConfigError that names the override for any error within."""
-    return errors_as_config_errors(overrides)
 
 
 def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:

@@ -6,7 +6,6 @@ They are the files of the example (`src/example/`) under another name.
 import importlib.util
 import keyword
 import re
-import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -21,19 +20,17 @@ INVALID = {"null", "true", "false", "yes", "no", "on", "off", "none", "example",
 """Names that YAML reads as values, keywords of Python, and the example's own name."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the files; return exit status 2 if nothing is written."""
+def main() -> None:
+    """Write the files; exit with status 2 if nothing is written."""
     parser = ArgumentParser(prog="python -m lockstep.new", description="Write a package for your own code.")
     parser.add_argument("name", help="of the package, and of its options: model=NAME data=NAME")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="where train.py is, or any (.)")
-    typed = parser.parse_args(arguments)
+    typed = parser.parse_args()
     try:
         paths = write(typed.name, typed.folder)
     except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
+        parser.exit(2, f"{error}\n")
     print(*paths, "", command(typed.name, typed.folder), sep="\n")
-    return 0
 
 
 def write(name: str, folder: Path) -> list[Path]:
@@ -42,7 +39,10 @@ def write(name: str, folder: Path) -> list[Path]:
     Raises:
         ConfigError: the name is invalid or in use, or a file cannot be written.
     """
-    _check_name(name)
+    is_valid = re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and name not in INVALID
+    require(is_valid, "NAME", name, "a package has a name of small letters, digits and _", "my_net, say")
+    exists = importlib.util.find_spec(name) is not None or bool([*CONF.glob(f"*/{name}.yaml")])
+    require(not exists, "NAME", name, "there is a module or an option of this name already", "another name")
     texts = {folder / path: text for path, text in _renamed(name, is_checkout(folder)).items()}
     for path in texts:
         existing = path.parent if path.parent.name == name else path
@@ -69,13 +69,6 @@ def command(name: str, folder: Path) -> str:
     return f"{change_folder}{program} {configs}model={name} data={name} strategy=ddp devices=2 engine=both"
 
 
-def _check_name(name: str) -> None:
-    is_valid = re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and name not in INVALID
-    require(is_valid, "NAME", name, "a package has a name of small letters, digits and _", "my_net, say")
-    exists = importlib.util.find_spec(name) is not None or bool([*CONF.glob(f"*/{name}.yaml")])
-    require(not exists, "NAME", name, "there is a module or an option of this name already", "another name")
-
-
 def _renamed(name: str, checkout: bool) -> dict[str, str]:
     """Return the texts of the new files by their paths.
 
@@ -83,19 +76,15 @@ def _renamed(name: str, checkout: bool) -> dict[str, str]:
         ConfigError: the example has been removed.
     """
     package = f"src/{name}" if checkout else name
-    texts = {}
-    for pattern in FILES:
-        paths = sorted(TEMPLATE.glob(pattern))
-        if not paths:
-            raise ConfigError(f"{TEMPLATE / pattern}: the example has been removed; git checkout restores it.")
-        for path in paths:
-            new_path, text = (
-                re.sub(r"(\b|_)example(\b|_)", rf"\g<1>{name}\g<2>", words.replace("src/example", package))
-                for words in (path.relative_to(TEMPLATE).as_posix(), path.read_text())
-            )
-            texts[new_path] = text
-    return texts
+
+    def renamed(text: str) -> str:
+        return re.sub(r"(\b|_)example(\b|_)", rf"\g<1>{name}\g<2>", text.replace("src/example", package))
+
+    paths = [path for pattern in FILES for path in sorted(TEMPLATE.glob(pattern))]
+    if not paths:
+        raise ConfigError(f"{TEMPLATE}: the example has been removed; git checkout restores it.")
+    return {renamed(path.relative_to(TEMPLATE).as_posix()): renamed(path.read_text()) for path in paths}
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

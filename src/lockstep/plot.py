@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 def saved_figure(path: Path, width: float, height: float) -> Iterator["Figure"]:
     """A figure of so many inches; it is written to `path` when the block ends."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # the first import logs that it builds a font cache
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     yield figure
     figure.savefig(path, dpi=110)

@@ -11,17 +11,12 @@ MAX_VALUES = 12
 
 def run_summary(metrics: Mapping[str, object]) -> str:
     """Return indented lines, each with a name."""
-    lines = {"run": _run(metrics), "time": _time(metrics)}
-    stages: dict[str, dict[str, float]] = {"train": {}, "val": {}, "test": {}, "logged": {}}
-    for name, value in net_metrics(metrics).items():
-        stage, slash, metric = name.partition("/")
-        in_stage = slash and stage in ("train", "val", "test")
-        stages[stage if in_stage else "logged"][metric if in_stage else name] = value
-    logged = stages.pop("logged")
-    lines |= {stage: _values(values) for stage, values in stages.items()}
-    if "best" in metrics:
-        lines["best"] = f"{metrics['monitor']} {_text(metrics['best'])}"
-    lines["logged"] = _values(logged)
+    lines, values = {"run": _run(metrics), "time": _time(metrics)}, net_metrics(metrics)
+    for stage in ("train/", "val/", "test/"):
+        names = [name for name in values if name.startswith(stage)]
+        lines[stage[:-1]] = _values({name.removeprefix(stage): values.pop(name) for name in names})
+    lines["best"] = f"{metrics['monitor']} {_text(metrics['best'])}" if "best" in metrics else ""
+    lines["logged"] = _values(values)
     return "\n".join(f"{GAP}{name:<6}{GAP}{line}" for name, line in lines.items() if line)
 
 

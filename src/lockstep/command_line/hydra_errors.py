@@ -14,8 +14,8 @@ from lockstep.config_error import ConfigError, config_error, errors_as, option_e
 from lockstep.schemas.coerce import unknown_key
 
 
-def errors_as_config_errors(overrides: Sequence[str]) -> AbstractContextManager[None]:
-    """Raise a ConfigError for whatever error composing a configuration or building a plan raises."""
+def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
+    """Raise a ConfigError that names the override for any error of composing a configuration or building a plan."""
     return errors_as(lambda error: explain(error, overrides))
 
 

@@ -71,23 +71,20 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
     Raises:
         ConfigError: a user's target creates something else than a Lightning logger.
     """
-    return Loggers(plan, rank, [_create(choice, plan, steps, hparams) for choice in plan.logger] if rank == 0 else [])
-
-
-def _create(choice: schemas.Logger, plan: Plan, steps: int, hparams: Mapping[str, HyperParameter]) -> Any:
-    match choice:
-        case schemas.TensorBoard():
-            return TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None)
-        case schemas.CSV():
+    loggers: list[Any] = []
+    for choice in plan.logger if rank == 0 else ():
+        if isinstance(choice, schemas.TensorBoard):
+            loggers.append(TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None))
+        elif isinstance(choice, schemas.CSV):
             from lockstep.loggers.csv_table import CSVWriter
 
-            return CSVWriter(plan, steps)
-        case _:
+            loggers.append(CSVWriter(plan, steps))
+        else:
             from lockstep.loggers.lightning_adapter import create_logger  # with Lightning
 
-            logger = create_logger(choice, plan, steps)
-            logger.log_hyperparams({**hparams})
-            return logger
+            loggers.append(create_logger(choice, plan, steps))
+            loggers[-1].log_hyperparams({**hparams})
+    return Loggers(plan, rank, loggers)
 
 
 def _finalize(logger: Any, status: str) -> None:

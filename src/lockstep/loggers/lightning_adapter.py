@@ -10,7 +10,7 @@ import os
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 import lightning.pytorch.loggers as pl_loggers
@@ -28,8 +28,13 @@ from lockstep.targets import locate
 if TYPE_CHECKING:
     from lockstep.loggers import Loggers
 
-FILLED = ("save_dir",)
-"""A parameter of this name of a user's logger is the run's folder, unless it is given."""
+FILLED = ("save_dir", "run_name")
+"""Parameters of a logger that are the run's folder and its name, unless they are given."""
+WANDB_FOLDERS = ("CACHE", "CONFIG", "DATA", "ARTIFACT")
+TRACKER_VARIABLES = {
+    **{"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off"},  # it redirects streams
+    **{"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"},
+}
 
 
 def check(choice: schemas.UserLogger) -> None:
@@ -44,54 +49,30 @@ def _require_logger(choice: schemas.UserLogger, kind: type, reason: str) -> None
     require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
 
 
-def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.Logger:
-    """Create the Lightning logger that a plan names, on rank 0."""
+def create_logger(choice: schemas.UserLogger, plan: Plan, steps: int) -> pl_loggers.Logger:
+    """Create a Lightning logger on rank 0; the run of a tracker begins, and each resume is another one."""
     set_rank(0)
-    match choice:
-        case schemas.Wandb():
-            return _create_wandb(choice, plan, steps)
-        case schemas.MLflow():
-            return _create_mlflow(choice, plan, steps)
-        case schemas.UserLogger():
-            logger: pl_loggers.Logger = locate.create(choice.key, choice.call, dict.fromkeys(FILLED, plan.run_dir))
-            _require_logger(choice, type(logger), f"it creates a {type(logger).__name__}, not a Logger of Lightning")
-            return logger
-    raise TypeError(choice)
-
-
-def _create_wandb(choice: schemas.Wandb, plan: Plan, steps: int) -> pl_loggers.WandbLogger:
-    """Start a wandb run in wandb/; each resume starts another, since logged points cannot be withdrawn."""
-    folder = Path(plan.run_dir) / "wandb"
-    folders = {f"WANDB_{kind}_DIR": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
-    with patch.dict(os.environ, folders | {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}):
-        import wandb
-
-        name = _run_name(plan, steps)
-        mode: Literal["offline", "online"] = "offline" if choice.offline else "online"
-        settings = wandb.Settings(mode=mode, console="off")  # else it redirects this process's streams
-        run = wandb.init(project=choice.project, name=name, dir=plan.run_dir, settings=settings)
-    run.define_metric("trainer/global_step")
-    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
-    return pl_loggers.WandbLogger(name, plan.run_dir, offline=choice.offline, project=choice.project, experiment=run)
-
-
-def _create_mlflow(choice: schemas.MLflow, plan: Plan, steps: int) -> pl_loggers.MLFlowLogger:
-    """Start a run in the file store mlruns/; each resume starts another."""
     logging.getLogger("lightning.pytorch.loggers").setLevel(logging.ERROR)  # it warns of every new store
-    store = (Path(plan.run_dir).absolute() / "mlruns").as_uri()
-    with patch.dict(os.environ, {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}):
-        logger = pl_loggers.MLFlowLogger(choice.experiment, _run_name(plan, steps), store)
-        _ = logger.experiment  # its run begins
-    return logger
+    run_name = "/".join(filter(None, (plan.name, version(plan.resume, steps))))
+    folders = {f"WANDB_{kind}_DIR": f"{plan.run_dir}/wandb/{kind.lower()}" for kind in WANDB_FOLDERS}
+    with patch.dict(os.environ, TRACKER_VARIABLES | folders):
+        logger = locate.create(choice.key, choice.call, {"save_dir": plan.run_dir, "run_name": run_name})
+        _require_logger(choice, type(logger), f"it creates a {type(logger).__name__}, not a Logger of Lightning")
+        _ = getattr(logger, "experiment", None)
+    return cast(pl_loggers.Logger, logger)
+
+
+def wandb(project: str, offline: bool, save_dir: str, run_name: str) -> pl_loggers.WandbLogger:
+    return pl_loggers.WandbLogger(run_name, save_dir, offline=offline, project=project)
+
+
+def mlflow(experiment: str, save_dir: str, run_name: str) -> pl_loggers.MLFlowLogger:
+    return pl_loggers.MLFlowLogger(experiment, run_name, (Path(save_dir).absolute() / "mlruns").as_uri())
 
 
 def set_rank(rank: int) -> None:
     """Tell Lightning the rank of this process."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]
-
-
-def _run_name(plan: Plan, steps: int) -> str:
-    return "/".join(filter(None, (plan.name, version(plan.resume, steps))))
 
 
 def trainer_loggers(loggers: "Loggers") -> list[pl_loggers.Logger]:

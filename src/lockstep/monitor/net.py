@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -16,17 +16,8 @@ from lockstep.progress import notice, print_beside_bar
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.schemas.logger import tensorboard_of
 
-
-@dataclass(frozen=True)
-class Example:
-    """The arguments of a net's forward; none if they are unknown."""
-
-    inputs: tuple[Any, ...] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def none(self) -> bool:
-        return not self.inputs and not self.named
+Example = tuple[Any, ...] | Mapping[str, Any]
+"""The arguments of a net's forward; none if they are unknown."""
 
 
 def shows_net(plan: Plan) -> bool:
@@ -70,9 +61,10 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
     """Print Lightning's table of all layers, without shapes and FLOPs if the net cannot be called."""
     from lockstep.private_api.lightning import layers_table  # with Lightning
 
-    content = "parameters" if example.none else "forward of an example"
+    content = "forward of an example" if example else "parameters"
+    forward = partial(net, **example) if isinstance(example, Mapping) else partial(net, *example)
     try:
-        table = layers_table(net, None if example.none else lambda: net(*example.inputs, **example.named))
+        table = layers_table(net, forward if example else None)
     except Exception as error:  # of the user's net
         content = f"parameters; its forward does not take the example ({type(error).__name__})"
         table = layers_table(net, None)
@@ -84,6 +76,6 @@ def _show_graph(writer: Any, net: nn.Module, example: Example) -> None:
     with redirect_stdout(StringIO()), warnings.catch_warnings():  # the tracer prints its errors, and is deprecated
         warnings.simplefilter("ignore")
         try:
-            writer.add_graph(net, example.inputs)
+            writer.add_graph(net, example)
         except Exception as error:  # of the user's net
             notice(f"logger.tensorboard.graph: the net cannot be traced ({type(error).__name__}); it is left out")

@@ -15,7 +15,7 @@ from lockstep.schemas.data import (
     UserLoaders,
 )
 from lockstep.schemas.engine import Engine, Lightning, Raw
-from lockstep.schemas.logger import CSV, Logger, MLflow, TensorBoard, UserCallback, UserLogger, Wandb
+from lockstep.schemas.logger import CSV, Logger, TensorBoard, UserCallback, UserLogger
 from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, SplitCNN, UserLightningModule, UserModel
 from lockstep.schemas.optimizer import (
     SGD,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from lockstep.config_error import require
 from lockstep.constraints import NonNegativeInt, Rules, only, require_measured
@@ -14,18 +14,12 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 
-class BaseLogger:
-    """Attributes of all loggers. package: an optional package that it needs."""
-
-    package: ClassVar[str | None] = None
-
-    def rules(self, plan: "Plan") -> Rules:
-        fits, hint = self.package is None or find_spec(self.package) is not None, "or logger=tensorboard"
-        yield fits, "logger", f"it needs the package {self.package}", f"pip install {self.package}, {hint}"
+TRACKERS = ("wandb", "mlflow")
+"""Options that need the optional package of their name."""
 
 
 @dataclass(frozen=True)
-class TensorBoard(BaseLogger):
+class TensorBoard:
     """images: confusion matrices, worst samples, first filters. histograms: every N epochs, weights and gradients."""
 
     name: Literal["tensorboard"]
@@ -41,33 +35,25 @@ class TensorBoard(BaseLogger):
 
 
 @dataclass(frozen=True)
-class CSV(BaseLogger):
+class CSV:
     name: Literal["csv"]
 
-
-@dataclass(frozen=True)
-class Wandb(BaseLogger):
-    name: Literal["wandb"]
-    project: str
-    offline: bool
-    package: ClassVar[str | None] = "wandb"
+    def rules(self, plan: "Plan") -> Rules:
+        yield from ()
 
 
 @dataclass(frozen=True)
-class MLflow(BaseLogger):
-    name: Literal["mlflow"]
-    experiment: str
-    package: ClassVar[str | None] = "mlflow"
-
-
-@dataclass(frozen=True)
-class UserLogger(Target, BaseLogger):
+class UserLogger(Target):
     """A logger of Lightning, with its key on the command line: `logger`, or `logger.NAME`."""
 
     key: str = ""
 
+    def rules(self, plan: "Plan") -> Rules:
+        fits, hint = self.name not in TRACKERS or find_spec(self.name) is not None, "or logger=tensorboard"
+        yield fits, "logger", f"it needs the package {self.name}", f"pip install {self.name}, {hint}"
 
-Logger = TensorBoard | CSV | Wandb | MLflow | UserLogger
+
+Logger = TensorBoard | CSV | UserLogger
 
 
 def tensorboard_of(plan: "Plan") -> TensorBoard | None:

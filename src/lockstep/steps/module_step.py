@@ -19,7 +19,7 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import Example, show_net
+from lockstep.monitor.net import show_net
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
@@ -148,10 +148,7 @@ class ModuleStep(Step):
     def show(self) -> None:
         """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
         array = self.data.transfer(self.module.example_input_array)
-        if isinstance(array, Mapping):
-            example = Example((), array)
-        else:
-            example = Example(array if isinstance(array, tuple) else () if array is None else (array,))
+        example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
         with self.plan.strategy.tensors.full_weights(self.module):
             show_net(self.plan, self.loggers, self.module, example, self.data.device)
 

@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 
 from lockstep.compare import RecordedRun
+from lockstep.config_error import is_number
 from lockstep.objectives import objective_of
 from lockstep.run_files import CONFIG, METRICS, RECORD
 from lockstep.schemas.keys import flatten
@@ -19,19 +20,22 @@ from lockstep.sweep.outcome import FAILURE
 
 
 class SweepJob:
-    """A job's folder. `results` is empty if it did not finish, `failure` if it did; `options` by key as typed."""
+    """A job's folder. `results` is empty if it did not finish, `failure` if it did; `words` are its overrides."""
 
     def __init__(self, folder: Path, sweep: Path) -> None:
         self.name = str(folder.relative_to(sweep))
         self.results = _read_json(folder / METRICS)
         self.failure = _read_json(folder / FAILURE)
-        self.config: dict[str, Any] = self.failure.get("config", {})
-        if (folder / CONFIG).is_file():
-            self.config = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # type: ignore[assignment]
-        if self.config.get("resume"):
-            self.config["ckpt_path"] = None  # jobs differ in it whatever they do
+        self.config = self.failure.get("config") or yaml.safe_load((folder / CONFIG).read_text())
+        command = self.config.get("command", self.failure)
+        self.words: list[str] = command["words"]
+        self.swept: list[str] = command.get("swept", [])
         self.options = flatten(self.config)
         self.engine, self.strategy = str(self.options.get("engine")), str(self.options.get("strategy"))
+        self.speed = float(self.results.get("samples_per_second", 0.0))  # 0 if it did not train
+        self.devices: Any = self.config["devices"]  # of a job that did not finish whatever was typed
+        if self.results:
+            self.devices *= int(self.config["num_nodes"])
         # a job with engine=both has a record of each engine, already compared
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
@@ -45,28 +49,21 @@ class SweepJob:
         return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
 
     @property
-    def speed(self) -> float:
-        """Samples per second; 0 if it did not train."""
-        return float(self.results.get("samples_per_second", 0.0))
-
-    @property
     def epoch_samples(self) -> int:
         """Samples of the last epoch."""
         return sum(line["samples"] for line in self.steps if line["epoch"] == self.results["epochs"])
 
     @property
-    def epoch_speeds(self) -> tuple[float, float] | None:
-        """Samples per second of the slowest and the fastest epoch, or None if there are too few epochs."""
-        if not self.results.get("epoch_seconds_min"):
-            return None
-        slowest, fastest = (self.results[f"epoch_seconds_{name}"] for name in ("max", "min"))
-        return self.epoch_samples / slowest, self.epoch_samples / fastest
+    def epoch_speeds(self) -> tuple[float, ...]:
+        """Samples per second of the slowest and the fastest epoch; none if there are too few epochs."""
+        seconds = (self.results.get(f"epoch_seconds_{name}") for name in ("max", "min"))
+        return tuple(self.epoch_samples / value for value in seconds if value)
 
-    @property
-    def devices(self) -> int:
-        """Devices of all machines; of a job that did not finish, whatever was typed."""
-        devices: int = self.config["devices"]
-        return devices * int(self.config["num_nodes"]) if self.results else devices
+    def option(self, key: str) -> Any:
+        """Return a number, or what was typed; otherwise the value of the configuration."""
+        value = self.options.get(key, "")
+        typed = (word.lstrip("+").partition("=") for word in self.words)
+        return value if is_number(value) else {name: text for name, _, text in typed}.get(key, value)
 
 
 def jobs_of(sweep: Path, since: float) -> list[SweepJob]:
@@ -86,21 +83,16 @@ def _read_json(path: Path) -> dict[str, Any]:
 class RankingMetric:
     """The metric that jobs are ranked by: `optimized_metric` if it is set, else the monitor of best.ckpt.
 
-    mode: min or max is better.
-    is_final: it is the final value of a run, and not that of the best epoch.
+    key: in metrics.json. label: in tables. mode: min or max is better.
     """
 
-    name: str
+    key: str
+    label: str
     mode: str
-    is_final: bool
-
-    @property
-    def label(self) -> str:
-        return self.name if self.is_final else f"best {self.name}"
 
     def value(self, job: SweepJob) -> float:
         """Return the metric of a job, NaN if there is none."""
-        value = job.results.get(self.name if self.is_final else "best")
+        value = job.results.get(self.key)
         return float(value) if isinstance(value, int | float) else math.nan
 
     def best(self, jobs: Sequence[SweepJob]) -> SweepJob | None:
@@ -118,9 +110,9 @@ def ranking_metric(jobs: Sequence[SweepJob]) -> RankingMetric | None:
     optimized = {job.config.get("optimized_metric") for job in finished}
     if len(optimized) == 1 and (name := optimized.pop()):
         default = "max" if name == "samples_per_second" else objective_of("classification", 2).better(name)
-        return RankingMetric(name, modes.get(name) or default, is_final=True)
+        return RankingMetric(name, name, modes.get(name) or default)
     [(monitor, mode)] = modes.items() if len(modes) == 1 else [(None, None)]
-    return RankingMetric(monitor, mode, is_final=False) if monitor and mode else None
+    return RankingMetric("best", f"best {monitor}", mode) if monitor and mode else None
 
 
 def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[str]:
@@ -128,6 +120,5 @@ def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[st
     best = None if metric is None else metric.best(jobs)
     if best is None or metric is None:
         return []
-    words = best.config.get("command", {}).get("words")
-    command = [f"  {shlex.join(['python', 'train.py', *words])}"] if words else []
-    return [f"best: job {best.name}, {metric.label} {metric.value(best):.4g}", *command]
+    command = shlex.join(["python", "train.py", *best.words])
+    return [f"best: job {best.name}, {metric.label} {metric.value(best):.4g}", f"  {command}"]

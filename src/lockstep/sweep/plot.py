@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.config_error import is_number, truncate
 from lockstep.plot import saved_figure
 from lockstep.schemas.keys import short_keys
-from lockstep.sweep.jobs import RankingMetric, SweepJob
+from lockstep.sweep.jobs import RankingMetric
 from lockstep.sweep.rows import WORLD, SweepRow
 
 if TYPE_CHECKING:
@@ -27,11 +27,10 @@ MAX_LABEL, MAX_CURVES = 60, 12
 """Characters of a label, and curves in a legend."""
 
 
-def draw(rows: Sequence[SweepRow], jobs: Sequence[SweepJob], path: Path, metric: RankingMetric | None = None) -> None:
+def draw(rows: Sequence[SweepRow], path: Path, metric: RankingMetric | None = None) -> None:
     """Write the picture as a PNG file, if there is anything to draw."""
-    finished = [(row, job) for row, job in zip(rows, jobs, strict=True) if job.results]
-    panels = chosen_panels([row for row, _ in finished], metric)
-    curves = {f"{job.name}: {label(row, rows)}": job.steps for row, job in finished if job.steps}
+    panels = chosen_panels([row for row in rows if not row.cells["reason"]], metric)
+    curves = {f"{row.cells['job']}: {label(row, rows)}": row.steps for row in rows if row.steps}
     if curves:
         panels.append(partial(losses, curves=curves))
     if not panels:
@@ -44,7 +43,7 @@ def draw(rows: Sequence[SweepRow], jobs: Sequence[SweepJob], path: Path, metric:
 def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Panel]:
     """Return all panels but the losses."""
     panels: list[Panel] = []
-    timed = [row for row in rows if row.speeds is not None]
+    timed = [row for row in rows if row.speeds]
     if len({row.world for row in timed}) > 1:
         if len({row.cells["devices"] for row in timed}) > 1 and any(row.cells["speed_up"] for row in timed):
             panels += [partial(over_devices, rows=timed, column=column) for column in ("speed_up", "efficiency")]
@@ -61,12 +60,9 @@ def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
     """Plot the speed-up or the efficiency, with the range of the epochs."""
     lines = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.world[-1]):
-        value = row.cells[column]
-        if value is not None and row.speeds is not None:
-            scale = value / row.cells["samples_per_second"]
-            lines[label(row, rows, without=["devices"])].append(
-                (row.world[-1], value, *(scale * v for v in row.speeds))
-            )
+        if value := row.cells[column]:
+            scaled = (value * speed / row.cells["samples_per_second"] for speed in row.speeds)
+            lines[label(row, rows, without=["devices"])].append((row.world[-1], value, *scaled))
     for name, points in lines.items():
         devices, values, slowest, fastest = zip(*points, strict=True)
         [line] = axes.plot(devices, values, "o-", label=name or "this sweep")
@@ -83,7 +79,7 @@ def speeds(axes: "Axes", rows: Sequence[SweepRow]) -> None:
     """Plot samples per second, if all jobs have as many devices, or none ran on one device."""
     places = range(len(rows))
     axes.barh(places, [row.cells["samples_per_second"] for row in rows], color="tab:blue", alpha=0.8)
-    axes.hlines(places, *zip(*(row.speeds for row in rows if row.speeds), strict=True), color="black")
+    axes.hlines(places, *zip(*(row.speeds for row in rows), strict=True), color="black")
     axes.set_yticks(places, [label(row, rows) for row in rows])
     axes.set(xlabel="samples per second", title="speed (bars: slowest and fastest epoch)", xlim=(0, None))
 

@@ -11,12 +11,6 @@ from lockstep.run_files import net_metrics
 from lockstep.sweep.jobs import RankingMetric, SweepJob
 
 WORLD = ("engine", "strategy", "devices")
-MAY_DIFFER = (
-    *(*WORLD, "name", "run_dir", "num_nodes", "threads", "accelerator", "logger", "process_group", "checkpoint"),
-    *("record", "show_shapes", "model_summary", "log_every_n_steps", "detect_nan", "resume", "optimized_metric"),
-    "command",
-)
-"""Keys that may differ between runs that should give the same numbers."""
 MEASURED = ("epoch_seconds", "samples_per_second", "speed_up", "efficiency")
 
 
@@ -28,12 +22,14 @@ class SweepRow:
     varied: the options that the sweep varies, beside engine, strategy and devices.
     score: the metric that jobs are ranked by.
     speeds: samples per second of the slowest and the fastest epoch, if there are epochs enough.
+    steps: the record's lines of optimizer steps.
     """
 
     cells: Mapping[str, Any]
     varied: Mapping[str, Any]
     score: float = nan
-    speeds: tuple[float, float] | None = None
+    speeds: tuple[float, ...] = ()
+    steps: Sequence[Mapping[str, Any]] = ()
 
     @property
     def world(self) -> tuple[Any, ...]:
@@ -45,14 +41,16 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
 
     Otherwise one job is faster than another by chance.
     """
-    keys = _varied_keys([job.options for job in jobs if job.results])
+    finished = [job for job in jobs if job.results]
+    swept = {key for job in finished for key in job.swept} - {*WORLD}
+    keys = sorted(key for key in swept if len({str(job.option(key)) for job in finished}) > 1)
     names = dict.fromkeys(name for job in jobs for name in net_metrics(job.results))
     best = None if metric is None else metric.best(jobs)
     has_speed_up = len({(job.engine, job.strategy, job.devices) for job in jobs}) > 1
     rows = []
     for job in jobs:
         score = nan if metric is None else metric.value(job)
-        varied = {key: job.options.get(key, "") for key in keys}
+        varied = {key: job.option(key) for key in keys}
         cells: dict[str, Any] = {"job": job.name, "best": "*" if job is best else "", "engine": job.engine}
         cells |= {"strategy": job.strategy, "devices": job.devices, **varied, **dict.fromkeys(MEASURED)}
         if metric is not None:
@@ -60,15 +58,8 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
         cells |= {name.replace("/", "_"): job.results.get(name) for name in names}
         cells |= {"max_loss_diff": None, "verdict": "", "reason": ""}
         cells |= _measured(job, _reference(job, jobs) if job.results else None, has_speed_up)
-        rows.append(SweepRow(cells, varied, score, job.epoch_speeds))
+        rows.append(SweepRow(cells, varied, score, job.epoch_speeds, job.steps if job.results else []))
     return rows
-
-
-def _varied_keys(options: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the keys that all jobs have and differ in, beside those with columns."""
-    common = set(options[0]).intersection(*options) if options else set()
-    candidates = {key for key in common if key not in MAY_DIFFER and not key.startswith("command.")}
-    return sorted(key for key in candidates if len({str(each[key]) for each in options}) > 1)
 
 
 def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
@@ -102,8 +93,6 @@ def _compared(job: SweepJob, reference: SweepJob) -> dict[str, Any]:
         comparison = compare_runs(reference.record, job.record)
     except ConfigError:
         return {}
-    keys = (job.config.keys() | reference.config.keys()) - {*MAY_DIFFER}
-    is_comparable = all(job.config.get(key) == reference.config.get(key) for key in keys)
-    loss = comparison.quantities.get("loss")
-    verdict = comparison.verdict if is_comparable else "another plan"
+    loss, configuration = (comparison.quantities.get(name) for name in ("loss", "configuration"))
+    verdict = "another plan" if configuration and configuration.first else comparison.verdict
     return {"verdict": verdict, "max_loss_diff": loss.difference if loss else None}

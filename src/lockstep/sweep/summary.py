@@ -20,10 +20,14 @@ from lockstep.text_table import fitted_text, width_shown
 
 MAX_CELL = 72
 """Characters of a cell; sweep.csv has all of them."""
-HEADINGS = {"best": "", "epoch_seconds": "s/epoch", "samples_per_second": "samples/s", "speed_up": "speed-up"}
-HEADINGS |= {"max_loss_diff": "max loss diff"}
-FORMATS = {"epoch_seconds": ".3f", "samples_per_second": ".0f", "speed_up": ".2f", "efficiency": ".2f"}
-FORMATS |= {"max_loss_diff": ".1e"}
+HEADINGS = {
+    **{"best": "", "epoch_seconds": "s/epoch", "samples_per_second": "samples/s", "speed_up": "speed-up"},
+    "max_loss_diff": "max loss diff",
+}
+FORMATS = {
+    **{"epoch_seconds": ".3f", "samples_per_second": ".0f", "speed_up": ".2f", "efficiency": ".2f"},
+    "max_loss_diff": ".1e",
+}
 JOBLIB_REFUSED = (
     "hydra/launcher=joblib: its jobs run at the same time, and each takes all cores and ends without a checkpoint at a "
     "signal; write -m without it for one job after another, or hydra/launcher=slurm."
@@ -54,7 +58,7 @@ class SweepSummary(Callback):
         metric = ranking_metric(jobs)
         rows = rows_of(jobs, metric)
         save_table(folder / "sweep.csv", [row.cells for row in rows])
-        draw(rows, jobs, folder / "sweep.png", metric)
+        draw(rows, folder / "sweep.png", metric)
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
         lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), f"sweep: {counts}", f"  {folder}"]
